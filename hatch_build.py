@@ -23,7 +23,10 @@ class Labs(BuildHookInterface):
             for cell in notebook["cells"]:
                 cell["source"] = "".join(cell["source"])
             place = Path(self.made.name, path.name)
-            place.write_text(json.dumps(released(notebook), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            place.write_text(
+                json.dumps(released(notebook), indent=1, ensure_ascii=False) + "\n",
+                encoding="utf-8",
+            )
             build_data["force_include"][str(place)] = f"perfkit/notebooks/labs/{path.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:

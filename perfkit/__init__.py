@@ -15,7 +15,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PerfkitError", "ReadError", "Run", "SchemaError", "Selection", "load", "select"]
 _LATER = {"Run": "run", "load": "run", "Selection": "selection", "select": "selection"}
-_MODULES = {"cache", "discovery", "joining", "names", "profile", "readers", "run", "schema", "selection", "tables"}
+_MODULES = {
+    "cache",
+    "discovery",
+    "joining",
+    "names",
+    "profile",
+    "readers",
+    "run",
+    "schema",
+    "selection",
+    "tables",
+}
 
 
 def __getattr__(name: str) -> Any:

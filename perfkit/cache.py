@@ -35,7 +35,10 @@ from perfkit.readers.text import put
 from perfkit.schema import INTEGERS, Checked
 from perfkit.tables import TABLES
 
-SAMPLE, SAMPLES = 4096, 16  # bytes of a file's content, and at how many places, that tell it from another
+SAMPLE, SAMPLES = (
+    4096,
+    16,
+)  # bytes of a file's content, and at how many places, that tell it from another
 MADE_BY = importlib.metadata.version("perfkit"), str([table.columns for table in TABLES.values()])
 MANY = 64  # files of a profile; of more only head and tail are looked at
 DAMAGED = (pa.ArrowException, OSError, SchemaError, ValueError, KeyError)
@@ -54,7 +57,10 @@ class Source:
         """Return what the reader makes of the file, with a CAPTURE that can be and a note on what could not."""
         if self._profile is None:
             # A file that is larger than its reader's LARGEST would have to be held whole.
-            largest, size_bytes = getattr(reader(self.reader), "LARGEST", None), self.path.stat().st_size
+            largest, size_bytes = (
+                getattr(reader(self.reader), "LARGEST", None),
+                self.path.stat().st_size,
+            )
             if largest is not None and self.path.is_file() and size_bytes > largest:
                 raise ReadError(
                     f"{self.path}: the file has {size(size_bytes)}, and a file of this kind is read up to "
@@ -62,7 +68,9 @@ class Source:
                 )
             read = reader(self.reader).read(self.path)
             capture, doubts = TABLES["CAPTURE"].checked(read.capture)
-            capture = capture.assign(path=pd.array([shown(self.path)] * len(capture), dtype="string"))
+            capture = capture.assign(
+                path=pd.array([shown(self.path)] * len(capture), dtype="string")
+            )
             self._profile = replace(read, capture=capture, notes=(*read.notes, *doubts))
             self.check()
         return self._profile
@@ -89,7 +97,9 @@ class Source:
         try:
             now = state(self.path, self.reader, reader(self.reader).VERSION)
         except OSError as e:
-            raise ReadError(f"{self.path}: the file is gone since it was loaded ({e.strerror}). Load it again.") from e
+            raise ReadError(
+                f"{self.path}: the file is gone since it was loaded ({e.strerror}). Load it again."
+            ) from e
         if now != self.state:
             raise ReadError(f"{self.path}: the file changed after it was loaded. Load it again.")
 
@@ -124,11 +134,17 @@ class _Copy:
 def state(source: Path, reader: str, version: int) -> str:
     """Return what tells this state of a source (size, times, samples) and of its reader from any other."""
     is_folder = stat.S_ISDIR(source.stat().st_mode)
-    files = [file for file in (sorted(source.iterdir()) if is_folder else [source]) if file.is_file()]
+    files = [
+        file for file in (sorted(source.iterdir()) if is_folder else [source]) if file.is_file()
+    ]
     samples = SAMPLES if len(files) <= MANY else 2
     of_files = [[os.fsencode(file.name).hex(), *_print(file, samples)] for file in files]
-    made_by = MADE_BY if is_from_perfkit(reader) else [*MADE_BY, origin(reader)]  # with the version of its package
-    return hashlib.sha256(json.dumps([reader, version, *made_by, *of_files]).encode()).hexdigest()[:16]
+    made_by = (
+        MADE_BY if is_from_perfkit(reader) else [*MADE_BY, origin(reader)]
+    )  # with the version of its package
+    return hashlib.sha256(json.dumps([reader, version, *made_by, *of_files]).encode()).hexdigest()[
+        :16
+    ]
 
 
 def _print(file: Path, samples: int) -> tuple[int, int, int, str]:
@@ -147,7 +163,9 @@ def folder(source: Path, reader: str, state: str) -> Path | None:
     top = root()
     if top is None:
         return None
-    return top / hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:16] / f"{reader}-{state}"
+    return (
+        top / hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:16] / f"{reader}-{state}"
+    )
 
 
 def root() -> Path | None:
@@ -158,7 +176,9 @@ def root() -> Path | None:
     if setting:
         return Path(setting)
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"), "perfkit", "cache")
+        return Path(
+            os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"), "perfkit", "cache"
+        )
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "perfkit"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "perfkit")
@@ -169,7 +189,9 @@ def fetch(place: Path | None, table: str) -> tuple[pd.DataFrame, str] | None:
     for file in _copies(place, table):
         with suppress(*DAMAGED):
             with pa.OSFile(os.fsencode(file)) as opened:
-                content = opened.read_buffer()  # no bytes: a thread of pyarrow that frees those at exit aborts
+                content = (
+                    opened.read_buffer()
+                )  # no bytes: a thread of pyarrow that frees those at exit aborts
             if file.name != file_name(table, content):
                 continue
             return from_parquet(content, table)
@@ -183,10 +205,15 @@ def from_parquet(content: bytes | pa.Buffer, table: str) -> tuple[pd.DataFrame, 
     if not len(stored):
         return TABLES[table].empty(), note
     # A frame that can be written to, like the reader's.
-    taken = {column.name: _taken(stored.column(column.name), column.dtype) for column in TABLES[table].columns}
+    taken = {
+        column.name: _taken(stored.column(column.name), column.dtype)
+        for column in TABLES[table].columns
+    }
     numbers = {name: values for name, values in taken.items() if values is not None}
     rest = stored.drop_columns(list(numbers)).to_pandas(split_blocks=True).copy()
-    frame = pd.DataFrame({n: numbers[n] if n in numbers else rest[n] for n in stored.column_names}, copy=False)
+    frame = pd.DataFrame(
+        {n: numbers[n] if n in numbers else rest[n] for n in stored.column_names}, copy=False
+    )
     return TABLES[table].check(frame), note
 
 
@@ -232,9 +259,15 @@ def content(file: Path, longest: int = -1) -> bytes:
 
 def _copies(place: Path | None, table: str, kind: str = "parquet") -> list[Path]:
     """Return the files that may be copies of a table: this user's own; a link may lead to something without an end."""
-    named = [(file, file.lstat()) for file in sorted(place.glob(f"{table}.*.{kind}"))] if place else []
+    named = (
+        [(file, file.lstat()) for file in sorted(place.glob(f"{table}.*.{kind}"))] if place else []
+    )
     # Whoever else can write to the cache could plant wrong tables.
-    own = [(file, about) for file, about in named if sys.platform == "win32" or about.st_uid == os.getuid()]
+    own = [
+        (file, about)
+        for file, about in named
+        if sys.platform == "win32" or about.st_uid == os.getuid()
+    ]
     return [file for file, about in own if stat.S_ISREG(about.st_mode)]
 
 
@@ -249,7 +282,11 @@ def _taken(column: pa.ChunkedArray, dtype: str) -> np.ndarray | pd.arrays.Intege
     values = np.frombuffer(memory, chunk.type.to_pandas_dtype(), len(chunk))
     if dtype != "Int64":
         return values
-    absent = chunk.is_null().to_numpy(zero_copy_only=False) if chunk.null_count else np.zeros(len(chunk), bool)
+    absent = (
+        chunk.is_null().to_numpy(zero_copy_only=False)
+        if chunk.null_count
+        else np.zeros(len(chunk), bool)
+    )
     return pd.arrays.IntegerArray(values, absent)
 
 
@@ -280,14 +317,23 @@ def parquet(frame: pd.DataFrame, note: str = "", **more: object) -> bytes:
             # A category without values has no type of its own and would come back as no category.
             column = pa.nulls(len(frame), pa.string()).dictionary_encode()
         # A column that is said to lack no value is read in half the time.
-        columns = columns.set_column(i, pa.field(field.name, column.type, nullable=column.null_count > 0), column)
-    columns = columns.replace_schema_metadata({**(columns.schema.metadata or {}), b"perfkit": note.encode()})
+        columns = columns.set_column(
+            i, pa.field(field.name, column.type, nullable=column.null_count > 0), column
+        )
+    columns = columns.replace_schema_metadata(
+        {**(columns.schema.metadata or {}), b"perfkit": note.encode()}
+    )
     sink = pa.BufferOutputStream()
     # Times are sorted and ids repeat: integers as differences make the copy small and fast.
     kinds = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
     encodings = {name: "DELTA_BINARY_PACKED" for name, kind in kinds.items() if kind in INTEGERS}
     texts = [name for name, kind in kinds.items() if kind in ("category", "string")]
-    options = {"compression": "lz4", "use_dictionary": texts, "column_encoding": encodings, "write_statistics": False}
+    options = {
+        "compression": "lz4",
+        "use_dictionary": texts,
+        "column_encoding": encodings,
+        "write_statistics": False,
+    }
     pq.write_table(columns, sink, **{**options, **more})
     return bytes(sink.getvalue().to_pybytes())
 
@@ -298,8 +344,17 @@ def opened(path: Path, name: str) -> Profile:
     profile = _recalled(source)
     if profile is None:
         profile = source.profile()
-        stated = {"rank": profile.rank, "node": profile.node, "world_size": profile.world_size, "notes": profile.notes}
-        description = {"tables": list(profile.loaders), "missing": [asdict(m) for m in profile.missing], **stated}
+        stated = {
+            "rank": profile.rank,
+            "node": profile.node,
+            "world_size": profile.world_size,
+            "notes": profile.notes,
+        }
+        description = {
+            "tables": list(profile.loaders),
+            "missing": [asdict(m) for m in profile.missing],
+            **stated,
+        }
         store(source.place, "CAPTURE", profile.capture, json.dumps(description))
     copies = {table: _Copy(source, table) for table in profile.loaders}
     if source.is_held and getattr(reader(name), "ONE_PASS", False):
@@ -318,14 +373,21 @@ def _recalled(source: Source) -> Profile | None:
         described = json.loads(copy[1])
         missing = tuple(Missing(**m) for m in described["missing"])
         notes = tuple(str(note) for note in described["notes"])
-        rank, world_size = (None if described[n] is None else int(described[n]) for n in ("rank", "world_size"))
-        node, tables = str(described["node"]), [table for table in described["tables"] if table in TABLES]
+        rank, world_size = (
+            None if described[n] is None else int(described[n]) for n in ("rank", "world_size")
+        )
+        node, tables = (
+            str(described["node"]),
+            [table for table in described["tables"] if table in TABLES],
+        )
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     # It may be stored under another name of the file.
     capture = copy[0].assign(path=pd.array([shown(source.path)] * len(copy[0]), dtype="string"))
     loaders = {table: _Copy(source, table) for table in tables}
-    return Profile(source.reader, source.path, capture, loaders, missing, notes, rank, node, world_size)
+    return Profile(
+        source.reader, source.path, capture, loaders, missing, notes, rank, node, world_size
+    )
 
 
 def shown(path: Path) -> str:

@@ -48,7 +48,9 @@ class Errors(click.Group):
         """Run the command."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")  # not all encodings know all that a file may be called
+                stream.reconfigure(
+                    errors="backslashreplace"
+                )  # not all encodings know all that a file may be called
         try:
             with _signals():
                 return super().invoke(ctx)
@@ -66,7 +68,11 @@ class Errors(click.Group):
             problem = ""
         except OSError as e:
             what = os.strerror(e.errno) if e.errno else str(e)
-            problem = f"{os.fsdecode(e.filename)}: {what}." if isinstance(e.filename, str | bytes) else f"{what}."
+            problem = (
+                f"{os.fsdecode(e.filename)}: {what}."
+                if isinstance(e.filename, str | bytes)
+                else f"{what}."
+            )
         except MemoryError as e:
             problem = f"out of memory ({e}). Choose a part of the run with --window, or a machine with more memory."
         except Exception as e:  # noqa: BLE001  status 1 would say that something got worse
@@ -106,7 +112,11 @@ def main() -> None:
 @click.option("--out", type=FILE, help="Folder to make, with a page and the JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compare(
-    paths: tuple[Path, ...], labels: tuple[str, ...], peaks: Path | None, out: Path | None, as_json: bool
+    paths: tuple[Path, ...],
+    labels: tuple[str, ...],
+    peaks: Path | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Show the differences between two runs, or the effect of each change in a series.
 
@@ -116,7 +126,9 @@ def compare(
 
     inputs = [*paths, *([peaks] if peaks else [])]
     if out:
-        output.check(out, comparison.MADE_BY, inputs=inputs, note=_note)  # before time is spent on comparing
+        output.check(
+            out, comparison.MADE_BY, inputs=inputs, note=_note
+        )  # before time is spent on comparing
     series = comparison.series(_grouped(paths, labels), peaks=str(peaks or ""))
     page = comparison.write(series, out, inputs=inputs, note=_note) if out else None
     say(comparison.as_json(series).rstrip() if as_json else comparison.text(series))
@@ -133,7 +145,9 @@ def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list
     from perfkit.run import load
 
     if labels and len(labels) != len(paths):
-        raise click.UsageError(f"--labels: {len(labels)} labels for {len(paths)} runs. Give each run one.")
+        raise click.UsageError(
+            f"--labels: {len(labels)} labels for {len(paths)} runs. Give each run one."
+        )
     names = [path.name for path in paths]
     numbered = [f"{number}: {name}" for number, name in enumerate(names, start=1)]
     called = labels or (names if len(set(names)) == len(names) else numbered)
@@ -145,12 +159,20 @@ def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list
 
 @main.command()
 @click.argument("paths", type=FILE, nargs=-1, required=True, metavar="RUN...")
-@click.option("--baseline", "earlier", type=FILE, multiple=True, help="A run to compare with; several are repeats.")
+@click.option(
+    "--baseline",
+    "earlier",
+    type=FILE,
+    multiple=True,
+    help="A run to compare with; several are repeats.",
+)
 @click.option("--budget", type=FILE, help="TOML file with the limits of figures.")
 @PEAKS
 @click.option("--junit", type=FILE, help="JUnit XML file to write.")
 @click.option("--json", "as_json", type=FILE, help="JSON file to write.")
-@click.option("--markdown", type=FILE, help="Markdown file to write, for the comment of a pull request.")
+@click.option(
+    "--markdown", type=FILE, help="Markdown file to write, for the comment of a pull request."
+)
 def check(
     paths: tuple[Path, ...],
     earlier: tuple[Path, ...],
@@ -171,13 +193,18 @@ def check(
 
     runs, before = [load(path) for path in paths], [load(path) for path in earlier]
     checked = judge(runs, before or None, budget, peaks=str(peaks or ""))
-    forms = ((junit, comparison.junit, comparison.JUNIT), (as_json, comparison.check_json, comparison.JSON))
+    forms = (
+        (junit, comparison.junit, comparison.JUNIT),
+        (as_json, comparison.check_json, comparison.JSON),
+    )
     for file, content, first in forms:
         if file:
             output.write_file(file, content(checked), first=first)
     if markdown:
         lines = explained.lines(before, runs) if before else explained.EXPLAINED.empty()
-        output.write_file(markdown, comparison.check_markdown(checked, lines), first=comparison.MARKDOWN)
+        output.write_file(
+            markdown, comparison.check_markdown(checked, lines), first=comparison.MARKDOWN
+        )
     say(comparison.check_text(checked))
     sys.exit(checked.exit_code)
 
@@ -242,7 +269,10 @@ def inspect(path: Path, as_json: bool) -> None:
             for p in run.profiles
         ],
         "devices": sorted({str(name) for name in run.devices["name"]}),
-        "missing": [{"table": m.table.lower(), "what": m.what, "record": m.record} for m in recording.missing(run)],
+        "missing": [
+            {"table": m.table.lower(), "what": m.what, "record": m.record}
+            for m in recording.missing(run)
+        ],
         "doubts": doubts.astype({"kind": str}).to_dict("records"),
         "notes": list(run.notes),
     }
@@ -255,12 +285,23 @@ def _described(content: dict[str, Any]) -> str:
     lines = []
     for profile in content["profiles"]:
         lasted = f", {duration(profile['dur_ns'])}" if profile["dur_ns"] else ""
-        lines += [f"{profile['path']}", f"  {profile['tool']} {profile['tool_version']}".rstrip() + lasted]
-        asked = [f"{key}: {profile[key]}" for key in ("traced", "sampled", "platform") if profile[key]]
+        lines += [
+            f"{profile['path']}",
+            f"  {profile['tool']} {profile['tool_version']}".rstrip() + lasted,
+        ]
+        asked = [
+            f"{key}: {profile[key]}" for key in ("traced", "sampled", "platform") if profile[key]
+        ]
         lines += [f"  {printable('; '.join(asked), 200)}"] * bool(asked)
-        lines += [f"  {rows:>12,} {name.replace('_', ' ')}" for name, rows in profile["rows"].items()]
-    lines += ["GPUs: " + (", ".join(printable(d, 80) for d in content["devices"]) or "not recorded")]
-    lines += [f"missing: {m['what']}\n         record with: {m['record']}" for m in content["missing"]]
+        lines += [
+            f"  {rows:>12,} {name.replace('_', ' ')}" for name, rows in profile["rows"].items()
+        ]
+    lines += [
+        "GPUs: " + (", ".join(printable(d, 80) for d in content["devices"]) or "not recorded")
+    ]
+    lines += [
+        f"missing: {m['what']}\n         record with: {m['record']}" for m in content["missing"]
+    ]
     for doubt in content["doubts"]:
         lines.append(f"doubt: {doubt['kind']}: {printable(doubt['seen'], 300)}. {doubt['remedy']}.")
     lines += [f"note: {printable(note, 300)}" for note in content["notes"]]
@@ -270,12 +311,28 @@ def _described(content: dict[str, Any]) -> str:
 @main.command()
 @click.argument("paths", type=FILE, nargs=-1, required=True, metavar="PATH...")
 @click.option("--out", type=FILE, required=True, metavar="STORE", help="Store to make or complete.")
-@click.option("--workers", type=click.IntRange(1), help="Processes; one per core if not given, fewer for large files.")
-@click.option("--dask", default="", metavar="ADDRESS", help="Dask scheduler; `local` starts one (needs perfkit[dask]).")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Processes; one per core if not given, fewer for large files.",
+)
+@click.option(
+    "--dask",
+    default="",
+    metavar="ADDRESS",
+    help="Dask scheduler; `local` starts one (needs perfkit[dask]).",
+)
 @click.option("--part", type=options.PART, default="1/1", help="Part of a job array, as 3/8.")
-@click.option("--rank-regex", default="", help=r"Finds the rank in a path, for example 'report\.(\d+)\.'.")
+@click.option(
+    "--rank-regex", default="", help=r"Finds the rank in a path, for example 'report\.(\d+)\.'."
+)
 def ingest(
-    paths: tuple[Path, ...], out: Path, workers: int | None, dask: str, part: tuple[int, int], rank_regex: str
+    paths: tuple[Path, ...],
+    out: Path,
+    workers: int | None,
+    dask: str,
+    part: tuple[int, int],
+    rank_regex: str,
 ) -> None:
     """Read the profiles of many ranks into a store, which every command then takes as a run.
 
@@ -291,7 +348,9 @@ def ingest(
             dask=dask,
             part=part,
             rank_regex=rank_regex,
-            done=lambda number, of: progress(number, of, "files") if number % (1 + of // 20) == 0 else None,
+            done=lambda number, of: (
+                progress(number, of, "files") if number % (1 + of // 20) == 0 else None
+            ),
         )
     for refusal in made.refused:
         _note(f"{refusal.path}: {refusal.reason}")
@@ -303,11 +362,20 @@ def ingest(
 @click.argument("path", type=FILE)
 @click.option("--out", type=FILE, default=Path("report"), show_default=True, help="Folder to make.")
 @click.option("--baseline", type=FILE, help="An earlier run to compare with.")
-@click.option("--ranks", type=options.NUMBERS, default=(), help="Ranks, for example 0,8; all if not given.")
-@click.option("--gpus", type=options.NUMBERS, default=(), help="CUDA ordinals, for example 0,2; all if not given.")
+@click.option(
+    "--ranks", type=options.NUMBERS, default=(), help="Ranks, for example 0,8; all if not given."
+)
+@click.option(
+    "--gpus",
+    type=options.NUMBERS,
+    default=(),
+    help="CUDA ordinals, for example 0,2; all if not given.",
+)
 @click.option("--window", type=options.WINDOW, help="Part of the recording, for example 5s:7s.")
 @click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks, for the roofline.")
-@click.option("--kernels", default="", help="Text in the kernels' names, or a pattern with * and ?.")
+@click.option(
+    "--kernels", default="", help="Text in the kernels' names, or a pattern with * and ?."
+)
 @click.option(
     "--families",
     type=options.WORDS,
@@ -326,20 +394,28 @@ def ingest(
 )
 @click.option("--published", type=FILE, help="JSON of published figures of the call paths.")
 @options.job
-@click.option("--keep-paths", is_flag=True, help="Leave paths, user and host name of this machine in the report.")
+@click.option(
+    "--keep-paths",
+    is_flag=True,
+    help="Leave paths, user and host name of this machine in the report.",
+)
 def report(path: Path, out: Path, window: tuple[int, int] | None, **given: Any) -> None:
     """Run the notebooks on a profile or folder and write pages, summaries and tables.
 
     What only you know (parameters of the model, tokens per step, price, ...) can also stand in perfkit.toml beside the
     run, in a table [job].
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more would wait for matrices, each with a core of its own
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # more would wait for matrices, each with a core of its own
     from perfkit.report.pages import build
 
     notes: list[str] = []
     try:
         with _bar("report") as progress:
-            page = build(path, out, window=window or (), progress=progress, note=notes.append, **given)
+            page = build(
+                path, out, window=window or (), progress=progress, note=notes.append, **given
+            )
     finally:
         for note in notes:
             _note(note)
@@ -353,10 +429,16 @@ def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
     """Yield what shows how many steps are done, and the time left: a bar for a person, else a line for each step."""
     begun = time.monotonic()
     if not sys.stderr.isatty():
-        yield lambda done, of, what: say(f"{label}: {done} of {of} done: {what} ({_left(begun, done, of)})", err=True)
+        yield lambda done, of, what: say(
+            f"{label}: {done} of {of} done: {what} ({_left(begun, done, of)})", err=True
+        )
         return
     with click.progressbar(
-        length=1, label=label, file=sys.stderr, show_eta=True, item_show_func=lambda what: what or ""
+        length=1,
+        label=label,
+        file=sys.stderr,
+        show_eta=True,
+        item_show_func=lambda what: what or "",
     ) as bar:
 
         def progress(done: int, of: int, what: str) -> None:
@@ -368,25 +450,44 @@ def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
 
 def _left(begun: float, done: int, of: int) -> str:
     passed = time.monotonic() - begun
-    return f"{passed:.0f} s, about {passed / done * (of - done):.0f} s left" if done < of else f"{passed:.0f} s in all"
+    return (
+        f"{passed:.0f} s, about {passed / done * (of - done):.0f} s left"
+        if done < of
+        else f"{passed:.0f} s in all"
+    )
 
 
 def _first_page(folder: Path) -> str:
     """Return the verdict of a report and its first actions, as a terminal shows them; empty if there are none."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["summary"]
-    told = [f"{n}. {f['title']}. {f['gain']}".strip() for n, f in enumerate(summary["ranking"][:3], start=1)]
-    actions = [f"   Do first: {f['action']}." if f["action"] else "" for f in summary["ranking"][:3]]
+    told = [
+        f"{n}. {f['title']}. {f['gain']}".strip()
+        for n, f in enumerate(summary["ranking"][:3], start=1)
+    ]
+    actions = [
+        f"   Do first: {f['action']}." if f["action"] else "" for f in summary["ranking"][:3]
+    ]
     lines = (line for both in zip(told, actions, strict=True) for line in both)
     return "\n".join(filter(None, [summary["verdict"], *lines]))
 
 
 @main.command()
 @click.argument("path", type=FILE, required=False)
-@click.option("--folder", type=FILE, help="Working copy of the notebooks; perfkit-lab/NAME OF THE RUN if not given.")
+@click.option(
+    "--folder",
+    type=FILE,
+    help="Working copy of the notebooks; perfkit-lab/NAME OF THE RUN if not given.",
+)
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-@click.option("--jupyter", multiple=True, help="An option for JupyterLab, for example --jupyter=--port=9999.")
-@click.option("--labs", is_flag=True, help="Open the labs of the course instead, copied to perfkit-lab/labs.")
-def lab(path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple[str, ...], labs: bool) -> None:
+@click.option(
+    "--jupyter", multiple=True, help="An option for JupyterLab, for example --jupyter=--port=9999."
+)
+@click.option(
+    "--labs", is_flag=True, help="Open the labs of the course instead, copied to perfkit-lab/labs."
+)
+def lab(
+    path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple[str, ...], labs: bool
+) -> None:
     """Open JupyterLab on a working copy of the notebooks, with PATH or the sample run as their profile.
 
     The first page says which of them the run can answer.
@@ -417,14 +518,18 @@ def sample(name: str | None, out: Path | None) -> None:
         say(experiments.copy(name, out or Path(name), note=_note))
         return
     if out is not None:
-        raise click.UsageError(f"--out: which sample? Choose from {', '.join(experiments.SAMPLES)}.")
+        raise click.UsageError(
+            f"--out: which sample? Choose from {', '.join(experiments.SAMPLES)}."
+        )
     width = max(map(len, experiments.SAMPLES))
     say("\n".join(f"{each:<{width}}  {what}" for each, what in experiments.SAMPLES.items()))
 
 
 @baseline.command("gemm")
 @OUT
-@click.option("--seconds", type=float, default=2.0, show_default=True, help="Time for each precision.")
+@click.option(
+    "--seconds", type=float, default=2.0, show_default=True, help="Time for each precision."
+)
 def baseline_gemm(out: Path, seconds: float) -> None:
     """Measure the rate of matrix products in each precision, on the GPU or else the CPU."""
     from perfkit.format import number
@@ -432,7 +537,9 @@ def baseline_gemm(out: Path, seconds: float) -> None:
 
     measured, files = _measured(out, "gemm", lambda: gemm(seconds=seconds))
     best = ceilings(measured)
-    for precision, rate, is_plateau in zip(best["precision"], best["flops_per_s"], best["is_plateau"], strict=True):
+    for precision, rate, is_plateau in zip(
+        best["precision"], best["flops_per_s"], best["is_plateau"], strict=True
+    ):
         remark = "" if is_plateau else " and still rising: give more --seconds"
         click.echo(f"{precision}: {number(rate / 1e12)} TFLOP/s{remark}")
     say(files)
@@ -452,14 +559,18 @@ def _measured(out: Path, name: str, measure: Callable[[], DataFrame]) -> tuple[D
 
 @baseline.command("copy")
 @OUT
-@click.option("--seconds", type=float, default=1.0, show_default=True, help="Time for each direction.")
+@click.option(
+    "--seconds", type=float, default=1.0, show_default=True, help="Time for each direction."
+)
 def baseline_copy(out: Path, seconds: float) -> None:
     """Measure the bandwidth of copies between host and GPU and inside their memory."""
     from perfkit.format import size
     from perfkit.workloads.baseline import copy
 
     measured, files = _measured(out, "copy", lambda: copy(seconds=seconds))
-    for direction, memory, rate in zip(*(measured[c] for c in ("direction", "memory", "bytes_per_s")), strict=True):
+    for direction, memory, rate in zip(
+        *(measured[c] for c in ("direction", "memory", "bytes_per_s")), strict=True
+    ):
         click.echo(f"{direction} {memory}: {size(rate)}/s")
     say(files)
 
@@ -492,7 +603,9 @@ def _signals() -> Iterator[None]:
     A command that ends closes what it has opened, which another signal must not interrupt. After `PATIENCE` a signal
     acts as it does without perfkit. Signals that are ignored, as those of a program under ``nohup`` are, stay so.
     """
-    if threading.current_thread() is not threading.main_thread():  # Python allows no other to handle signals
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # Python allows no other to handle signals
         yield
         return
     began: list[float] = []

@@ -40,17 +40,25 @@ FORMS = (
 HEAD = 4096  # bytes, of a file that is compared with another of its size
 NAMED = 5  # folders with a profile, where a folder above them was given
 # In names of recordings: the step or the time (ms or ns since 1970) at which one was made, and the rank that made it.
-EPISODE = re.compile(r"[._-]?step[._-]?\d{1,12}(?!\d)|\.\d{13,19}(?=\.)|^\d{10}(?:\.\d+)?-(?=TP-)", re.IGNORECASE)
+EPISODE = re.compile(
+    r"[._-]?step[._-]?\d{1,12}(?!\d)|\.\d{13,19}(?=\.)|^\d{10}(?:\.\d+)?-(?=TP-)", re.IGNORECASE
+)
 RANK = re.compile(r"(?<![a-z])rank[._-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 # Folders of one cycle of the profiler (torchtitan), and all folders into which programs sort the files of one run.
 CYCLE = re.compile(r"(?:iteration|iter|step|cycle)[._-]?\d{1,12}", re.IGNORECASE)
 LAYOUT = re.compile(
-    rf"{CYCLE.pattern}|(?:rank|node|host|worker|proc)[._-]?\d{{1,9}}|profile_traces?|torch_profile", re.I
+    rf"{CYCLE.pattern}|(?:rank|node|host|worker|proc)[._-]?\d{{1,9}}|profile_traces?|torch_profile",
+    re.I,
 )
 LEVELS = 6  # of folders, at most
 LOOKED = 100  # of them, and at as many things in each, is looked at
 # What is neither a file nor a folder: to open it may wait for ever, or take what belongs to another program.
-SPECIAL = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+SPECIAL = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 class Found(NamedTuple):
@@ -73,7 +81,11 @@ class Place(NamedTuple):
 
     def ranks(self, table: str, own: pd.Series) -> pd.Series:
         """Return the ranks in a table of the profile as ranks of the run."""
-        return own + self.shift if table in self.ranked else pd.Series(self.first, own.index, own.dtype)
+        return (
+            own + self.shift
+            if table in self.ranked
+            else pd.Series(self.first, own.index, own.dtype)
+        )
 
 
 class _Stated(NamedTuple):
@@ -98,7 +110,11 @@ def discovered(given: Sequence[Path], *, deep: bool = False) -> tuple[list[Found
         if claimed:
             notes += rivals(item, claimed)
             # A file that is one of several of its profile stands for its folder.
-            parts = [name for name in claimed if item.is_file() and getattr(reader(name), "FOLDER", False)]
+            parts = [
+                name
+                for name in claimed
+                if item.is_file() and getattr(reader(name), "FOLDER", False)
+            ]
             profiles += [Found(item.parent if name in parts else item, name) for name in claimed]
         elif item.is_dir():
             profiles += _inside(item, notes, deep)
@@ -125,7 +141,11 @@ def _without_copies(profiles: Sequence[Found], notes: list[str]) -> list[Found]:
 
 def _files(profile: Path) -> list[Path]:
     """Return the files of a profile: itself, or what its folder holds."""
-    return sorted(file for file in profile.iterdir() if file.is_file()) if profile.is_dir() else [profile]
+    return (
+        sorted(file for file in profile.iterdir() if file.is_file())
+        if profile.is_dir()
+        else [profile]
+    )
 
 
 def _glance(profile: Path) -> str:
@@ -161,12 +181,16 @@ def _check(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise ReadError(f"{path}: no such file or folder. Check the path.") from None
     except OSError as e:
-        raise ReadError(f"{path}: cannot be looked at ({e.strerror}). Check the path and its permissions.") from e
+        raise ReadError(
+            f"{path}: cannot be looked at ({e.strerror}). Check the path and its permissions."
+        ) from e
     except ValueError as e:
         raise ReadError(f"{path}: no path of a file ({e}). Check the path.") from e
     kind = SPECIAL.get(stat.S_IFMT(mode))
     if kind:
-        raise ReadError(f"{path}: {kind}, not a file. Write what it delivers to a file, and load that.")
+        raise ReadError(
+            f"{path}: {kind}, not a file. Write what it delivers to a file, and load that."
+        )
 
 
 def _is_special(path: Path) -> bool:
@@ -184,7 +208,9 @@ def pattern(rank_regex: str) -> re.Pattern[str] | None:
     except re.error as e:
         raise PerfkitError(f"rank_regex {rank_regex!r}: no regular expression ({e}).") from e
     if rank_regex and compiled.groups != 1:
-        raise PerfkitError(f"rank_regex {rank_regex!r}: put the digits of the rank, and nothing else, in parentheses.")
+        raise PerfkitError(
+            f"rank_regex {rank_regex!r}: put the digits of the rank, and nothing else, in parentheses."
+        )
     return compiled if rank_regex else None
 
 
@@ -235,9 +261,15 @@ def not_read(path: Path, error: ReadError) -> str:
 
 def _deeper(folder: Path) -> ReadError | None:
     """Return the refusal of a folder whose folders hold the profiles, with the first of them; None if none does."""
-    inner = [item for item in _sorted(folder) if item.is_dir() and os.access(item, os.R_OK | os.X_OK)]
+    inner = [
+        item for item in _sorted(folder) if item.is_dir() and os.access(item, os.R_OK | os.X_OK)
+    ]
     seen = (item for item in inner[:LOOKED] if not item.name.startswith("."))
-    holding = (item.name for item in seen if any(claimants(p) for p in _sorted(item)[:LOOKED] if not _is_special(p)))
+    holding = (
+        item.name
+        for item in seen
+        if any(claimants(p) for p in _sorted(item)[:LOOKED] if not _is_special(p))
+    )
     named = [name for name, _ in zip(holding, range(NAMED + 1), strict=False)]
     if not named:
         return None
@@ -255,12 +287,17 @@ def _in_one_form(profiles: list[Found], notes: list[str]) -> list[Found]:
     captures: dict[tuple[str, str], list[tuple[int, Path]]] = {}
     for path, name, _ in profiles:
         form = next((f for f in FORMS if f and path.name.endswith(f)), "")
-        captures.setdefault((path.name.removesuffix(form), name), []).append((FORMS.index(form), path))
+        captures.setdefault((path.name.removesuffix(form), name), []).append(
+            (FORMS.index(form), path)
+        )
     kept: list[Found] = []
     for (_, name), forms in captures.items():
         first, *others = [path for _, path in sorted(forms)]
         kept.append(Found(first, name, is_given=False))
-        notes += [f"{other.name}: the capture of {first.name} in another form, left out" for other in others]
+        notes += [
+            f"{other.name}: the capture of {first.name} in another form, left out"
+            for other in others
+        ]
     return kept
 
 
@@ -289,7 +326,9 @@ def places(profiles: Sequence[Profile]) -> tuple[list[Place], list[str]]:
         between = "the time between them counts, since another tool recorded too"
     for i, first in first_of.items():
         placed[i] = placed[first]
-        both = f"the same rank ({placed[first].first}) as {profiles[first].path.name}, at another time"
+        both = (
+            f"the same rank ({placed[first].first}) as {profiles[first].path.name}, at another time"
+        )
         notes.append(f"{profiles[i].path.name}: a recording of {both}; {between}")
     return placed, [*notes, *_by_host(profiles, list(tools.values()), placed)]
 
@@ -339,12 +378,18 @@ def _by_host(profiles: Sequence[Profile], tools: list[list[int]], placed: list[P
     free = []  # the files of a tool may be moved if each states another host, and none a rank
     for beside in stating if len(stating) > 1 else ():
         hosts = {profiles[i].node for i in beside}
-        if "" not in hosts and len(hosts) == len(beside) and not any(_stated(profiles[i]).itself for i in beside):
+        if (
+            "" not in hosts
+            and len(hosts) == len(beside)
+            and not any(_stated(profiles[i]).itself for i in beside)
+        ):
             free.append(beside)
     of_host: dict[str, int] = {}
     for i in (i for beside in tools if beside not in free for i in beside):
         if profiles[i].node:
-            of_host[profiles[i].node] = min(placed[i].first, of_host.get(profiles[i].node, placed[i].first))
+            of_host[profiles[i].node] = min(
+                placed[i].first, of_host.get(profiles[i].node, placed[i].first)
+            )
     notes = []
     for i in (i for beside in sorted(free, key=len, reverse=True) for i in beside):
         taken = {placed[j].first for j in range(len(profiles)) if profiles[j].node and j != i}
@@ -352,7 +397,9 @@ def _by_host(profiles: Sequence[Profile], tools: list[list[int]], placed: list[P
         rank = of_host.get(profiles[i].node, placed[i].first)
         if rank in others:
             rank = max(taken | others) + 1
-            notes.append(f"{profiles[i].path.name}: counted as rank {rank}: it states another host than other tools")
+            notes.append(
+                f"{profiles[i].path.name}: counted as rank {rank}: it states another host than other tools"
+            )
         of_host[profiles[i].node] = rank
         placed[i] = placed[i]._replace(first=rank, shift=rank)
     return notes
@@ -361,13 +408,19 @@ def _by_host(profiles: Sequence[Profile], tools: list[list[int]], placed: list[P
 def _ranked(profile: Profile) -> tuple[str, ...]:
     """Return the tables in which the reader of a profile counts the ranks of its file."""
     several: tuple[str, ...] = getattr(reader(profile.reader), "RANKED", ())
-    return () if profile.rank is not None else tuple(name for name in several if name in profile.loaders)
+    return (
+        ()
+        if profile.rank is not None
+        else tuple(name for name in several if name in profile.loaders)
+    )
 
 
 def _stated(profile: Profile) -> _Stated:
     if profile.rank is not None:
         return _Stated((profile.rank,), True)
-    inside = {int(rank) for name in _ranked(profile) for rank in profile.table(name)["rank"].unique()}
+    inside = {
+        int(rank) for name in _ranked(profile) for rank in profile.table(name)["rank"].unique()
+    }
     return _Stated(tuple(sorted(inside)) or (0,), len(inside) > 1)
 
 
@@ -375,7 +428,9 @@ def _shifts(stated: Sequence[_Stated]) -> list[int]:
     """Return by how much the ranks of each file are counted up."""
     if all(len(file.ranks) == 1 for file in stated):
         own = {file.ranks[0] for file in stated if file.itself}
-        return [0 if len(own) == len(stated) else i - file.ranks[0] for i, file in enumerate(stated)]
+        return [
+            0 if len(own) == len(stated) else i - file.ranks[0] for i, file in enumerate(stated)
+        ]
     used: set[int] = set()
     shifts = [0] * len(stated)
     # What states its ranks goes first: a file that states none takes what is left.
@@ -397,7 +452,9 @@ def unlikely(profiles: Sequence[Profile], placed: Sequence[Place]) -> list[str]:
         names = [_gpu_names(profile, place_of[id(profile)]) for profile in together]
         for (one, of_one), (other, of_other) in combinations(zip(together, names, strict=True), 2):
             if why := _contradiction(one, of_one, other, of_other):
-                notes.append(f"{one.path.name} and {other.path.name}: counted as of one node, though they {why}")
+                notes.append(
+                    f"{one.path.name} and {other.path.name}: counted as of one node, though they {why}"
+                )
     return notes
 
 
@@ -418,10 +475,16 @@ def _gpu_names(profile: Profile, place: Place) -> _Names:
         return {}
     devices = profile.table("DEVICES")
     ranks = place.ranks("DEVICES", devices["rank"])
-    return {(int(r), int(g)): str(n) for r, g, n in zip(ranks, devices["gpu"], devices["name"], strict=True) if n}
+    return {
+        (int(r), int(g)): str(n)
+        for r, g, n in zip(ranks, devices["gpu"], devices["name"], strict=True)
+        if n
+    }
 
 
 def is_alike(one: str, other: str) -> bool:
     """Tell whether two names can be of one GPU: some tools leave the maker out, and slices are named after it."""
-    short = [re.sub(r"nvidia|amd|tesla|geforce|[^a-z0-9]", "", name.lower()) for name in (one, other)]
+    short = [
+        re.sub(r"nvidia|amd|tesla|geforce|[^a-z0-9]", "", name.lower()) for name in (one, other)
+    ]
     return short[0] in short[1] or short[1] in short[0]

@@ -25,7 +25,9 @@ class SchemaError(PerfkitError):
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     """Let a function handle each signal that would end this process; signals that are ignored stay so."""
-    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [
+        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    ]
     before = {number: signal.getsignal(number) for number in numbers}
     heard = [number for number in numbers if before[number] not in (signal.SIG_IGN, None)]
     for number in heard:

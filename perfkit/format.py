@@ -12,7 +12,9 @@ from html import escape
 from typing import NamedTuple
 
 MISSING = "n/a"
-CODE = re.compile("`((?:[^`']|'[^`']*')+)`")  # a command in a sentence; compilers write `anonymous namespace'
+CODE = re.compile(
+    "`((?:[^`']|'[^`']*')+)`"
+)  # a command in a sentence; compilers write `anonymous namespace'
 
 
 class Unit(NamedTuple):
@@ -99,7 +101,9 @@ def printable(text: object, limit: int) -> str:
     """Return foreign text on one line of at most `limit` characters; what rearranges or breaks text becomes �."""
     head = " ".join(str(text)[: 4 * limit].split())
     shown = head if head.isprintable() else "".join(c if c.isprintable() else "�" for c in head)
-    return shown if len(shown) <= limit and len(str(text)) <= 4 * limit else f"{shown[: limit - 1]}…"
+    return (
+        shown if len(shown) <= limit and len(str(text)) <= 4 * limit else f"{shown[: limit - 1]}…"
+    )
 
 
 def elided(text: object, limit: int) -> str:
@@ -163,7 +167,9 @@ def coded(text: str) -> str:
     'run <code>ncu -k &#x27;regex:a&#x27;</code> on f(`anonymous namespace&#x27;::g)'
     """
     parts = map(escape, CODE.split(text))
-    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
+    return "".join(
+        f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts)
+    )
 
 
 def several(texts: Iterable[str], most: int = 16) -> str:

@@ -41,14 +41,38 @@ _LIMITS = ("sm_count", "max_warps_sm", "max_regs_sm")
 _MEMORY = ("mem_bus_bits", "mem_gbps_pin", "mem_gb", "l2_mb", "nvlink_gbs_bidir", "max_smem_sm_kib")
 _NUMBERS = (_BANDWIDTH, "tdp_w", "boost_mhz", *_MEMORY)
 _ALSO = "also_named"  # other names of the same GPU, with | between them
-_TEXTS = ("key", _ALSO, "arch", "compute_capability", "computed", "confidence", "sparsity_note", "source", "as_of")
+_TEXTS = (
+    "key",
+    _ALSO,
+    "arch",
+    "compute_capability",
+    "computed",
+    "confidence",
+    "sparsity_note",
+    "source",
+    "as_of",
+)
 COLUMNS = (_NAME, *PRECISIONS.values(), *_NUMBERS, *_LIMITS, *_TEXTS)
 
 # Multiprocessors of MIG slices in the lists that `nvidia-smi mig -lgip` printed for one of each GPU; of the profiles of
 # other GPUs no whole list was found.
 _SLICES = {
-    "a100-sxm4-40": {"1g.5gb": 14, "1g.10gb": 14, "2g.10gb": 28, "3g.20gb": 42, "4g.20gb": 56, "7g.40gb": 98},
-    "h100-sxm5-80": {"1g.10gb": 16, "1g.20gb": 26, "2g.20gb": 32, "3g.40gb": 60, "4g.40gb": 64, "7g.80gb": 132},
+    "a100-sxm4-40": {
+        "1g.5gb": 14,
+        "1g.10gb": 14,
+        "2g.10gb": 28,
+        "3g.20gb": 42,
+        "4g.20gb": 56,
+        "7g.40gb": 98,
+    },
+    "h100-sxm5-80": {
+        "1g.10gb": 16,
+        "1g.20gb": 26,
+        "2g.20gb": 32,
+        "3g.40gb": 60,
+        "4g.40gb": 64,
+        "7g.80gb": 132,
+    },
 }
 _CONTRADICT = "sources contradict each other on its clock or its peaks"
 # Names that tools report and that have no peaks, and why.
@@ -114,7 +138,9 @@ class Peaks:
         return self.flops(precision) / self.bandwidth()
 
     def _unknown(self, what: str, column: str) -> PerfkitError:
-        return PerfkitError(f"peaks of {self.name}: {what} is not known. Pass your own CSV with column {column!r}.")
+        return PerfkitError(
+            f"peaks of {self.name}: {what} is not known. Pass your own CSV with column {column!r}."
+        )
 
 
 def peaks(name: str, *, table: Iterable[Peaks] | None = None) -> Peaks | None:
@@ -161,7 +187,9 @@ def _slice(name: str, whole: str, profile: str) -> Peaks | None:
         sheet,
         name=name.strip(),
         also_named=(),
-        flops_per_s=MappingProxyType({precision: value * part for precision, value in sheet.flops_per_s.items()}),
+        flops_per_s=MappingProxyType(
+            {precision: value * part for precision, value in sheet.flops_per_s.items()}
+        ),
         memory_bytes_per_s=None,
         nvlink_bytes_per_s=None,
         key="",
@@ -190,17 +218,28 @@ def load_peaks(path: str | Path) -> tuple[Peaks, ...]:
             lines = [(reader.line_num, row) for row in reader]
             columns = list(reader.fieldnames or [])
     except (OSError, UnicodeDecodeError, csv.Error) as e:
-        raise ReadError(f"{path}: cannot be read as CSV: {e}. Give a UTF-8 file with a header line.") from e
+        raise ReadError(
+            f"{path}: cannot be read as CSV: {e}. Give a UTF-8 file with a header line."
+        ) from e
     problems = [f"column {c!r} is not one of {list(COLUMNS)}" for c in columns if c not in COLUMNS]
     problems += [f"column {c!r} is there more than once" for c in sorted(_twice(columns))]
     problems += [] if _NAME in columns else [f"column {_NAME!r} is missing"]
     problems = problems or [problem for line, row in lines for problem in _row(line, row)]
     if not problems:
-        names = [n.strip().casefold() for _, row in lines for n in (row[_NAME], *_others(row)) if n.strip()]
+        names = [
+            n.strip().casefold()
+            for _, row in lines
+            for n in (row[_NAME], *_others(row))
+            if n.strip()
+        ]
         problems = [f"GPU {name!r} is there more than once" for name in sorted(_twice(names))]
     if problems:
-        raise ReadError("\n  - ".join([f"{path}: does not hold peaks of GPUs. Correct these:", *problems]))
-    return tuple(_peaks({**dict.fromkeys(COLUMNS, ""), "source": str(path), **row}) for _, row in lines)
+        raise ReadError(
+            "\n  - ".join([f"{path}: does not hold peaks of GPUs. Correct these:", *problems])
+        )
+    return tuple(
+        _peaks({**dict.fromkeys(COLUMNS, ""), "source": str(path), **row}) for _, row in lines
+    )
 
 
 @cache
@@ -247,7 +286,9 @@ def _peaks(row: dict[str, str]) -> Peaks:
     flops = {precision: scaled(column, 1e12) for precision, column in PRECISIONS.items()}
     return Peaks(
         name=row[_NAME].strip(),
-        flops_per_s=MappingProxyType({precision: value for precision, value in flops.items() if value is not None}),
+        flops_per_s=MappingProxyType(
+            {precision: value for precision, value in flops.items() if value is not None}
+        ),
         memory_bytes_per_s=scaled(_BANDWIDTH, 1e9),
         nvlink_bytes_per_s=scaled("nvlink_gbs_bidir", 1e9),
         key=row["key"].strip(),
@@ -262,5 +303,9 @@ def _peaks(row: dict[str, str]) -> Peaks:
         source=row["source"],
         as_of=row["as_of"],
         also_named=_others(row),
-        computed=tuple(precision for precision, column in PRECISIONS.items() if column in row["computed"].split()),
+        computed=tuple(
+            precision
+            for precision, column in PRECISIONS.items()
+            if column in row["computed"].split()
+        ),
     )

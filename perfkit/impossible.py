@@ -18,17 +18,23 @@ from perfkit.schema import OVERLAP_NS, order_of, overrunning
 Rows = NDArray[np.bool_]
 STREAM = ("rank", "gpu", "process", "stream")
 FEWEST_AT_ONCE = 3  # operations of a stream without a length that start at once; real captures hold none (convention)
-FEWEST_CALLS_AT_ONCE = 10  # the same for calls at the very start: a coarse clock puts several into one tick
+FEWEST_CALLS_AT_ONCE = (
+    10  # the same for calls at the very start: a coarse clock puts several into one tick
+)
 LARGE_BYTES = 1_000_000  # of a copy, from which on its rate tells something
 SLOWEST_BYTES_PER_S = 25e6  # a tenth of one lane of PCIe 1.0, 250 MB/s (PCI-SIG)
 FASTEST_BYTES_PER_S = 20e12  # over twice the device memory of a B200, 8 TB/s (NVIDIA's data sheet)
-HOST_FASTEST_BYTES_PER_S = 1e12  # over twice NVLink-C2C, 450 GB/s in each direction (NVIDIA's data sheet)
+HOST_FASTEST_BYTES_PER_S = (
+    1e12  # over twice NVLink-C2C, 450 GB/s in each direction (NVIDIA's data sheet)
+)
 
 
 class Reason(enum.Enum):
     """Why the times of a row cannot be right; the value ends a sentence whose subject are the rows."""
 
-    OVERLAP = f"end more than {OVERLAP_NS / 1000:g} µs after the next operation of the same stream began"
+    OVERLAP = (
+        f"end more than {OVERLAP_NS / 1000:g} µs after the next operation of the same stream began"
+    )
     SAME_TIME = "have no length and all start at the same time"
     RATE = "moved their bytes slower or faster than any link can"
 
@@ -102,7 +108,11 @@ def _at_once(frame: pd.DataFrame, lane: tuple[str, ...], fewest: int) -> Rows:
 def _impossible_rate(copies: pd.DataFrame) -> Rows:
     """Return which large copies moved their bytes at a rate that no link has."""
     dur = copies["dur_ns"].to_numpy()
-    is_large = (copies["bytes"] >= LARGE_BYTES).to_numpy() & (dur > 0) & copies["direction"].ne("memset").to_numpy()
+    is_large = (
+        (copies["bytes"] >= LARGE_BYTES).to_numpy()
+        & (dur > 0)
+        & copies["direction"].ne("memset").to_numpy()
+    )
     rate = np.zeros(len(copies))
     np.divide(copies["bytes"].to_numpy() * 1e9, dur, out=rate, where=is_large)
     over_link = copies["direction"].isin(["H2D", "D2H"]).to_numpy()

@@ -21,7 +21,13 @@ from perfkit.settings import finite, toml
 
 FILE = "perfkit.toml"
 # Formats in which a model computes, and the peak that each is held against (`perfkit.hardware.PRECISIONS`).
-DTYPES = {"fp32": "fp32", "tf32": "tf32_tensor", "fp16": "fp16_tensor", "bf16": "bf16_tensor", "fp8": "fp8_tensor"}
+DTYPES = {
+    "fp32": "fp32",
+    "tf32": "tf32_tensor",
+    "fp16": "fp16_tensor",
+    "bf16": "bf16_tensor",
+    "fp8": "fp8_tensor",
+}
 
 
 @dataclass(frozen=True)
@@ -79,10 +85,14 @@ def _checked(name: str, value: Any) -> Any:
         raise PerfkitError(f"job: {name!r} is not known. Use {', '.join(of)}.")
     if name == "dtype":
         if value not in ("", *DTYPES):
-            raise PerfkitError(f"job: dtype {printable(repr(value), 40)} is not known. Use {', '.join(DTYPES)}.")
+            raise PerfkitError(
+                f"job: dtype {printable(repr(value), 40)} is not known. Use {', '.join(DTYPES)}."
+            )
         return value
     number = finite(value)
     is_whole = name == "world_size"
     if number is None or number <= 0 or (is_whole and number != int(number)):
-        raise PerfkitError(f"job: {name} = {printable(value, 40)} is no {'whole ' * is_whole}number above 0.")
+        raise PerfkitError(
+            f"job: {name} = {printable(value, 40)} is no {'whole ' * is_whole}number above 0."
+        )
     return int(number) if is_whole else number

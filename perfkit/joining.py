@@ -39,18 +39,24 @@ ORDER = ("timeline", "framework", "counters", "call_paths", "monitor", "network"
 DAY_NS = 86_400 * 10**9
 # Two recordings of one program are hardly further apart (convention): by then drivers and the program have changed.
 LONG_NS = 30 * DAY_NS
-OF_ANOTHER_RUN_NS = DAY_NS  # from a log to the recording beside it (convention): more than any error of a time zone
+OF_ANOTHER_RUN_NS = (
+    DAY_NS  # from a log to the recording beside it (convention): more than any error of a time zone
+)
 MORE_LAUNCHES = 100  # times as many launches: hardly of the same work (convention; a part of a run is often a tenth)
 ABOVE_LIMIT = 1.5  # times the data sheet's power: more than makers let users raise it (convention)
 ABOVE_MEMORY = 1.02  # times the GPU's memory: tools count what is reserved differently
 LISTED = 3  # metrics, runs of ranks, or files in a note
-ALONE = 16  # files left out of a run, each with a note of its own; each may have a reason of its own
+ALONE = (
+    16  # files left out of a run, each with a note of its own; each may have a reason of its own
+)
 QUARTER = 900 * 10**9  # ns
 OFFSETS = range(-12 * 4, 14 * 4 + 1)  # of the time zones there are, in quarters of an hour
 ZONELESS = "taken as UTC"  # so says a reader's note on a log of local times
 IN_UTC = "record in UTC (`TZ=UTC nvidia-smi ...`)"
 REMEDY = "Load it alone, or beside what was recorded of the same program on the same machine"
-_UNNAMED = re.compile(r"0x[0-9a-f]+|\D*", re.IGNORECASE)  # an identifier, or a name without a model number
+_UNNAMED = re.compile(
+    r"0x[0-9a-f]+|\D*", re.IGNORECASE
+)  # an identifier, or a name without a model number
 _BINARY = re.compile(r" \[[^\]]*\]$")  # which HPCToolkit adds to the name of a kernel
 
 
@@ -68,14 +74,24 @@ def members(profiles: Sequence[Profile], given: Container[Path], notes: list[str
             continue
         beside = printable(others[0].path.name, 80)
         if profile.path in given:
-            raise PerfkitError(f"{profile.path}: does not belong to one run with {beside}: {reason}. {REMEDY}.")
-        notes.append(f"{profile.path.name}: kept apart from {beside}, no figure is made of both: {reason}. {REMEDY}")
+            raise PerfkitError(
+                f"{profile.path}: does not belong to one run with {beside}: {reason}. {REMEDY}."
+            )
+        notes.append(
+            f"{profile.path.name}: kept apart from {beside}, no figure is made of both: {reason}. {REMEDY}"
+        )
     return [profiles[i] for i in sorted(belonging)]
 
 
 def contradictions(profile: Profile, others: Sequence[Profile]) -> Iterator[str]:
     """Yield why a profile cannot be of one program and machine with others that are; what costs least comes first."""
-    for find in (_long_apart, _of_another_gpu, _of_more_than_it_has, _of_other_kernels, _of_more_ranks):
+    for find in (
+        _long_apart,
+        _of_another_gpu,
+        _of_more_than_it_has,
+        _of_other_kernels,
+        _of_more_ranks,
+    ):
         if reason := find(profile, others):
             yield reason
 
@@ -93,7 +109,11 @@ def _long_apart(profile: Profile, others: Sequence[Profile]) -> str:
     if gaps[nearest] <= (OF_ANOTHER_RUN_NS if is_log else LONG_NS):
         return ""
     order = "after" if start > ended else "before"
-    gap = f"{gaps[nearest] / DAY_NS:,.0f} days" if gaps[nearest] >= 2 * DAY_NS else duration(gaps[nearest])
+    gap = (
+        f"{gaps[nearest] / DAY_NS:,.0f} days"
+        if gaps[nearest] >= 2 * DAY_NS
+        else duration(gaps[nearest])
+    )
     return f"it was recorded {gap} {order} {printable(other.path.name, 80)}"
 
 
@@ -115,14 +135,18 @@ def _gpus(profiles: Sequence[Profile]) -> list[str]:
 
 
 def _listed(gpus: Sequence[str]) -> str:
-    return " and ".join(printable(name, 60) for name in gpus[:2]) + (" and others" if len(gpus) > 2 else "")
+    return " and ".join(printable(name, 60) for name in gpus[:2]) + (
+        " and others" if len(gpus) > 2 else ""
+    )
 
 
 def _of_more_than_it_has(profile: Profile, others: Sequence[Profile]) -> str:
     """Say what a log reads that no GPU of the others can have: memory in use, power."""
     if "SAMPLES" not in profile.loaders or kind(profile.reader) != "monitor" or _gpus([profile]):
         return ""
-    tables = [other.table("DEVICES") for other in others if "DEVICES" in other.loaders and _gpus([other])]
+    tables = [
+        other.table("DEVICES") for other in others if "DEVICES" in other.loaders and _gpus([other])
+    ]
     if not tables:
         return ""
     samples = profile.table("SAMPLES")
@@ -142,13 +166,19 @@ def _of_other_kernels(profile: Profile, others: Sequence[Profile]) -> str:
     """Say which kernels call paths lead to, if a timeline has none of them, or how many launches, if far fewer."""
     if "CALLTREE" not in profile.loaders or not (timelines := _with_kernels(others)):
         return ""
-    from perfkit.analysis.calltree.paths import launched  # most runs have no call paths, and need no analysis yet
+    from perfkit.analysis.calltree.paths import (
+        launched,
+    )  # most runs have no call paths, and need no analysis yet
 
     sites = launched(profile.table("CALLTREE"), profile.table("CALL_METRICS"))
     tables = [timeline.table("KERNELS") for timeline in timelines]
     launches, count = float(sites["launch_count"].sum()), sum(map(len, tables))
     own = _bases(sites["full_name"].dropna())
-    beside = {base for table in tables for base in _bases(table["full_name"].cat.categories)} if count else set()
+    beside = (
+        {base for table in tables for base in _bases(table["full_name"].cat.categories)}
+        if count
+        else set()
+    )
     if own and beside and not own & beside:
         return f"none of its kernels ({printable(min(own), 60)}) is in {printable(timelines[0].path.name, 80)}"
     if launches and count and max(launches, count) > MORE_LAUNCHES * min(launches, count):
@@ -158,7 +188,11 @@ def _of_other_kernels(profile: Profile, others: Sequence[Profile]) -> str:
 
 def _with_kernels(profiles: Sequence[Profile]) -> list[Profile]:
     """Return the profiles of the first reader that has kernels: the others are not counted again."""
-    traced = [profile for profile in profiles if "KERNELS" in profile.loaders and len(profile.table("KERNELS"))]
+    traced = [
+        profile
+        for profile in profiles
+        if "KERNELS" in profile.loaders and len(profile.table("KERNELS"))
+    ]
     return [profile for profile in traced if profile.reader == traced[0].reader]
 
 
@@ -175,7 +209,9 @@ def _of_more_ranks(profile: Profile, others: Sequence[Profile]) -> str:
     traced = _with_kernels(others) if kind(profile.reader) == "network" else []
     links, collectives = profile.table("LINKS"), profile.table("COLLECTIVES")
     counted = int(collectives["ranks"].max()) if collectives["ranks"].notna().any() else 0
-    ranks = max(counted, *(1 + int(links[end].max()) for end in ("from_rank", "to_rank") if len(links)), 0)
+    ranks = max(
+        counted, *(1 + int(links[end].max()) for end in ("from_rank", "to_rank") if len(links)), 0
+    )
     if not traced or ranks < 2:
         return ""
     tables = [each.table("KERNELS") for each in traced]
@@ -183,7 +219,9 @@ def _of_more_ranks(profile: Profile, others: Sequence[Profile]) -> str:
     if gpus > 1 or any(table["family"].eq("communication").any() for table in tables):
         return ""
     beside = printable(traced[0].path.name, 80)
-    return f"its collectives are of {ranks} ranks, and the one GPU of {beside} launched no collective"
+    return (
+        f"its collectives are of {ranks} ranks, and the one GPU of {beside} launched no collective"
+    )
 
 
 class _Series(NamedTuple):
@@ -224,21 +262,31 @@ def stacks_before(profiles: Sequence[Profile], ranks: Sequence[int]) -> dict[int
     Added to the numbers of its stacks, it keeps them unique in the rank.
     """
     before = dict.fromkeys(map(id, profiles), 0)
-    recorded = [(profile, rank) for profile, rank in zip(profiles, ranks, strict=True) if "FRAMES" in profile.loaders]
+    recorded = [
+        (profile, rank)
+        for profile, rank in zip(profiles, ranks, strict=True)
+        if "FRAMES" in profile.loaders
+    ]
     last: dict[int, Profile] = {}
     for profile, rank in recorded:
         if rank in last:
             earlier = last[rank]
-            before[id(profile)] = before[id(earlier)] + int(earlier.table("FRAMES")["stack"].max()) + 1
+            before[id(profile)] = (
+                before[id(earlier)] + int(earlier.table("FRAMES")["stack"].max()) + 1
+            )
         last[rank] = profile
     return before
 
 
-def distinct(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
+def distinct(
+    frames: Sequence[pd.DataFrame], names: Sequence[str]
+) -> tuple[list[pd.DataFrame], list[str]]:
     """Return SAMPLES without series that another has of the same time; of two the one with more readings stays."""
     if len(frames) < 2:
         return list(frames), []
-    longest = sorted((s for i, frame in enumerate(frames) for s in _series(frame, i)), key=lambda s: -s.readings)
+    longest = sorted(
+        (s for i, frame in enumerate(frames) for s in _series(frame, i)), key=lambda s: -s.readings
+    )
     kept: dict[tuple[int, int, str], list[_Series]] = {}
     masks = [np.ones(len(frame), bool) for frame in frames]
     left: dict[tuple[int, int], dict[str, None]] = {}
@@ -254,16 +302,22 @@ def distinct(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list
         f"{names[less]}: {several(metrics, LISTED)} left out, {names[more]} has more readings of the same GPUs"
         for (less, more), metrics in sorted(left.items())
     ]
-    return [frame if mask.all() else frame[mask] for frame, mask in zip(frames, masks, strict=True)], notes
+    return [
+        frame if mask.all() else frame[mask] for frame, mask in zip(frames, masks, strict=True)
+    ], notes
 
 
 def _series(frame: pd.DataFrame, number: int) -> list[_Series]:
     """Return the series of a table whose order puts the readings of each one after the other."""
-    keys = [frame[name].to_numpy() for name in ("rank", "gpu")] + [frame["metric"].cat.codes.to_numpy()]
+    keys = [frame[name].to_numpy() for name in ("rank", "gpu")] + [
+        frame["metric"].cat.codes.to_numpy()
+    ]
     starts = stretches(keys, len(frame))
     stops = np.append(starts[1:], len(frame))[: len(starts)]
     heads, times = frame.iloc[starts], frame["time_ns"].to_numpy()
-    devices = zip(heads["rank"].tolist(), heads["gpu"].tolist(), heads["metric"].astype(str), strict=True)
+    devices = zip(
+        heads["rank"].tolist(), heads["gpu"].tolist(), heads["metric"].astype(str), strict=True
+    )
     return [
         _Series(device, number, start, stop, int(times[start]), int(times[stop - 1]))
         for device, start, stop in zip(devices, starts.tolist(), stops.tolist(), strict=True)
@@ -273,7 +327,11 @@ def _series(frame: pd.DataFrame, number: int) -> list[_Series]:
 def devices(frame: pd.DataFrame) -> pd.DataFrame:
     """Return DEVICES with each GPU once, from the row that knows most of it."""
     filled = frame.astype(object).where(frame.notna(), "").map(bool).sum(axis=1)
-    return frame.iloc[np.argsort(-filled.to_numpy(), kind="stable")].drop_duplicates(["rank", "gpu"]).sort_index()
+    return (
+        frame.iloc[np.argsort(-filled.to_numpy(), kind="stable")]
+        .drop_duplicates(["rank", "gpu"])
+        .sort_index()
+    )
 
 
 def absent(profiles: Sequence[Profile], placed: Sequence[Place], job: Job) -> list[str]:
@@ -282,18 +340,28 @@ def absent(profiles: Sequence[Profile], placed: Sequence[Place], job: Job) -> li
     The files state the world size, or else the user does (`Job.world_size`). The ranks must be stated too: numbers that
     follow from the order of the names do not tell which ranks are missing.
     """
-    stating = [(profile, at.first) for profile, at in zip(profiles, placed, strict=True) if profile.rank is not None]
+    stating = [
+        (profile, at.first)
+        for profile, at in zip(profiles, placed, strict=True)
+        if profile.rank is not None
+    ]
     size = max((profile.world_size or 0 for profile, _ in stating), default=0)
     who = "the files state" if size else "you gave"
     size = size or job.world_size
     present = sorted({rank for _, rank in stating if rank < size})
     if not present or len(present) == size:
         return []
-    gaps = [(low + 1, high - 1) for low, high in zip([-1, *present], [*present, size], strict=False) if high - low > 1]
+    gaps = [
+        (low + 1, high - 1)
+        for low, high in zip([-1, *present], [*present, size], strict=False)
+        if high - low > 1
+    ]
     lost = size - len(present)
     share = f"{lost:,} of {size:,} GPUs ({percent(lost / size)})"
     ranks = f"rank{'s' * (lost > 1)} {_in_runs(gaps)}"
-    return [f"{ranks} {'are' if lost > 1 else 'is'} missing: {who} a world size of {size:,}, and {share} have no file"]
+    return [
+        f"{ranks} {'are' if lost > 1 else 'is'} missing: {who} a world size of {size:,}, and {share} have no file"
+    ]
 
 
 def _in_runs(gaps: Sequence[tuple[int, int]]) -> str:
@@ -319,7 +387,9 @@ def once(notes: Iterable[str], most: int = LISTED) -> list[str]:
     alike: dict[str, list[tuple[str, str]]] = {}
     for note in notes:
         name, _, text = note.partition(": ")
-        alike.setdefault(re.sub(r"\d+", "#", text.replace(name, "")) or note, []).append((name, note))
+        alike.setdefault(re.sub(r"\d+", "#", text.replace(name, "")) or note, []).append(
+            (name, note)
+        )
     shown = []
     for same in alike.values():
         (name, first), texts = same[0], {note.partition(": ")[2] for _, note in same}
@@ -327,7 +397,9 @@ def once(notes: Iterable[str], most: int = LISTED) -> list[str]:
             shown += [note for _, note in same]
         else:
             numbers = " (numbers of the first file)" if len(texts) > 1 else ""
-            shown.append(f"{name} and {len(same) - 1:,} more files: {first.partition(': ')[2]}{numbers}")
+            shown.append(
+                f"{name} and {len(same) - 1:,} more files: {first.partition(': ')[2]}{numbers}"
+            )
     return shown
 
 
@@ -340,9 +412,17 @@ def astray(profiles: Sequence[Profile]) -> list[str]:
         if not spans or not local or not profile.span:
             continue
         start, end = profile.span
-        met = [n for n in OFFSETS if any(start - n * QUARTER <= e and s <= end - n * QUARTER for s, e in spans)]
+        met = [
+            n
+            for n in OFFSETS
+            if any(start - n * QUARTER <= e and s <= end - n * QUARTER for s, e in spans)
+        ]
         if met and 0 not in met:
-            clock = f"at {_zone(met[0])}" if len(met) == 1 else f"between {_zone(met[0])} and {_zone(met[-1])}"
+            clock = (
+                f"at {_zone(met[0])}"
+                if len(met) == 1
+                else f"between {_zone(met[0])} and {_zone(met[-1])}"
+            )
             notes.append(
                 f"{profile.path.name}: its times, taken as UTC, miss the timeline; as those of a clock {clock} they "
                 f"would meet it. They are left as they are: {IN_UTC}"
@@ -370,4 +450,8 @@ def renumbered(parts: list[pd.DataFrame]) -> list[pd.DataFrame]:
 
 def without(samples: pd.DataFrame, metrics: set[str]) -> pd.DataFrame:
     """Return SAMPLES without some metrics, as it is where it has none of them."""
-    return samples[~samples["metric"].isin(metrics)] if metrics & set(samples["metric"].cat.categories) else samples
+    return (
+        samples[~samples["metric"].isin(metrics)]
+        if metrics & set(samples["metric"].cat.categories)
+        else samples
+    )

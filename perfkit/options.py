@@ -38,7 +38,9 @@ def duration(text: str) -> int:
         return round(float(number) * UNITS[text[len(number) :]])
     except (KeyError, ValueError, OverflowError):
         units = ", ".join(UNITS)
-        raise ValueError(f"{text!r} is no time with a unit of {units}, for example 5s or 200ms") from None
+        raise ValueError(
+            f"{text!r} is no time with a unit of {units}, for example 5s or 200ms"
+        ) from None
 
 
 def window(text: str) -> tuple[int, int]:
@@ -74,7 +76,9 @@ def time(text: str) -> float:
     except ValueError:
         raise ValueError(f"{text!r} is no time such as 2026-01-31T10:00:00Z") from None
     if when.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone: append Z for UTC, or an offset such as +02:00")
+        raise ValueError(
+            f"{text!r} has no time zone: append Z for UTC, or an offset such as +02:00"
+        )
     return when.timestamp()
 
 
@@ -98,13 +102,27 @@ WINDOW, PART, TIME = Parsed("start:end", window), Parsed("I/N", part), Parsed("t
 
 # What only the user knows, as options of a command by the field of `Job`.
 JOB = (
-    click.option("--params", "parameters", type=COUNT, help="Parameters of the model, for example 7e9 or 7B."),
-    click.option("--tokens-per-step", type=COUNT, help="Tokens of one optimizer step on all GPUs together."),
-    click.option("--samples-per-step", type=COUNT, help="Samples of one optimizer step on all GPUs together."),
-    click.option("--total-tokens", type=COUNT, help="Tokens of the whole training, for the time it takes."),
-    click.option("--dtype", type=click.Choice([*DTYPES]), help="Format of most of the arithmetic, for the MFU."),
+    click.option(
+        "--params", "parameters", type=COUNT, help="Parameters of the model, for example 7e9 or 7B."
+    ),
+    click.option(
+        "--tokens-per-step", type=COUNT, help="Tokens of one optimizer step on all GPUs together."
+    ),
+    click.option(
+        "--samples-per-step", type=COUNT, help="Samples of one optimizer step on all GPUs together."
+    ),
+    click.option(
+        "--total-tokens", type=COUNT, help="Tokens of the whole training, for the time it takes."
+    ),
+    click.option(
+        "--dtype",
+        type=click.Choice([*DTYPES]),
+        help="Format of most of the arithmetic, for the MFU.",
+    ),
     click.option("--world-size", type=int, help="GPUs of the job, if not all were recorded."),
-    click.option("--price-per-gpu-hour", type=float, help="Price of one GPU for an hour, in any currency."),
+    click.option(
+        "--price-per-gpu-hour", type=float, help="Price of one GPU for an hour, in any currency."
+    ),
 )
 
 

@@ -74,7 +74,9 @@ def map_reduce(
         # Processes cannot read a program from standard input, which serves itself alone.
         program = getattr(sys.modules["__main__"], "__file__", None)
         several = workers > 1 and (program is None or Path(program).exists())
-        answers = _in_processes(work, sources, workers) if several else enumerate(map(work, sources))
+        answers = (
+            _in_processes(work, sources, workers) if several else enumerate(map(work, sources))
+        )
     for number, (index, (part, reason)) in enumerate(answers, start=1):
         if reason:
             refused[index] = Refused(sources[index], reason)
@@ -85,7 +87,9 @@ def map_reduce(
 
 def workers_for(need_bytes: int, workers: int = 0) -> int:
     """Return how many workers this machine can hold that need so much memory each: at most `workers`, or one a core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min(workers or cores, _free_bytes() // max(need_bytes, 1)))
 
 
@@ -130,7 +134,9 @@ class _Tree(Generic[Part]):
         self.value = part
 
 
-def _reduced(read: Callable[[Source], Read], reduce: Callable[[Read], Part], source: Source) -> tuple[Part | None, str]:
+def _reduced(
+    read: Callable[[Source], Read], reduce: Callable[[Read], Part], source: Source
+) -> tuple[Part | None, str]:
     """Return the reduction of a source, or why there is none."""
     try:
         return reduce(read(source)), ""
@@ -142,7 +148,9 @@ def _reduced(read: Callable[[Source], Read], reduce: Callable[[Read], Part], sou
 _Answer = tuple[int, tuple[Any, str]]
 
 
-def _in_processes(work: Callable[[Source], Any], sources: Sequence[Source], workers: int) -> Iterator[_Answer]:
+def _in_processes(
+    work: Callable[[Source], Any], sources: Sequence[Source], workers: int
+) -> Iterator[_Answer]:
     """Yield index and answer of each source; one whose process dies twice, the second time alone, is refused."""
     left = list(range(len(sources)))[::-1]
     while left:
@@ -177,7 +185,9 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Start processes that share nothing with this one, whose threads a fork would break; drop them on an error."""
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
-    vars(sys.modules["__main__"]).setdefault("__spec__", None)  # multiprocessing asks; embedded interpreters have none
+    vars(sys.modules["__main__"]).setdefault(
+        "__spec__", None
+    )  # multiprocessing asks; embedded interpreters have none
     if method == "forkserver":
         context.set_forkserver_preload(["perfkit"])
     pool = ProcessPoolExecutor(workers, context)
@@ -187,7 +197,9 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _by_dask(work: Callable[[Source], Any], sources: Sequence[Source], address: str, workers: int) -> Iterator[_Answer]:
+def _by_dask(
+    work: Callable[[Source], Any], sources: Sequence[Source], address: str, workers: int
+) -> Iterator[_Answer]:
     """Yield index and answer of each source as the workers of a Dask scheduler finish them."""
     if not find_spec("distributed"):
         raise PerfkitError("--dask: the package distributed is missing. Install perfkit[dask].")
@@ -199,7 +211,9 @@ def _by_dask(work: Callable[[Source], Any], sources: Sequence[Source], address: 
         cluster = LocalCluster(**here) if address == LOCAL else None
         client = Client(cluster or address)
     except (OSError, ValueError) as e:
-        raise PerfkitError(f"--dask {address}: no scheduler answers ({e}). Start one with `dask scheduler`.") from e
+        raise PerfkitError(
+            f"--dask {address}: no scheduler answers ({e}). Start one with `dask scheduler`."
+        ) from e
     lost = f"--dask {address}: the scheduler was lost. Run again: what is done is kept."
     try:
         left = dict(zip(client.map(work, sources, pure=False), range(len(sources)), strict=True))
@@ -219,7 +233,9 @@ def _by_dask(work: Callable[[Source], Any], sources: Sequence[Source], address: 
                 worked_at = monotonic()
             elif left and monotonic() - worked_at > PATIENCE_S:
                 problem = f"no worker for {PATIENCE_S} s, and {len(left):,} of {len(sources):,} files are not read"
-                raise PerfkitError(f"--dask {address}: {problem}. Start workers, and run again: what is done is kept.")
+                raise PerfkitError(
+                    f"--dask {address}: {problem}. Start workers, and run again: what is done is kept."
+                )
     except (OSError, CancelledError) as e:  # of distributed: CommClosedError, FutureCancelledError
         raise PerfkitError(lost) from e
     finally:

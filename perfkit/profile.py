@@ -88,7 +88,9 @@ class Profile:
         reasons = self._split(name)[1]
         rows = reasons.index.to_numpy(dtype="int64")
         left_out = frame.iloc[rows]
-        longest = impossible.next_start(frame, rows) - left_out["start_ns"] if "stream" in frame else 0
+        longest = (
+            impossible.next_start(frame, rows) - left_out["start_ns"] if "stream" in frame else 0
+        )
         return left_out.assign(reason=reasons.to_numpy(), at_most_ns=longest)
 
     def _split(self, name: str) -> tuple[pd.DataFrame, pd.Series]:
@@ -128,13 +130,17 @@ class Profile:
         """Notes on impossible values of all tables: values left out, and values that are only marked."""
         notes: list[str] = []
         for name, loader in self.loaders.items():
-            apart = getattr(loader, "notes", None)  # a copy in the cache has them apart, and need not be read whole
+            apart = getattr(
+                loader, "notes", None
+            )  # a copy in the cache has them apart, and need not be read whole
             notes += apart() if apart and name not in self._read else self.checked(name).notes
         return tuple(notes)
 
 
 # Addresses, names that every machine has, and names that container engines make up: they identify no node.
-_NO_NODE = re.compile(r"[\d.:]*|[0-9a-f:]*:[0-9a-f:]*|localhost.*|[0-9a-f]{12}|dcgm-exporter-.*|ip6-.*", re.IGNORECASE)
+_NO_NODE = re.compile(
+    r"[\d.:]*|[0-9a-f:]*:[0-9a-f:]*|localhost.*|[0-9a-f]{12}|dcgm-exporter-.*|ip6-.*", re.IGNORECASE
+)
 
 
 def node_of(host: str) -> str:

@@ -54,7 +54,9 @@ LARGE = 5_000_000  # kernels; with their calls some GB of memory in each process
 MANY = 16  # files of a folder from which on they are opened when asked for
 # Tables to which each reader adds rows of its own: captures, metrics sampled, stalls of launches and of call paths.
 SHARED = ("CAPTURE", "SAMPLES", "STALLS")
-TIMED = {name for name, table in TABLES.items() if {"start_ns", "time_ns"} & set(table.column_names)}
+TIMED = {
+    name for name, table in TABLES.items() if {"start_ns", "time_ns"} & set(table.column_names)
+}
 
 
 class Recorded(NamedTuple):
@@ -100,7 +102,9 @@ class Run:
 
     def __getattr__(self, name: str) -> pd.DataFrame:
         if name.upper() not in TABLES or not name.islower():
-            raise AttributeError(f"run has no table {name!r}; the tables are {', '.join(self._names())}")
+            raise AttributeError(
+                f"run has no table {name!r}; the tables are {', '.join(self._names())}"
+            )
         return self.table(name.upper())
 
     def __dir__(self) -> list[str]:
@@ -131,7 +135,11 @@ class Run:
             of_profile = profile.left_out(name) if name in profile.loaders else TABLES[name].empty()
             if len(of_profile):
                 rows.append(self._on_axis(profile, place, name, of_profile))
-        return pd.concat(rows, ignore_index=True) if rows else TABLES[name].empty().assign(reason=None, at_most_ns=0)
+        return (
+            pd.concat(rows, ignore_index=True)
+            if rows
+            else TABLES[name].empty().assign(reason=None, at_most_ns=0)
+        )
 
     @cached_property
     def kinds(self) -> frozenset[str]:
@@ -150,7 +158,9 @@ class Run:
     @cached_property
     def is_large(self) -> bool:
         """Whether this is a store of many ranks with more kernels than one process should hold (LARGE)."""
-        if len(self.profiles) < MANY or not all(p.rank is not None and is_stored(p) for p in self.profiles):
+        if len(self.profiles) < MANY or not all(
+            p.rank is not None and is_stored(p) for p in self.profiles
+        ):
             return False
         if any("KERNELS" in at.ranked for at in self._placed[0]):  # several ranks in a file
             return False
@@ -164,8 +174,12 @@ class Run:
         every = [at.first for at in self._placed[0]]
         if unknown := sorted(set(chosen) - set(every)):
             missing = ", ".join(map(str, unknown))
-            raise PerfkitError(f"ranks: the run has no rank {missing}. Choose from {min(every)} to {max(every)}.")
-        part = self._part_of([p for p, rank in zip(self.profiles, every, strict=True) if rank in set(chosen)])
+            raise PerfkitError(
+                f"ranks: the run has no rank {missing}. Choose from {min(every)} to {max(every)}."
+            )
+        part = self._part_of(
+            [p for p, rank in zip(self.profiles, every, strict=True) if rank in set(chosen)]
+        )
         part.all_ranks = self
         listed = ", ".join(map(str, sorted(set(chosen))))
         only = f"perfkit opened ranks {listed} of {len(set(every)):,}: all of them would not fit into memory"
@@ -180,9 +194,15 @@ class Run:
         rows: list[tuple[object, ...]] = []
         for file in self._files:
             head = reader(file.reader).header(file.path)
-            rank = head.rank if head.rank is not None else discovery.rank_in(file.path, discovery.RANK)
-            rows.append((shown(file.path), rank, head.world_size, ", ".join(dict.fromkeys(head.gpus))))
-        for profile, place in zip(() if rows else self.profiles, () if rows else self._placed[0], strict=True):
+            rank = (
+                head.rank if head.rank is not None else discovery.rank_in(file.path, discovery.RANK)
+            )
+            rows.append(
+                (shown(file.path), rank, head.world_size, ", ".join(dict.fromkeys(head.gpus)))
+            )
+        for profile, place in zip(
+            () if rows else self.profiles, () if rows else self._placed[0], strict=True
+        ):
             gpus = profile.table("DEVICES")["name"].unique() if "DEVICES" in profile.loaders else ()
             rows.append((shown(profile.path), place.first, None, ", ".join(map(str, gpus))))
         table = pd.DataFrame(rows, columns=["path", "rank", "world_size", "gpus"])
@@ -195,12 +215,24 @@ class Run:
         """
         if self._files and "profiles" not in self.__dict__:
             notes: list[str] = []
-            files = [f for f, n in zip(self._files, self.headers()["rank"], strict=True) if pd.notna(n) and n == rank]
+            files = [
+                f
+                for f, n in zip(self._files, self.headers()["rank"], strict=True)
+                if pd.notna(n) and n == rank
+            ]
             part = Run(_opened(files, notes) if files else (), notes, self.job)
         else:
-            part = self._part_of([p for p, at in zip(self.profiles, self._placed[0], strict=True) if at.first == rank])
+            part = self._part_of(
+                [
+                    p
+                    for p, at in zip(self.profiles, self._placed[0], strict=True)
+                    if at.first == rank
+                ]
+            )
         if not part.profiles:
-            raise PerfkitError(f"on_rank: the run has no rank {rank}. `headers()` lists the ranks of the files.")
+            raise PerfkitError(
+                f"on_rank: the run has no rank {rank}. `headers()` lists the ranks of the files."
+            )
         return part
 
     @cached_property
@@ -212,7 +244,11 @@ class Run:
         """
         holders = ordered(p.reader for p in self.profiles if "KERNELS" in p.loaders)[:1]
         placed = zip(self.profiles, self._placed[0], strict=True)
-        parts = [(p, partial(_numbered, at, "KERNELS" in at.ranked)) for p, at in placed if p.reader in holders]
+        parts = [
+            (p, partial(_numbered, at, "KERNELS" in at.ranked))
+            for p, at in placed
+            if p.reader in holders
+        ]
         result = map_reduce(
             parts,
             lambda part: with_ranks(reduction(part[0]), part[1], self._shifts[id(part[0])]),
@@ -255,7 +291,9 @@ class Run:
     def missing(self) -> tuple[Missing, ...]:
         """What no profile of this run recorded, each with the option that records it."""
         filled = {name for p in self.profiles for name in p.loaders}
-        return tuple(dict.fromkeys(m for p in self.profiles for m in p.missing if m.table not in filled))
+        return tuple(
+            dict.fromkeys(m for p in self.profiles for m in p.missing if m.table not in filled)
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -275,8 +313,13 @@ class Run:
             readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]
             if len(set(readers)) < len(readers):
                 notes += self._sampled[1]
-            clockless = dict.fromkeys(p.path.name for p in self.profiles if TIMED & set(p.loaders) and not p.span)
-            notes += once(f"{name}: no wall clock, taken to start with the earliest profile" for name in clockless)
+            clockless = dict.fromkeys(
+                p.path.name for p in self.profiles if TIMED & set(p.loaders) and not p.span
+            )
+            notes += once(
+                f"{name}: no wall clock, taken to start with the earliest profile"
+                for name in clockless
+            )
         return tuple(notes)
 
     @cached_property
@@ -314,7 +357,9 @@ class Run:
         notes: list[str] = []
         for name in ordered(p.reader for p in self.profiles):
             placed = zip(self.profiles, self._placed[0], strict=True)
-            parts = [(p, place) for p, place in placed if p.reader == name and "SAMPLES" in p.loaders]
+            parts = [
+                (p, place) for p, place in placed if p.reader == name and "SAMPLES" in p.loaders
+            ]
             samples = [self._part(p, place, "SAMPLES") for p, place in parts]
             before = {str(metric) for frame in frames for metric in frame["metric"].unique()}
             samples = [without(frame, before) for frame in samples]
@@ -327,7 +372,10 @@ class Run:
         if name == "SAMPLES":
             parts = self._sampled[0]
         else:
-            parts = [self._part(p, place, name) for p, place in zip(self.profiles, self._placed[0], strict=True)]
+            parts = [
+                self._part(p, place, name)
+                for p, place in zip(self.profiles, self._placed[0], strict=True)
+            ]
         parts = [p for p in parts if len(p)]
         if not parts:
             return TABLES[name].empty()
@@ -345,7 +393,9 @@ class Run:
             return TABLES[name].empty()
         return self._on_axis(profile, place, name, profile.table(name))
 
-    def _on_axis(self, profile: Profile, place: discovery.Place, name: str, frame: pd.DataFrame) -> pd.DataFrame:
+    def _on_axis(
+        self, profile: Profile, place: discovery.Place, name: str, frame: pd.DataFrame
+    ) -> pd.DataFrame:
         """Return rows of one profile's table with the run's ranks and clock."""
         shift = 0 if name == "CAPTURE" else self._shifts[id(profile)]
         changes = {c: frame[c] + shift for c in ("start_ns", "time_ns") if shift and c in frame}
@@ -353,7 +403,11 @@ class Run:
             changes["rank"] = place.ranks(name, frame["rank"])
         if "stack" in frame:
             before = stacks_before(self.profiles, [at.first for at in self._placed[0]])[id(profile)]
-            changes |= {"stack": frame["stack"].where(frame["stack"] < 0, frame["stack"] + before)} if before else {}
+            changes |= (
+                {"stack": frame["stack"].where(frame["stack"] < 0, frame["stack"] + before)}
+                if before
+                else {}
+            )
         if not changes:
             return frame
         changed = frame.copy(deep=False)  # the other columns are shared: 16 ranks are large
@@ -376,7 +430,10 @@ def share(path: str, *, job: Mapping[str, Any], run: Run | None = None) -> Run:
 
 
 def load(
-    path: str | Path | Iterable[str | Path], *, job: Mapping[str, Any] = MappingProxyType({}), rank_regex: str = ""
+    path: str | Path | Iterable[str | Path],
+    *,
+    job: Mapping[str, Any] = MappingProxyType({}),
+    rank_regex: str = "",
 ) -> Run:
     """Load a file, several files, or a folder of profiles as one run.
 
@@ -407,13 +464,19 @@ def load(
     def profiles() -> list[Profile]:
         return members(_opened(files, notes, ranked), given, notes)
 
-    is_many = len(files) >= MANY and not given and all(hasattr(reader(file.reader), "header") for file in files)
+    is_many = (
+        len(files) >= MANY
+        and not given
+        and all(hasattr(reader(file.reader), "header") for file in files)
+    )
     if is_many:
         return Run(profiles, notes, known(job, beside), files)
     return Run(profiles(), notes, known(job, beside))
 
 
-def _opened(files: list[discovery.Found], notes: list[str], ranked: re.Pattern[str] | None = None) -> list[Profile]:
+def _opened(
+    files: list[discovery.Found], notes: list[str], ranked: re.Pattern[str] | None = None
+) -> list[Profile]:
     """Open profiles; of one of a folder that cannot be read, or not by every reader that claims it, there is a note."""
     profiles: list[Profile] = []
     refused: dict[Path, tuple[discovery.Found, ReadError]] = {}
@@ -476,7 +539,9 @@ def zeros(profiles: Sequence[Profile]) -> dict[int, int]:
     begins = {group[0]: spans[group[0]][0] for group in together}
     traced = [group for group in together if any(TRACED & set(profiles[i].loaders) for i in group)]
     first = (traced or together or [[]])[0]
-    return {i: begins[group[0] if group in traced else first[0]] for group in together for i in group}
+    return {
+        i: begins[group[0] if group in traced else first[0]] for group in together for i in group
+    }
 
 
 def distant(profiles: Sequence[Profile]) -> list[str]:

@@ -41,7 +41,9 @@ class Column:
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
-            raise ValueError(f"dtype of column {self.name!r}: {self.dtype!r} is not one of {DTYPES}")
+            raise ValueError(
+                f"dtype of column {self.name!r}: {self.dtype!r} is not one of {DTYPES}"
+            )
 
 
 class Checked(NamedTuple):
@@ -77,7 +79,9 @@ class Table:
 
     @cached_property
     def _empty(self) -> pd.DataFrame:
-        return pd.DataFrame({column.name: _NOTHING[column.dtype] for column in self.columns}, index=pd.RangeIndex(0))
+        return pd.DataFrame(
+            {column.name: _NOTHING[column.dtype] for column in self.columns}, index=pd.RangeIndex(0)
+        )
 
     def make(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return `frame` as this table: ordered, cast, sorted and checked; SchemaError lists all mismatches at once.
@@ -90,13 +94,21 @@ class Table:
         [1, 2]
         """
         problems = [f"column {c!r} is missing" for c in self.column_names if c not in frame]
-        problems += [f"column {c!r} is not of this table" for c in frame if c not in self.column_names]
+        problems += [
+            f"column {c!r} is not of this table" for c in frame if c not in self.column_names
+        ]
         twice = frame.columns[frame.columns.duplicated()].unique()
         problems += [f"column {c!r} is there more than once" for c in twice]
         if frame.empty:  # most tables of most profiles
             self._refuse(problems)
-            names = [c.name for c in self.columns if c.dtype == "category" and str(frame.dtypes[c.name]) == "category"]
-            return self.empty().assign(**{name: frame[name].array for name in names})  # with the categories given
+            names = [
+                c.name
+                for c in self.columns
+                if c.dtype == "category" and str(frame.dtypes[c.name]) == "category"
+            ]
+            return self.empty().assign(
+                **{name: frame[name].array for name in names}
+            )  # with the categories given
         made: dict[str, pd.Series] = {}
         for column in self.columns:
             if column.name not in frame or column.name in twice:
@@ -104,7 +116,9 @@ class Table:
             try:
                 made[column.name] = _cast(frame[column.name], column.dtype)
             except SchemaError as e:
-                problems.append(f"column {column.name!r} is {frame[column.name].dtype}, not {column.dtype}: {e}")
+                problems.append(
+                    f"column {column.name!r} is {frame[column.name].dtype}, not {column.dtype}: {e}"
+                )
         self._refuse(problems)
         del frame  # and with it the columns, where the caller keeps none
         return _sorted(made, list(self.sort))
@@ -113,7 +127,8 @@ class Table:
         """Return `frame` if it has this table's columns and dtypes, else raise SchemaError; no row is looked at."""
         dtypes = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
         problems = [
-            f"column {c.name!r} is " + (f"{dtypes[c.name]}, not {c.dtype}" if c.name in dtypes else "missing")
+            f"column {c.name!r} is "
+            + (f"{dtypes[c.name]}, not {c.dtype}" if c.name in dtypes else "missing")
             for c in self.columns
             if dtypes.get(c.name) != c.dtype
         ]
@@ -122,7 +137,9 @@ class Table:
 
     def _refuse(self, problems: list[str]) -> None:
         if problems:
-            raise SchemaError("\n  - ".join([f"table {self.name!r} does not match its schema:", *problems]))
+            raise SchemaError(
+                "\n  - ".join([f"table {self.name!r} does not match its schema:", *problems])
+            )
 
     def checked(self, frame: pd.DataFrame) -> Checked:
         """Return `frame`, as `make` returned it, without the values that cannot be, and notes that count them.
@@ -175,15 +192,21 @@ class Table:
             return []
         return [(reason, rows) for reason, rows in self.impossible(frame).items() if rows.any()]
 
-    def _without(self, column: Column, values: pd.Series, wrong: np.ndarray) -> tuple[pd.Series | None, str]:
+    def _without(
+        self, column: Column, values: pd.Series, wrong: np.ndarray
+    ) -> tuple[pd.Series | None, str]:
         """Return a column without its wrong values, None if their rows go, and the note on it."""
-        legal = f"{_range(values[wrong])}, which cannot be (legal: {_legal(column.least, column.most)})"
+        legal = (
+            f"{_range(values[wrong])}, which cannot be (legal: {_legal(column.least, column.most)})"
+        )
         count = f"{int(wrong.sum()):,} of {len(values):,}"
         if column.fallback is not None:
             note = f"{self.name}: {count} values of {column.name} replaced by {column.fallback}: it is {legal}"
             return values.mask(wrong, column.fallback), note
         if column.dtype in OPTIONAL:
-            return values.mask(wrong), f"{self.name}: {count} values of {column.name} left out: it is {legal}"
+            return values.mask(
+                wrong
+            ), f"{self.name}: {count} values of {column.name} left out: it is {legal}"
         return None, f"{self.name}: {count} rows left out: {column.name} is {legal}"
 
     def _marked(self, column: Column, values: pd.Series) -> list[str]:
@@ -195,12 +218,18 @@ class Table:
             f"({_range(above)}), as the tool wrote them; no figure uses them"
         ]
 
-    def _beyond(self, frame: pd.DataFrame, limits: Callable[[str], tuple[float, float]]) -> tuple[Any, list[str]]:
+    def _beyond(
+        self, frame: pd.DataFrame, limits: Callable[[str], tuple[float, float]]
+    ) -> tuple[Any, list[str]]:
         """Return which rows hold a value that their metric cannot have, and a note for each such metric."""
         metric, value = frame["metric"].cat, frame["value"]
         least, most = np.array([limits(str(name)) for name in metric.categories]).reshape(-1, 2).T
         codes, numbers = metric.codes.to_numpy(), value.to_numpy()
-        wrong = (numbers < least[codes]) | (numbers > most[codes]) | np.isinf(numbers) if len(frame) else codes < 0
+        wrong = (
+            (numbers < least[codes]) | (numbers > most[codes]) | np.isinf(numbers)
+            if len(frame)
+            else codes < 0
+        )
         notes = []
         for code in np.unique(codes[wrong]):
             of_metric = codes == code
@@ -216,7 +245,11 @@ class Table:
         notes = []
         for reason, rows in self._doubtful(frame):
             whole = frame["dur_ns"].sum()
-            share = f" ({100 * (float(frame['dur_ns'][rows].sum()) / whole):.3g} % of the time)" if whole else ""
+            share = (
+                f" ({100 * (float(frame['dur_ns'][rows].sum()) / whole):.3g} % of the time)"
+                if whole
+                else ""
+            )
             notes.append(
                 f"{self.name}: {int(rows.sum()):,} of {len(frame):,} rows{share} {reason.value}, which cannot be: "
                 "perfkit leaves them out"
@@ -293,7 +326,9 @@ def _cast(values: pd.Series, dtype: str) -> pd.Series:
     if str(values.dtype) == dtype:
         return values
     if dtype == "category" and values.isna().all():
-        values = values.astype(object)  # names are text also where there is none: NaN would make them numbers
+        values = values.astype(
+            object
+        )  # names are text also where there is none: NaN would make them numbers
     target: Any = dtype  # the stubs know no astype with a name that is not a literal
     try:
         cast: pd.Series = values.astype(target)
@@ -325,7 +360,9 @@ def _first_changed(values: pd.Series, dtype: str, cast: pd.Series | None = None)
     return f"{values[wrong].iloc[0]} would change" if wrong.any() else ""
 
 
-_NOTHING = {dtype: _cast(pd.Series([], dtype=object), dtype) for dtype in DTYPES}  # a column without rows
+_NOTHING = {
+    dtype: _cast(pd.Series([], dtype=object), dtype) for dtype in DTYPES
+}  # a column without rows
 
 
 def _sorted(columns: dict[str, pd.Series], keys: list[str]) -> pd.DataFrame:
@@ -345,7 +382,9 @@ def _sorted(columns: dict[str, pd.Series], keys: list[str]) -> pd.DataFrame:
 def _ordinal(values: pd.Series) -> np.ndarray:
     """Numbers that sort like `values`; text sorts by its characters, missing first."""
     if isinstance(values.dtype, pd.CategoricalDtype):
-        rank = np.argsort(np.argsort(values.cat.categories.to_numpy(object).astype(str), kind="stable"))
+        rank = np.argsort(
+            np.argsort(values.cat.categories.to_numpy(object).astype(str), kind="stable")
+        )
         return np.append(rank, -1)[values.cat.codes.to_numpy()]
     if values.dtype == "string":
         return _ordinal(values.astype("category"))
@@ -375,13 +414,17 @@ def _order(keys: list[np.ndarray]) -> np.ndarray | None:
     for codes in reversed(small):
         order = order[np.argsort(codes[order], kind="stable")]
     rest = [key[order] for key in keys[len(small) :]]
-    bounds = np.append(stretches([codes[order] for codes in small], len(order)), len(order)).tolist()
+    bounds = np.append(
+        stretches([codes[order] for codes in small], len(order)), len(order)
+    ).tolist()
     if len(bounds) > MOST_STRETCHES:
         return np.lexsort(keys[::-1])
     for first, last in pairwise(bounds):
         part = [key[first:last] for key in rest]
         if not _are_ascending(part):
-            within = np.argsort(part[0], kind="stable") if len(part) == 1 else np.lexsort(part[::-1])
+            within = (
+                np.argsort(part[0], kind="stable") if len(part) == 1 else np.lexsort(part[::-1])
+            )
             order[first:last] = order[first:last][within]
     return order
 

@@ -27,7 +27,9 @@ ACTIVE = ("KERNELS", "COPIES", "SAMPLES", "LAUNCHES")
 SPANS = 4  # captures whose times a message lists
 
 
-def _part(choose: Callable[[Any, pd.DataFrame], pd.DataFrame], table: str, of: str) -> cached_property[pd.DataFrame]:
+def _part(
+    choose: Callable[[Any, pd.DataFrame], pd.DataFrame], table: str, of: str
+) -> cached_property[pd.DataFrame]:
     """Return the property of a Selection that holds the chosen rows of a table."""
 
     def chosen(selection: Selection) -> pd.DataFrame:
@@ -73,12 +75,18 @@ class Selection:
         Ranks on one clock are measured from the first to the last operation of all chosen GPUs, but no rank before
         its first or after its last recorded event (`analysis.ranks.extents`). None: each rank over its own operations.
         """
-        ranks = {int(rank) for frame in (self.all_kernels, self.copies) for rank in frame["rank"].unique()}
+        ranks = {
+            int(rank)
+            for frame in (self.all_kernels, self.copies)
+            for rank in frame["rank"].unique()
+        }
         if self.window is not None or len(ranks) < 2 or not self.run.is_on_one_clock:
             return self.window
         of_ranks = (self._on_ranks(frame) for frame in (self.run.kernels, self.run.copies))
         recorded = extents(*of_ranks, self.api_calls, self.ranges, self.ops)
-        return common(reach((self.all_kernels, self.copies)).join(recorded[["seen_first", "seen_last"]]))
+        return common(
+            reach((self.all_kernels, self.copies)).join(recorded[["seen_first", "seen_last"]])
+        )
 
     @property
     def filtered(self) -> bool:
@@ -113,12 +121,20 @@ class Selection:
 
     copies = _part(_on_gpus, "COPIES", "of the chosen GPUs")
     collectives = _part(_on_gpus, "COLLECTIVES", "of the chosen GPUs")
-    api_calls = _part(_on_ranks, "API_CALLS", "of all processes of the chosen ranks: a thread may launch on any GPU")
+    api_calls = _part(
+        _on_ranks,
+        "API_CALLS",
+        "of all processes of the chosen ranks: a thread may launch on any GPU",
+    )
     os_calls = _part(_on_ranks, "OS_CALLS", "of all processes of the chosen ranks")
     stacks = _part(_on_ranks, "STACKS", "of all threads of the chosen ranks")
     frames = _part(_on_ranks, "FRAMES", "of all stacks of the chosen ranks")
     schedule = _part(_on_ranks, "SCHEDULE", "of all threads of the chosen ranks")
-    waits = _part(_on_ranks, "WAITS", "of all GPUs of the chosen ranks: a stream of one waits for events of another")
+    waits = _part(
+        _on_ranks,
+        "WAITS",
+        "of all GPUs of the chosen ranks: a stream of one waits for events of another",
+    )
     overhead = _part(_on_ranks, "OVERHEAD", "of all threads of the chosen ranks")
     diagnostics = _part(_on_ranks, "DIAGNOSTICS", "of all processes of the chosen ranks")
     memory_events = _part(_on_gpus, "MEMORY_EVENTS", "of the chosen GPUs")
@@ -142,7 +158,9 @@ class Selection:
     @cached_property
     def _readings(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         every = self._on_gpus(self.run.samples)
-        worked = reach((self.run.kernels, self.run.copies)) if _is_logged(self.run) else pd.DataFrame()
+        worked = (
+            reach((self.run.kernels, self.run.copies)) if _is_logged(self.run) else pd.DataFrame()
+        )
         if worked.empty:
             return every, every.iloc[:0]
         of_log = every["metric"].isin(self.run.of("monitor").samples["metric"].unique())
@@ -161,7 +179,9 @@ class Selection:
     def other_kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs whose name was not chosen: they keep the GPU busy all the same."""
         every = self.all_kernels
-        return every[~named(every, self.pattern, self.families)] if self.filtered else every.iloc[:0]
+        return (
+            every[~named(every, self.pattern, self.families)] if self.filtered else every.iloc[:0]
+        )
 
     @cached_property
     def all_kernels(self) -> pd.DataFrame:
@@ -185,7 +205,9 @@ class Selection:
         launches = self._on_gpus(self.run.launches)
         bounds = {column.name: column.most for column in LAUNCHES.columns if column.slack}
         above = {name: launches[name] > most for name, most in bounds.items()}
-        every = launches.assign(**{name: launches[name].mask(wrong) for name, wrong in above.items() if wrong.any()})
+        every = launches.assign(
+            **{name: launches[name].mask(wrong) for name, wrong in above.items() if wrong.any()}
+        )
         return every[named(every, self.pattern, self.families)] if self.filtered else every
 
     @cached_property
@@ -206,7 +228,9 @@ class Selection:
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self
         window = self.window if self.outside is None else self.traced_window
-        return Selection(self.run.of(min(readers)), self.ranks, self.gpus, window, self.pattern, self.families)
+        return Selection(
+            self.run.of(min(readers)), self.ranks, self.gpus, window, self.pattern, self.families
+        )
 
 
 _REACHES: WeakKeyDictionary[Run, pd.DataFrame] = WeakKeyDictionary()
@@ -214,13 +238,17 @@ _REACHES: WeakKeyDictionary[Run, pd.DataFrame] = WeakKeyDictionary()
 
 def _is_logged(run: Run) -> bool:
     """Tell whether a run holds a timeline and a log of its GPUs, and every file says when it began."""
-    if "monitor" not in run.kinds or not any("KERNELS" in profile.loaders for profile in run.profiles):
+    if "monitor" not in run.kinds or not any(
+        "KERNELS" in profile.loaders for profile in run.profiles
+    ):
         return False
     timed = [profile for profile in run.profiles if {*TIMED, "SAMPLES"} & set(profile.loaders)]
     return all(profile.span is not None for profile in timed)
 
 
-_HELD: WeakKeyDictionary[Run, WeakValueDictionary[str, Selection]] = WeakKeyDictionary()  # by what was chosen
+_HELD: WeakKeyDictionary[Run, WeakValueDictionary[str, Selection]] = (
+    WeakKeyDictionary()
+)  # by what was chosen
 
 
 def select(
@@ -250,7 +278,9 @@ def select(
     # Refuse families that do not exist.
     unknown = [one for one in families if one not in FAMILIES]
     if unknown:
-        raise PerfkitError(f"families: {', '.join(map(repr, unknown))} is unknown. Choose from {', '.join(FAMILIES)}.")
+        raise PerfkitError(
+            f"families: {', '.join(map(repr, unknown))} is unknown. Choose from {', '.join(FAMILIES)}."
+        )
     if len(ranks) and run.is_large:
         run = run.on_ranks(ranks)
     check_ranks(run, ranks)
@@ -259,7 +289,11 @@ def select(
     check_recorded(chosen)
     if chosen.gpus:
         check_gpus(run, chosen.gpus, chosen.ranks)
-    if chosen.filtered and not named(chosen.all_kernels, kernels, families).any() and not len(chosen.launches):
+    if (
+        chosen.filtered
+        and not named(chosen.all_kernels, kernels, families).any()
+        and not len(chosen.launches)
+    ):
         raise no_kernel(run, kernels, families)
     return held.setdefault(given, chosen)
 
@@ -325,7 +359,9 @@ def checked_window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
     if not len(window):
         return None
     if len(window) != 2 or window[1] <= window[0]:
-        raise PerfkitError(f"window: {list(window)} is not a start and a later end in ns. Give both, start first.")
+        raise PerfkitError(
+            f"window: {list(window)} is not a start and a later end in ns. Give both, start first."
+        )
     first, last = int(window[0]), int(window[1])
     if len(run.calltree) and all(run.table(name).empty for name in (*TIMED, "SAMPLES")):
         raise PerfkitError(
@@ -342,7 +378,9 @@ def checked_window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
         )
     if not covers(run.recorded, (first, last)):
         first_spans = run.recorded[:SPANS]
-        spans = ", ".join(f"{s.start_ns / 1e9:.9g} s to {s.end_ns / 1e9:.9g} s ({s.name})" for s in first_spans)
+        spans = ", ".join(
+            f"{s.start_ns / 1e9:.9g} s to {s.end_ns / 1e9:.9g} s ({s.name})" for s in first_spans
+        )
         raise PerfkitError(
             f"window: {first / 1e9:.9g} s to {last / 1e9:.9g} s reaches into a time at which nothing was recorded. "
             f"Recorded was {spans}{' and more' if len(run.recorded) > SPANS else ''}. Choose a window inside of one."
@@ -354,7 +392,9 @@ def check_ranks(run: Run, ranks: Sequence[int]) -> None:
     """Refuse ranks of which nothing was recorded."""
     if not len(ranks):
         return
-    recorded = {int(rank) for name in ("CAPTURE", *ACTIVE) for rank in run.table(name)["rank"].unique()}
+    recorded = {
+        int(rank) for name in ("CAPTURE", *ACTIVE) for rank in run.table(name)["rank"].unique()
+    }
     unknown = [rank for rank in ranks if rank not in recorded]
     if unknown:
         missing, present = (", ".join(map(str, ranks)) for ranks in (unknown, sorted(recorded)))
@@ -370,7 +410,11 @@ def check_gpus(run: Run, gpus: Sequence[int], ranks: Sequence[int] = ()) -> None
     if unknown:
         raise PerfkitError(
             f"gpus: the run has no activity on GPU {', '.join(map(str, unknown))}. "
-            + (f"Choose from {', '.join(map(str, active))}." if active else "It has no GPU activity at all.")
+            + (
+                f"Choose from {', '.join(map(str, active))}."
+                if active
+                else "It has no GPU activity at all."
+            )
         )
 
 
@@ -381,10 +425,14 @@ def no_kernel(run: Run, pattern: str, families: Sequence[str]) -> PerfkitError:
     if not names:
         return PerfkitError("kernels: the run has no kernels. Choose no kernels, or record some.")
     if families:
-        present = {family(str(name)) for frame in frames for name in frame["full_name"].cat.categories}
+        present = {
+            family(str(name)) for frame in frames for name in frame["full_name"].cat.categories
+        }
         listed = ", ".join(one for one in FAMILIES if one in present)
         named = f" and contains {pattern!r}" if pattern else ""
-        return PerfkitError(f"families: no kernel is of {', '.join(families)}{named}. The run has {listed}.")
+        return PerfkitError(
+            f"families: no kernel is of {', '.join(families)}{named}. The run has {listed}."
+        )
     begun = [name for name in names if pattern[:3].casefold() in name.casefold()] or names
     close = get_close_matches(pattern, begun[:MOST_COMPARED], n=3, cutoff=0.3) or begun[:3]
     return PerfkitError(
@@ -397,7 +445,10 @@ def named(frame: pd.DataFrame, pattern: str, families: Sequence[str] = ()) -> pd
     """Say which rows of KERNELS or LAUNCHES have a short or full name that matches, and one of the families."""
     chosen = np.ones(len(frame), bool)
     if pattern:
-        short, full = (where(frame[name], lambda text: matching([text], pattern)[0]) for name in ("name", "full_name"))
+        short, full = (
+            where(frame[name], lambda text: matching([text], pattern)[0])
+            for name in ("name", "full_name")
+        )
         chosen &= short | full
     if families and "family" in frame:
         chosen &= frame["family"].isin(families).to_numpy()

@@ -15,14 +15,22 @@ def toml(path: Path) -> dict[str, Any]:
     """Return what a TOML file holds; ReadError if it cannot be read, is larger than LARGEST, or is no TOML."""
     try:
         if path.stat().st_size > LARGEST:
-            raise ReadError(f"{path}: larger than {size(LARGEST)}. Give a file that a person wrote.")
+            raise ReadError(
+                f"{path}: larger than {size(LARGEST)}. Give a file that a person wrote."
+            )
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
-        raise ReadError(f"{path}: cannot be read ({e.strerror}). Check the path and its permissions.") from e
+        raise ReadError(
+            f"{path}: cannot be read ({e.strerror}). Check the path and its permissions."
+        ) from e
     except RecursionError as e:
-        raise ReadError(f"{path}: cannot be read: its tables or lists are nested too deeply. Mend the file.") from e
+        raise ReadError(
+            f"{path}: cannot be read: its tables or lists are nested too deeply. Mend the file."
+        ) from e
     except ValueError as e:
-        raise ReadError(f"{path}: cannot be read: {printable(e, 200)}. Write it as TOML, in UTF-8.") from e
+        raise ReadError(
+            f"{path}: cannot be read: {printable(e, 200)}. Write it as TOML, in UTF-8."
+        ) from e
 
 
 def finite(value: object) -> float | None:

@@ -131,7 +131,9 @@ def ingest(
     # What killed workers left of these files; other parts of a job array work on other files.
     for left in (left for task in tasks for left in (out / "ranks").glob(f".{_key(task.path)}.*")):
         shutil.rmtree(left, ignore_errors=True)
-    result = map_reduce(tasks, _written, int, add, workers=count, dask=dask, done=lambda n: done(n, len(tasks)))
+    result = map_reduce(
+        tasks, _written, int, add, workers=count, dask=dask, done=lambda n: done(n, len(tasks))
+    )
     refused = [Refusal(r.source.path, r.reason) for r in result.refused]
     for refusal in refused:
         with suppress(OSError):  # a full disk: the caller names them
@@ -147,7 +149,9 @@ def _prepare(out: Path) -> None:
     was listed: what another part made in between is then known as a store's.
     """
     mark = out / MARK
-    foreign = out.exists() and (not out.is_dir() or any(p.suffix != ".partial" for p in out.iterdir()))
+    foreign = out.exists() and (
+        not out.is_dir() or any(p.suffix != ".partial" for p in out.iterdir())
+    )
     if mark.is_file():
         _check_version(mark)
     elif foreign:
@@ -163,9 +167,13 @@ def _check_version(mark: Path) -> None:
     try:
         version = msgspec.json.decode(mark.read_bytes())["schema"]
     except (ValueError, KeyError, TypeError, RecursionError) as e:
-        raise ReadError(f"{mark}: damaged ({e}). Remove the store, and run `perfkit ingest` again.") from e
+        raise ReadError(
+            f"{mark}: damaged ({e}). Remove the store, and run `perfkit ingest` again."
+        ) from e
     if version != VERSION:
-        raise ReadError(f"{mark}: a store of version {version}, not {VERSION}. Run `perfkit ingest` into a new folder.")
+        raise ReadError(
+            f"{mark}: a store of version {version}, not {VERSION}. Run `perfkit ingest` into a new folder."
+        )
 
 
 def _tasks(paths: Sequence[Path], out: Path, rank_regex: str) -> list[_Task]:
@@ -180,7 +188,11 @@ def _tasks(paths: Sequence[Path], out: Path, rank_regex: str) -> list[_Task]:
     tasks += [_Task(str(out), str(path), "") for path in unread]
     read = {task.path for task in tasks}
     for folder in sorted({folder for folder, _ in shapes}):
-        broken = (str(p) for p in sorted(folder.iterdir()) if p.name.endswith(TRACES) and str(p) not in read)
+        broken = (
+            str(p)
+            for p in sorted(folder.iterdir())
+            if p.name.endswith(TRACES) and str(p) not in read
+        )
         tasks += [_Task(str(out), p, "") for p in broken if (folder, _shape(p)) in shapes]
     return tasks
 
@@ -236,7 +248,9 @@ def _written(task: _Task) -> bool:
     except OSError as e:
         shutil.rmtree(partial, ignore_errors=True)
         if not place.exists():
-            raise PerfkitError(f"{task.store}: cannot be written ({e.strerror or e}). Make room, and run again.") from e
+            raise PerfkitError(
+                f"{task.store}: cannot be written ({e.strerror or e}). Make room, and run again."
+            ) from e
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -260,13 +274,22 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
     used = (tables.get(name, TABLES[name].empty()) for name in REDUCED)
     _add(folder, REDUCTION, msgspec.json.encode(ranks.reduced(*used)), "json")
     capture = profile.capture.astype(object).where(profile.capture.notna(), None).iloc[0]
-    stated: dict[str, Any] = {name: capture[name] for name in ("tool", "tool_version", "t0_unix_ns", "dur_ns")}
+    stated: dict[str, Any] = {
+        name: capture[name] for name in ("tool", "tool_version", "t0_unix_ns", "dur_ns")
+    }
     stated["rank"] = task.rank if profile.rank is None else profile.rank
-    stated |= {"path": cache.shown(source.path), "reader": task.reader, "state": source.state, "node": profile.node}
+    stated |= {
+        "path": cache.shown(source.path),
+        "reader": task.reader,
+        "state": source.state,
+        "node": profile.node,
+    }
     stated["world_size"] = profile.world_size
     stated["asked"] = {name: str(capture[name]) for name in ASKED}
     missing = list(profile.missing)
-    manifest = Manifest(tables=rows, doubts=doubts, missing=missing, notes=list(profile.notes), **stated)
+    manifest = Manifest(
+        tables=rows, doubts=doubts, missing=missing, notes=list(profile.notes), **stated
+    )
     source.check()
     _add(folder, MANIFEST, msgspec.json.encode(manifest), "json")
 
@@ -280,14 +303,18 @@ def _content(folder: Path, name: str, kind: str = "parquet") -> pa.Buffer:
     """Return the content of a file of a rank; ReadError if it is missing, or if its checksum is another."""
     files = sorted(folder.glob(f"{name}.*.{kind}"))
     if len(files) != 1:
-        raise ReadError(f"{folder}: damaged ({len(files)} files of {name}, not one). Run `perfkit ingest` again.")
+        raise ReadError(
+            f"{folder}: damaged ({len(files)} files of {name}, not one). Run `perfkit ingest` again."
+        )
     try:
         with pa.OSFile(os.fsencode(files[0])) as opened:
             content = opened.read_buffer()
     except OSError as e:
         raise ReadError(f"{files[0]}: cannot be read ({e}). Run `perfkit ingest` again.") from e
     if files[0].name != cache.file_name(name, content, kind):
-        raise ReadError(f"{files[0]}: damaged (its checksum is another). Run `perfkit ingest` again.")
+        raise ReadError(
+            f"{files[0]}: damaged (its checksum is another). Run `perfkit ingest` again."
+        )
     return content
 
 
@@ -305,7 +332,11 @@ def _checked_or_why(folder: Path) -> Manifest | str:
     try:
         return _checked(folder)
     except UNREADABLE as e:
-        reason = str(e) if isinstance(e, ReadError) else f"damaged ({type(e).__name__}). Run `perfkit ingest` again"
+        reason = (
+            str(e)
+            if isinstance(e, ReadError)
+            else f"damaged ({type(e).__name__}). Run `perfkit ingest` again"
+        )
         return reason.removeprefix(f"{folder}{os.sep}").removeprefix(f"{folder}: ")
 
 
@@ -322,7 +353,9 @@ class _Stored:
             frame, _ = cache.from_parquet(content, self._table)
         except cache.DAMAGED as e:
             first = str(e).partition("\n")[0]
-            raise ReadError(f"{self._folder}: damaged {self._table} ({first}). Run `perfkit ingest` again.") from e
+            raise ReadError(
+                f"{self._folder}: damaged {self._table} ({first}). Run `perfkit ingest` again."
+            ) from e
         return Checked(frame, self._notes)
 
     def is_stored(self) -> bool:
@@ -342,7 +375,9 @@ def opened(path: Path) -> tuple[list[Profile], list[str]]:
     """Return the profiles of a store, none of their tables read, and notes that name what was refused."""
     _check_version(path / MARK)
     profiles, notes = [], []
-    folders = [folder for folder in sorted((path / "ranks").glob("*")) if not folder.name.startswith(".")]
+    folders = [
+        folder for folder in sorted((path / "ranks").glob("*")) if not folder.name.startswith(".")
+    ]
     with ThreadPoolExecutor() as pool:  # checksums are made without the interpreter's lock
         manifests = list(pool.map(_checked_or_why, folders))
     for folder, manifest in zip(folders, manifests, strict=True):
@@ -357,7 +392,9 @@ def opened(path: Path) -> tuple[list[Profile], list[str]]:
             refusal = msgspec.json.decode(file.read_bytes(), type=Refusal)
             notes.append(f"{Path(refusal.path).name}: refused by ingest: {refusal.reason}")
     if not profiles:
-        raise ReadError(f"{path}: the store holds no profile. {'; '.join(notes[:3]) or 'Run `perfkit ingest`.'}")
+        raise ReadError(
+            f"{path}: the store holds no profile. {'; '.join(notes[:3]) or 'Run `perfkit ingest`.'}"
+        )
     return sorted(profiles, key=lambda p: (-1 if p.rank is None else p.rank, str(p.path))), notes
 
 
@@ -365,11 +402,15 @@ def _profile(folder: Path, stored: Manifest) -> Profile:
     """Return the profile of a rank; LookupError if its reader is not installed any more."""
     reader(stored.reader)
     loaders = {
-        table: _Stored(folder, table, stored.doubts.get(table, ())) for table in stored.tables if table in TABLES
+        table: _Stored(folder, table, stored.doubts.get(table, ()))
+        for table in stored.tables
+        if table in TABLES
     }
     file = Path(stored.path)
     asked = {name: stored.asked.get(name, "") for name in ASKED}
-    capture = capture_table(file, stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
+    capture = capture_table(
+        file, stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns
+    )
     capture = capture.assign(**asked).astype(dict.fromkeys(ASKED, "string"))
     return Profile(
         stored.reader,
@@ -403,9 +444,17 @@ def reduction(profile: Profile) -> Reduction:
 def with_ranks(figures: Reduction, number: Callable[[int], int], shift_ns: int) -> Reduction:
     """Return figures whose ranks and times are those of a run."""
     devices = [(number(rank), *rest) for rank, *rest in figures.devices]
-    steps = [(number(rank), step, start + shift_ns, dur) for rank, step, start, dur in figures.steps]
+    steps = [
+        (number(rank), step, start + shift_ns, dur) for rank, step, start, dur in figures.steps
+    ]
     extents = [
-        (number(rank), first + shift_ns, last + shift_ns, seen_first + shift_ns, seen_last + shift_ns)
+        (
+            number(rank),
+            first + shift_ns,
+            last + shift_ns,
+            seen_first + shift_ns,
+            seen_last + shift_ns,
+        )
         for rank, first, last, seen_first, seen_last in figures.extents
     ]
     return replace(figures, devices=devices, steps=steps, extents=extents)

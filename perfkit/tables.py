@@ -21,11 +21,21 @@ with Path(__file__).with_name("metrics.toml").open("rb") as file:
 LONGEST_NS = 315_576_000 * 10**9
 LATEST_UNIX_NS = 4_102_444_800 * 10**9  # the year 2100
 RANK = Column("rank", "int32", "rank of the process group, or position of the file in its folder")
-GPU = Column("gpu", "int32", "CUDA device ordinal on the node of that rank; -1 unknown", least=-1, fallback=-1)
+GPU = Column(
+    "gpu",
+    "int32",
+    "CUDA device ordinal on the node of that rank; -1 unknown",
+    least=-1,
+    fallback=-1,
+)
 PROCESS = Column("process", "int64", "operating-system process id; -1 not recorded")
 THREAD = Column("thread", "int64", "operating-system thread id; -1 not recorded")
-STREAM = Column("stream", "int64", "CUDA stream id within the process; -1 not recorded", least=-1, fallback=-1)
-START = Column("start_ns", "int64", "start, ns since the start of the capture", -LONGEST_NS, LONGEST_NS)
+STREAM = Column(
+    "stream", "int64", "CUDA stream id within the process; -1 not recorded", least=-1, fallback=-1
+)
+START = Column(
+    "start_ns", "int64", "start, ns since the start of the capture", -LONGEST_NS, LONGEST_NS
+)
 DUR = Column("dur_ns", "int64", "duration, ns", 0, LONGEST_NS)
 CALL = "id shared by a CUDA call and what it started, unique within a process only; -1 none"
 CORRELATION = Column("correlation", "int64", CALL)
@@ -43,9 +53,21 @@ CAPTURE = Table(
         Column("path", "string", "file or folder that was read"),
         Column("t0_unix_ns", "Int64", WALL_CLOCK, 0, LATEST_UNIX_NS),
         Column("dur_ns", "int64", LENGTH, 0, LONGEST_NS, fallback=0),
-        Column("traced", "string", "what the profiler was asked to trace, such as cuda,nvtx; empty when not recorded"),
-        Column("sampled", "string", "what it was asked to sample: stacks, schedule; empty when not recorded"),
-        Column("platform", "string", "operating system of the program: linux, windows, wsl; empty when not recorded"),
+        Column(
+            "traced",
+            "string",
+            "what the profiler was asked to trace, such as cuda,nvtx; empty when not recorded",
+        ),
+        Column(
+            "sampled",
+            "string",
+            "what it was asked to sample: stacks, schedule; empty when not recorded",
+        ),
+        Column(
+            "platform",
+            "string",
+            "operating system of the program: linux, windows, wsl; empty when not recorded",
+        ),
     ),
     ("rank", "path"),
 )
@@ -55,10 +77,19 @@ DEVICES = Table(
     (
         *(RANK, GPU),
         Column("name", "string", "product name as the tool prints it"),
-        Column("compute_capability", "string", "CUDA compute capability such as 8.0; empty when not recorded"),
+        Column(
+            "compute_capability",
+            "string",
+            "CUDA compute capability such as 8.0; empty when not recorded",
+        ),
         Column("sm_count", "Int64", "streaming multiprocessors", least=0),
         Column("memory_bytes", "Int64", "device memory, bytes", least=0),
-        Column("memory_bytes_per_s", "float64", "peak device-memory bandwidth the driver reports, bytes/s", least=0),
+        Column(
+            "memory_bytes_per_s",
+            "float64",
+            "peak device-memory bandwidth the driver reports, bytes/s",
+            least=0,
+        ),
         Column("clock_hz", "float64", "maximum SM clock the driver reports, Hz", least=0),
     ),
     ("rank", "gpu"),
@@ -68,14 +99,22 @@ KERNELS = Table(
     "a kernel launch on the timeline",
     (
         *ON_STREAM,
-        Column("name", "category", "short name for people; never merges kernels that do different work"),
+        Column(
+            "name", "category", "short name for people; never merges kernels that do different work"
+        ),
         Column("full_name", "category", "demangled name with template arguments and parameters"),
-        Column("family", "category", "kind of work, from the name: gemm, attention, elementwise, communication, ..."),
+        Column(
+            "family",
+            "category",
+            "kind of work, from the name: gemm, attention, elementwise, communication, ...",
+        ),
         CORRELATION,
         Column("grid_blocks", "Int64", "thread blocks in the grid, count", least=0),
         Column("block_threads", "Int64", "threads in a block, count", least=0),
         Column("registers", "Int64", "registers per thread, count", least=0),
-        Column("shared_bytes", "Int64", "static and dynamic shared memory per block, bytes", least=0),
+        Column(
+            "shared_bytes", "Int64", "static and dynamic shared memory per block, bytes", least=0
+        ),
         Column("in_graph", "bool", "whether a CUDA graph launched it"),
     ),
     ("rank", "gpu", "start_ns"),
@@ -88,7 +127,11 @@ COPIES = Table(
         *ON_STREAM,
         Column("direction", "category", "H2D, D2H, D2D, P2P, H2H, memset or unknown"),
         Column("bytes", "int64", "bytes moved or set", least=0),
-        Column("src_memory", "category", "pageable, pinned, device, array, managed, ...; missing for a memset"),
+        Column(
+            "src_memory",
+            "category",
+            "pageable, pinned, device, array, managed, ...; missing for a memset",
+        ),
         Column("dst_memory", "category", "pageable, pinned, device, array, managed, ..."),
         Column("peer_gpu", "int32", "the other GPU of a peer copy; -1 none", least=-1, fallback=-1),
         CORRELATION,
@@ -99,7 +142,11 @@ COPIES = Table(
 API_CALLS = Table(
     "API_CALLS",
     "a CUDA call on the CPU",
-    (*ON_THREAD, Column("name", "category", "runtime or driver function without its version suffix"), CORRELATION),
+    (
+        *ON_THREAD,
+        Column("name", "category", "runtime or driver function without its version suffix"),
+        CORRELATION,
+    ),
     ("rank", "process", "thread", "start_ns"),
     impossible=impossible.of_calls,
 )
@@ -109,15 +156,33 @@ OS_CALLS = Table(
     (*ON_THREAD, Column("name", "category", "function such as write, fsync or poll")),
     ("rank", "process", "thread", "start_ns"),
 )
-STACK = Column("stack", "int64", "number of the stack in FRAMES, unique in its rank; -1 none", least=-1)
+STACK = Column(
+    "stack", "int64", "number of the stack in FRAMES, unique in its rank; -1 none", least=-1
+)
 STACKS = Table(
     "STACKS",
     "a moment at which the call stack of a CPU thread was recorded",
     (
         *(RANK, PROCESS, THREAD),
-        Column("start_ns", "int64", "when the sample was taken, or when the call began, ns", -LONGEST_NS, LONGEST_NS),
-        Column("dur_ns", "int64", "length of the call whose stack this is; 0 for a sample, ns", 0, LONGEST_NS),
-        Column("kind", "category", "sample (of a running thread), os_call or cuda_call (stack of that call)"),
+        Column(
+            "start_ns",
+            "int64",
+            "when the sample was taken, or when the call began, ns",
+            -LONGEST_NS,
+            LONGEST_NS,
+        ),
+        Column(
+            "dur_ns",
+            "int64",
+            "length of the call whose stack this is; 0 for a sample, ns",
+            0,
+            LONGEST_NS,
+        ),
+        Column(
+            "kind",
+            "category",
+            "sample (of a running thread), os_call or cuda_call (stack of that call)",
+        ),
         Column("cpu", "int32", "core that ran the thread; -1 not recorded", least=-1, fallback=-1),
         STACK,
     ),
@@ -128,9 +193,18 @@ FRAMES = Table(
     "a frame of a distinct call stack",
     (
         *(RANK, STACK),
-        Column("depth", "int32", "callers between this frame and the innermost one; 0 is the innermost", least=0),
+        Column(
+            "depth",
+            "int32",
+            "callers between this frame and the innermost one; 0 is the innermost",
+            least=0,
+        ),
         Column("function", "category", "function as recorded; missing where it has no name"),
-        Column("module", "category", "library or program file, or source file of a Python frame; missing if unknown"),
+        Column(
+            "module",
+            "category",
+            "library or program file, or source file of a Python frame; missing if unknown",
+        ),
         Column("resolved", "bool", "whether the function has a name, rather than an address"),
     ),
     ("rank", "stack", "depth"),
@@ -141,7 +215,11 @@ SCHEDULE = Table(
     (
         *ON_THREAD,
         Column("cpu", "int32", "core that ran it; -1 not recorded", least=-1, fallback=-1),
-        Column("stopped", "category", "why the operating system took it off the core; missing when not recorded"),
+        Column(
+            "stopped",
+            "category",
+            "why the operating system took it off the core; missing when not recorded",
+        ),
     ),
     ("rank", "process", "thread", "start_ns"),
 )
@@ -150,9 +228,17 @@ WAITS = Table(
     "a wait of the CPU for the GPU, or of a stream for an event",
     (
         *(RANK, GPU, PROCESS, STREAM, START, DUR),
-        Column("kind", "category", "device, stream, event, stream_event (a stream waits), query or unknown"),
+        Column(
+            "kind",
+            "category",
+            "device, stream, event, stream_event (a stream waits), query or unknown",
+        ),
         Column("event", "int64", "CUDA event waited for, unique in its process; -1 none"),
-        Column("record", "int64", "number of that record of the event, unique in its process; -1 not recorded"),
+        Column(
+            "record",
+            "int64",
+            "number of that record of the event, unique in its process; -1 not recorded",
+        ),
         Column("context", "int64", "CUDA context; -1 not recorded"),
         CORRELATION,
     ),
@@ -174,7 +260,13 @@ DIAGNOSTICS = Table(
     "a message of the profiler about its recording",
     (
         *(RANK, PROCESS),
-        Column("time_ns", "int64", "when it was written, ns since the start of the capture", -LONGEST_NS, LONGEST_NS),
+        Column(
+            "time_ns",
+            "int64",
+            "when it was written, ns since the start of the capture",
+            -LONGEST_NS,
+            LONGEST_NS,
+        ),
         Column("severity", "category", "info, warning or error, as the tool says"),
         Column("text", "string", "the message"),
     ),
@@ -185,11 +277,19 @@ MEMORY_EVENTS = Table(
     "an allocation or release of memory through CUDA",
     (
         *(RANK, GPU, PROCESS),
-        Column("time_ns", "int64", "when it happened, ns since the start of the capture", -LONGEST_NS, LONGEST_NS),
+        Column(
+            "time_ns",
+            "int64",
+            "when it happened, ns since the start of the capture",
+            -LONGEST_NS,
+            LONGEST_NS,
+        ),
         Column("operation", "category", "allocation or release"),
         Column("memory", "category", "device, pinned, managed, ..., as in COPIES"),
         Column("bytes", "int64", "bytes allocated or released", least=0),
-        Column("address", "Int64", "address of the memory; NA when it does not fit or is not recorded"),
+        Column(
+            "address", "Int64", "address of the memory; NA when it does not fit or is not recorded"
+        ),
         Column("name", "category", "what was allocated, where the tool names it; missing if not"),
         CORRELATION,
     ),
@@ -203,7 +303,11 @@ RANGES = Table(
         Column("name", "category", "text of the range as the program wrote it"),
         Column("domain", "category", "NVTX domain; empty for the default domain"),
         Column("kind", "category", "push_pop, start_end, mark or step"),
-        Column("depth", "int32", "number of push_pop ranges of the same thread and domain that enclose it"),
+        Column(
+            "depth",
+            "int32",
+            "number of push_pop ranges of the same thread and domain that enclose it",
+        ),
     ),
     ("rank", "process", "thread", "start_ns", "depth"),
 )
@@ -220,8 +324,16 @@ OPS = Table(
         Column("shapes", "category", "input shapes as recorded, JSON; missing when not recorded"),
         Column("dtypes", "category", "input types as recorded, JSON; missing when not recorded"),
         Column("strides", "category", "input strides as recorded, JSON; missing when not recorded"),
-        Column("concrete", "category", "inputs that are no tensors, as recorded, JSON; missing when not recorded"),
-        Column("sequence", "int64", "autograd's number, shared by a forward operator and its backward; -1 none"),
+        Column(
+            "concrete",
+            "category",
+            "inputs that are no tensors, as recorded, JSON; missing when not recorded",
+        ),
+        Column(
+            "sequence",
+            "int64",
+            "autograd's number, shared by a forward operator and its backward; -1 none",
+        ),
     ),
     ("rank", "process", "thread", "start_ns", "op"),
     impossible=impossible.of_calls,
@@ -256,7 +368,9 @@ SAMPLES = Table(
     (
         *(RANK, GPU),
         Column("time_ns", "int64", READ_AT, -LONGEST_NS, LONGEST_NS),
-        Column("metric", "category", "canonical name with its unit as suffix, such as sm_active_frac"),
+        Column(
+            "metric", "category", "canonical name with its unit as suffix, such as sm_active_frac"
+        ),
         Column("value", "float64", "value in the unit of the metric's suffix"),
     ),
     ("rank", "gpu", "metric", "time_ns"),
@@ -271,11 +385,25 @@ MODULES = Table(
         RANK,
         Column("module", "int64", "number of the module in the order of the report"),
         Column("parent", "int64", "module that holds it; -1 at the top", fallback=-1),
-        Column("name", "category", "attributes that lead to it, such as bert.encoder.layer.0; empty at the top"),
+        Column(
+            "name",
+            "category",
+            "attributes that lead to it, such as bert.encoder.layer.0; empty at the top",
+        ),
         Column("kind", "category", "class of the module"),
         Column("parameters_count", "float64", "parameters with those of its modules", least=0),
-        Column("forward_flops", "float64", "operations of the forward pass, two per multiply-accumulate", least=0),
-        Column("forward_ns", "int64", "time of the forward pass with its modules, on the CPU's clock, ns", least=0),
+        Column(
+            "forward_flops",
+            "float64",
+            "operations of the forward pass, two per multiply-accumulate",
+            least=0,
+        ),
+        Column(
+            "forward_ns",
+            "int64",
+            "time of the forward pass with its modules, on the CPU's clock, ns",
+            least=0,
+        ),
     ),
     ("rank", "module"),
 )
@@ -297,7 +425,14 @@ LAUNCHES = Table(
         Column("dram_bytes", "float64", "device-memory bytes read and written", least=0),
         Column("l2_bytes", "float64", "bytes through the L2 cache", least=0),
         Column("l1_bytes", "float64", "bytes through the L1 cache", least=0),
-        Column("achieved_occupancy_frac", "float64", "resident warps over maximum warps while active", 0, 1, slack=0.1),
+        Column(
+            "achieved_occupancy_frac",
+            "float64",
+            "resident warps over maximum warps while active",
+            0,
+            1,
+            slack=0.1,
+        ),
         Column("theoretical_occupancy_frac", "float64", ALLOWED, 0, 1, slack=0.1),
         Column("sm_frac", "float64", "compute throughput over its peak", 0, 1, slack=0.1),
         Column("memory_frac", "float64", "memory throughput over its peak", 0, 1, slack=0.1),
@@ -325,7 +460,11 @@ STALLS = Table(
         Column("launch", "int64", "launch it belongs to; -1 for a call-tree node"),
         Column("node", "int64", "call-tree node it belongs to; -1 for a launch"),
         Column("reason", "category", "stall reason"),
-        Column("value", "float64", "samples, or cycles per issued instruction, as the source counts; of a node alone"),
+        Column(
+            "value",
+            "float64",
+            "samples, or cycles per issued instruction, as the source counts; of a node alone",
+        ),
     ),
     ("rank", "launch", "node", "reason"),
 )
@@ -336,8 +475,16 @@ RULES = Table(
         *(RANK, LAUNCH),
         Column("rule", "category", "the vendor's rule"),
         Column("message", "string", "its text"),
-        Column("speedup_frac", "float64", "estimated gain as a fraction of the scope's time; NaN when not given", 0, 1),
-        Column("scope", "category", "what the gain refers to: kernel, workload; missing when not given"),
+        Column(
+            "speedup_frac",
+            "float64",
+            "estimated gain as a fraction of the scope's time; NaN when not given",
+            0,
+            1,
+        ),
+        Column(
+            "scope", "category", "what the gain refers to: kernel, workload; missing when not given"
+        ),
     ),
     ("rank", "launch", "rule"),
 )
@@ -365,19 +512,29 @@ CALL_METRICS = Table(
         *(RANK, NODE),
         Column("metric", "category", "the tool's metric name without its unit"),
         Column("unit", "category", "s, bytes, cycles, instructions, samples or count"),
-        Column("inclusive", "float64", "value with everything called from here: adds up over the roots only"),
+        Column(
+            "inclusive",
+            "float64",
+            "value with everything called from here: adds up over the roots only",
+        ),
         Column("exclusive", "float64", "value of this context alone: adds up over all contexts"),
     ),
     ("rank", "node", "metric"),
 )
-CALL_THREAD = Column("thread", "int64", "number of the CPU thread or GPU stream in its call-path profile")
+CALL_THREAD = Column(
+    "thread", "int64", "number of the CPU thread or GPU stream in its call-path profile"
+)
 THREADS = Table(
     "THREADS",
     "a CPU thread or GPU stream of a call-path profile",
     (
         *(RANK, CALL_THREAD),
         Column("kind", "category", "cpu (a thread) or gpu (a stream)"),
-        Column("name", "category", "what tells it from the others: MPI rank, thread, GPU context, stream"),
+        Column(
+            "name",
+            "category",
+            "what tells it from the others: MPI rank, thread, GPU context, stream",
+        ),
         Column("mpi_rank", "Int64", "MPI rank it belongs to; NA outside MPI"),
     ),
     ("rank", "thread"),
@@ -390,7 +547,11 @@ THREAD_METRICS = Table(
         Column("entry", "category", "entry point, as in CALLTREE"),
         Column("metric", "category", "the tool's metric name"),
         Column("unit", "category", "unit of the values, as in CALL_METRICS"),
-        Column("inclusive", "float64", "value of the thread with everything called below the entry point"),
+        Column(
+            "inclusive",
+            "float64",
+            "value of the thread with everything called below the entry point",
+        ),
     ),
     ("rank", "thread", "entry", "metric"),
 )
@@ -399,9 +560,19 @@ TRACE = Table(
     "a stretch in which a thread or stream was seen in one calling context",
     (
         *(RANK, CALL_THREAD, START),
-        Column("dur_ns", "int64", "until the next sample or operation of the same thread, ns", 0, LONGEST_NS),
+        Column(
+            "dur_ns",
+            "int64",
+            "until the next sample or operation of the same thread, ns",
+            0,
+            LONGEST_NS,
+        ),
         Column("node", "int64", "calling context, as in CALLTREE; of a GPU stream the operation"),
-        Column("ended", "bool", "whether idleness follows; if not, dur_ns may be too long for a GPU operation"),
+        Column(
+            "ended",
+            "bool",
+            "whether idleness follows; if not, dur_ns may be too long for a GPU operation",
+        ),
     ),
     ("rank", "thread", "start_ns"),
 )
@@ -410,7 +581,9 @@ COLLECTIVES = Table(
     "a collective, timed or benchmarked",
     (
         *(RANK, GPU),
-        Column("start_ns", "Int64", f"{START.meaning}; NA for a benchmark", -LONGEST_NS, LONGEST_NS),
+        Column(
+            "start_ns", "Int64", f"{START.meaning}; NA for a benchmark", -LONGEST_NS, LONGEST_NS
+        ),
         Column("operation", "category", "all_reduce, all_gather, ..."),
         Column("bytes", "int64", "message size as nccl-tests defines it, bytes", least=0),
         Column("dtype", "category", "element type; missing when not recorded"),
@@ -433,9 +606,19 @@ LINKS = Table(
         Column("kind", "category", "ring, tree or connection"),
         Column("from_rank", "int32", "rank that sends, or the child of a tree"),
         Column("to_rank", "int32", "rank that receives, or the parent of a tree"),
-        Column("transport", "category", "P2P/CUMEM, SHM/direct, NET/IB/0/GDRDMA, ...; missing when not recorded"),
-        Column("path", "category", "found between the two: NVL, PIX, PHB, SYS, ...; missing when not recorded"),
+        Column(
+            "transport",
+            "category",
+            "P2P/CUMEM, SHM/direct, NET/IB/0/GDRDMA, ...; missing when not recorded",
+        ),
+        Column(
+            "path",
+            "category",
+            "found between the two: NVL, PIX, PHB, SYS, ...; missing when not recorded",
+        ),
     ),
     ("rank", "kind", "channel", "from_rank", "to_rank"),
 )
-TABLES: dict[str, Table] = {name: table for name, table in globals().items() if isinstance(table, Table)}
+TABLES: dict[str, Table] = {
+    name: table for name, table in globals().items() if isinstance(table, Table)
+}

@@ -40,7 +40,14 @@ FOREIGN = {
 SUFFIXES = ("", ".json", ".csv", ".sqlite")
 LARGE = 256 * 2**20  # bytes of a file at which sniff may look
 LOOKED_AT = 16 * 2**20  # bytes of it that sniff may read
-CUTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)  # parts of a file that are left; also its first 64 bytes, and all but the last
+CUTS = (
+    0.0,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    0.9,
+)  # parts of a file that are left; also its first 64 bytes, and all but the last
 DAMAGED = 8  # files of a folder that are cut, spread over its list
 REFERENCES = (  # the column of a table, and the table and column that it refers to
     ("CALLTREE", "parent", "CALLTREE", "node"),
@@ -77,14 +84,20 @@ def check_reader(module: ModuleType, files: Iterable[str | Path]) -> None:
     if broken:
         name = getattr(module, "__name__", repr(module))
         rules = "rule" if len(broken) == 1 else "rules"
-        raise AssertionError("\n  - ".join([f"{name} breaks {len(broken)} {rules} of a reader:", *broken]))
+        raise AssertionError(
+            "\n  - ".join([f"{name} breaks {len(broken)} {rules} of a reader:", *broken])
+        )
 
 
 def _broken(module: ModuleType, paths: list[Path]) -> Iterator[str]:
     """Yield every rule that a reader breaks."""
     absent = [path for path in paths if not path.exists()]
     if not paths or absent:
-        yield f"check_reader: {absent[0]} does not exist" if absent else "check_reader: no file was given"
+        yield (
+            f"check_reader: {absent[0]} does not exist"
+            if absent
+            else "check_reader: no file was given"
+        )
         return
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -104,7 +117,11 @@ def _claims(module: ModuleType, place: Path, suffixes: Iterable[str]) -> Iterato
     (place / "folder" / "inner").mkdir(parents=True)
     (place / "folder" / "readme.md").write_text("hello")
     (place / "link").symlink_to(place / "nothing")
-    others = {"a folder of text": "folder", "an empty folder": "folder/inner", "a path to nothing": "nothing"}
+    others = {
+        "a folder of text": "folder",
+        "an empty folder": "folder/inner",
+        "a path to nothing": "nothing",
+    }
     for what, name in {**others, "a link to nothing": "link"}.items():
         yield from _not_claimed(module, place / name, what)
     for what, content in FOREIGN.items():
@@ -127,11 +144,15 @@ def _sniffs(module: ModuleType, path: Path) -> Iterator[str]:
     """Yield what is wrong with `sniff` of a file of the reader's own."""
     answer = _attempt(lambda: module.sniff(path))
     if answer is not True:
-        problem = f"raises {_named(answer)}" if isinstance(answer, Exception) else f"returns {answer!r}"
+        problem = (
+            f"raises {_named(answer)}" if isinstance(answer, Exception) else f"returns {answer!r}"
+        )
         yield f"sniff {problem}; it must return True for a file of its format"
     own = claimants(path)
     sniffs = [reader(name).sniff for name in own]
-    outside = [getattr(claim, "args", (None,))[0] for claim in sniffs]  # called through perfkit's own
+    outside = [
+        getattr(claim, "args", (None,))[0] for claim in sniffs
+    ]  # called through perfkit's own
     if own and module.sniff not in sniffs and module not in outside:
         yield f"the installed reader {own[0]} claims this file, and would read it instead of yours"
     if path.is_file():
@@ -165,7 +186,11 @@ def _reads(module: ModuleType, path: Path) -> Iterator[str]:
     """Yield what is wrong with the profile of a whole file."""
     profile = _attempt(lambda: module.read(path))
     if not isinstance(profile, Profile):
-        problem = f"raises {_named(profile)}" if isinstance(profile, Exception) else f"returns {type(profile).__name__}"
+        problem = (
+            f"raises {_named(profile)}"
+            if isinstance(profile, Exception)
+            else f"returns {type(profile).__name__}"
+        )
         yield f"read {problem}; it must return a perfkit.profile.Profile"
         return
     yield from _capture(profile, path)
@@ -212,9 +237,13 @@ def _capture(profile: Profile, path: Path) -> Iterator[str]:
 
 def _words(profile: Profile) -> Iterator[str]:
     """Yield what is wrong with the notes and with what is missing."""
-    if not isinstance(profile.notes, tuple) or not all(isinstance(note, str) and note for note in profile.notes):
+    if not isinstance(profile.notes, tuple) or not all(
+        isinstance(note, str) and note for note in profile.notes
+    ):
         yield f"notes is {profile.notes!r}; it must be a tuple of sentences"
-    if not isinstance(profile.missing, tuple) or not all(isinstance(one, Missing) for one in profile.missing):
+    if not isinstance(profile.missing, tuple) or not all(
+        isinstance(one, Missing) for one in profile.missing
+    ):
         yield f"missing is {profile.missing!r}; it must be a tuple of perfkit.profile.Missing"
         return
     for one in profile.missing:
@@ -244,7 +273,11 @@ def _table(name: str, frame: pd.DataFrame, ranked: Iterable[str]) -> Iterator[st
     if "family" in frame and not set(frame["family"].cat.categories) <= set(FAMILIES):
         yield f"{name} has families of kernels that are none of perfkit.names.FAMILIES"
     metrics = frame["metric"].unique() if name == "SAMPLES" else ()
-    bare = sorted(str(metric) for metric in metrics if metric not in METRICS and not str(metric).endswith(UNITS))
+    bare = sorted(
+        str(metric)
+        for metric in metrics
+        if metric not in METRICS and not str(metric).endswith(UNITS)
+    )
     if bare:
         yield f"{name} has metrics without a unit at the end of their name: {', '.join(bare[:3])}"
 
@@ -273,7 +306,10 @@ def _told(profile: Profile) -> tuple[dict[str, pd.DataFrame], set[str]]:
 
 def _contents(folder: Path) -> dict[str, tuple[int, str]]:
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {str(path): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files}
+    return {
+        str(path): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in files
+    }
 
 
 def _damages(module: ModuleType, path: Path) -> Iterator[str]:
@@ -293,11 +329,16 @@ def _damages(module: ModuleType, path: Path) -> Iterator[str]:
         half = len(content) // 2
         before, middle, after = content[:half], content[half : half + 64], content[half + 64 :]
         wrong = {"zero": bytes(len(middle)), "wrong": bytes(byte ^ 0xFF for byte in middle)}
-        wrong = {f"with 64 {kind} bytes in its middle": before + new + after for kind, new in wrong.items()}
+        wrong = {
+            f"with 64 {kind} bytes in its middle": before + new + after
+            for kind, new in wrong.items()
+        }
         for what, damaged in {**cut, **wrong}.items():
             file.write_bytes(damaged)
             where = f"{file.name} {what}" if path.is_dir() else what
-            right = expected if what in cut else None  # wrong bytes can be right ones of another capture
+            right = (
+                expected if what in cut else None
+            )  # wrong bytes can be right ones of another capture
             yield from (f"{where}: {problem}" for problem in _damaged(module, path, right))
         file.write_bytes(content)
         os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
@@ -327,7 +368,11 @@ def _message(message: str, path: Path) -> Iterator[str]:
     finding = message.removeprefix(str(path))
     if finding == message:
         yield f"the message must begin with the path: {message!r}"
-    elif ": " not in finding or not finding.endswith((".", ".)", "`")) or ". " not in finding.rstrip("."):
+    elif (
+        ": " not in finding
+        or not finding.endswith((".", ".)", "`"))
+        or ". " not in finding.rstrip(".")
+    ):
         yield f"the message must say what was found, and then what to do: {message!r}"
 
 

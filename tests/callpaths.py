@@ -25,7 +25,9 @@ def calltree(*rows: dict[str, object]) -> pd.DataFrame:
     return CALLTREE.make(pd.DataFrame(list(known.values()), columns=CALLTREE.column_names))
 
 
-def _made(table: Table, columns: str, rows: tuple[tuple[object, ...], ...], **more: object) -> pd.DataFrame:
+def _made(
+    table: Table, columns: str, rows: tuple[tuple[object, ...], ...], **more: object
+) -> pd.DataFrame:
     return table.make(pd.DataFrame(rows, columns=columns.split()).assign(rank=0, **more))
 
 
@@ -50,7 +52,14 @@ def toy_tree() -> pd.DataFrame:
     return calltree(
         {"node": 1, "name": MAIN},
         {"node": 2, "parent": 1, "name": "train", "module": PYTHON},
-        {"node": 3, "parent": 2, "name": "train.py:12", "kind": "line", "file": "/job/train.py", "line": 12},
+        {
+            "node": 3,
+            "parent": 2,
+            "name": "train.py:12",
+            "kind": "line",
+            "file": "/job/train.py",
+            "line": 12,
+        },
         {"node": 4, "parent": 3, "name": "at::mm(at::Tensor)", "module": "/lib/libtorch.so"},
         {"node": 5, "parent": 4, "name": "<gpu kernel>", "kind": "gpu_operation"},
         {"node": 6, "parent": 5, "name": "sgemm(float*)", "module": "gpubins/a.gpubin"},
@@ -68,12 +77,25 @@ def toy_metrics() -> pd.DataFrame:
     copied = {"GXCOPY": ("s", 0.001), "GXCOPY:COUNT": ("count", 1.0), "GXCOPY:H2D": ("bytes", 8e6)}
     rows: list[tuple[int, str, str, float, float]] = []
     for metric, (unit, value) in chain.items():
-        rows += [(node, metric, unit, value, value if node in (5, 12) else 0.0) for node in (1, 2, 3, 4, 5, 10, 11, 12)]
+        rows += [
+            (node, metric, unit, value, value if node in (5, 12) else 0.0)
+            for node in (1, 2, 3, 4, 5, 10, 11, 12)
+        ]
     for metric, (unit, value) in copied.items():
-        rows += [(node, metric, unit, value, value if node == 7 else 0.0) for node in (1, 2, 3, 4, 7)]
+        rows += [
+            (node, metric, unit, value, value if node == 7 else 0.0) for node in (1, 2, 3, 4, 7)
+        ]
     rows += [(node, "GPUOP", "s", 0.002, 0.0) for node in (1, 2, 3, 4)]
     rows += [(node, "GPUOP", "s", 0.001, 0.001) for node in (5, 7, 12)]
     rows += [(node, "GPUOP", "s", 0.001, 0.0) for node in (10, 11)]
-    rows += [(1, "CPUTIME", "s", 3.0, 0.0), (2, "CPUTIME", "s", 3.0, 0.0), (3, "CPUTIME", "s", 3.0, 1.0)]
-    rows += [(4, "CPUTIME", "s", 2.0, 2.0), (10, "CPUTIME", "s", 1.0, 0.25), (11, "CPUTIME", "s", 0.75, 0.75)]
+    rows += [
+        (1, "CPUTIME", "s", 3.0, 0.0),
+        (2, "CPUTIME", "s", 3.0, 0.0),
+        (3, "CPUTIME", "s", 3.0, 1.0),
+    ]
+    rows += [
+        (4, "CPUTIME", "s", 2.0, 2.0),
+        (10, "CPUTIME", "s", 1.0, 0.25),
+        (11, "CPUTIME", "s", 0.75, 0.75),
+    ]
     return call_metrics(*rows)

@@ -90,7 +90,10 @@ def _shared(made: Callable[..., Any]) -> Callable[..., Any]:
         chosen = sorted((name, value) for name, value in options.items() if value)
         key = repr((str(source) if isinstance(source, str | Path) else id(source), chosen))
         if key not in answers:
-            answers[key] = source, made(source, **options)  # the source stays, so that no other has its id
+            answers[key] = (
+                source,
+                made(source, **options),
+            )  # the source stays, so that no other has its id
         return answers[key][1]
 
     return once
@@ -104,7 +107,10 @@ def unlinked(view: Selection) -> list[str]:
         notebook.cells = [
             cell
             for cell in notebook.cells
-            if all(set(tag.removeprefix(NEEDS).split("|")) & tables for tag in _needs(cell.metadata.get("tags", [])))
+            if all(
+                set(tag.removeprefix(NEEDS).split("|")) & tables
+                for tag in _needs(cell.metadata.get("tags", []))
+            )
         ]
     among = cells(read.items())
     evidence = (figure for finding in diagnosis.findings(view) for figure in finding.evidence)
@@ -133,8 +139,14 @@ def outputs(
     The notebooks share what they load and select, as in `execute_all`.
     """
     meanwhile()
-    main, executed = sys.modules["__main__"], {}  # the shell takes its place, and leaves it without a __spec__
-    quick = {"HistoryManager": {"enabled": False}, "InteractiveShell": {"cache_size": 0}}  # else reset collects garbage
+    main, executed = (
+        sys.modules["__main__"],
+        {},
+    )  # the shell takes its place, and leaves it without a __spec__
+    quick = {
+        "HistoryManager": {"enabled": False},
+        "InteractiveShell": {"cache_size": 0},
+    }  # else reset collects garbage
     shell = InteractiveShell.instance(config=Config(quick))
     try:
         with sharing():
@@ -144,7 +156,11 @@ def outputs(
                 for cell in (cell for cell in executed[name].cells if cell.cell_type == "code"):
                     _show(cell, shell)
                     if "parameters" in cell.metadata.get("tags", []):
-                        shell.user_ns.update((key, value) for key, value in parameters.items() if key in shell.user_ns)
+                        shell.user_ns.update(
+                            (key, value)
+                            for key, value in parameters.items()
+                            if key in shell.user_ns
+                        )
                 done(name)
     finally:
         InteractiveShell.clear_instance()
@@ -159,7 +175,9 @@ def _show(cell: nbformat.NotebookNode, shell: InteractiveShell) -> None:
         shell.run_cell(cell.source).raise_error()
         formatted = [shell.display_formatter.format(each) for each in results if each is not None]
     shown = [*((each.data, each.metadata) for each in captured.outputs), *formatted]
-    cell.outputs = [new_output("display_data", data, metadata=about) for data, about in shown if data]
+    cell.outputs = [
+        new_output("display_data", data, metadata=about) for data, about in shown if data
+    ]
 
 
 def built(profile: Path, folder: Path, **options: Any) -> Path:

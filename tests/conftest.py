@@ -61,7 +61,9 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own for every test, so that none sees another's files."""
-    folder = tmp_path_factory.getbasetemp() / "caches" / str(next(CACHES))  # mktemp reads all names there are
+    folder = (
+        tmp_path_factory.getbasetemp() / "caches" / str(next(CACHES))
+    )  # mktemp reads all names there are
     folder.mkdir(parents=True)
     monkeypatch.setenv("PERFKIT_CACHE", str(folder))
     return folder

@@ -7,18 +7,56 @@ import numpy as np
 import pandas as pd
 
 from perfkit.profile import Profile
-from perfkit.tables import API_CALLS, CAPTURE, COLLECTIVES, COPIES, KERNELS, OS_CALLS, PYTHON_CALLS, RANGES
+from perfkit.tables import (
+    API_CALLS,
+    CAPTURE,
+    COLLECTIVES,
+    COPIES,
+    KERNELS,
+    OS_CALLS,
+    PYTHON_CALLS,
+    RANGES,
+)
 
 _PLACE = {"rank": 0, "gpu": 0, "process": 1, "stream": 7}
-_KERNEL = {**_PLACE, "name": "work", "full_name": None, "family": "other", "correlation": -1, "grid_blocks": 1}
+_KERNEL = {
+    **_PLACE,
+    "name": "work",
+    "full_name": None,
+    "family": "other",
+    "correlation": -1,
+    "grid_blocks": 1,
+}
 _KERNEL |= {"block_threads": 128, "registers": 32, "shared_bytes": 0, "in_graph": False}
-_COPY = {**_PLACE, "direction": "H2D", "bytes": 0, "src_memory": "pinned", "dst_memory": "device", "peer_gpu": -1}
+_COPY = {
+    **_PLACE,
+    "direction": "H2D",
+    "bytes": 0,
+    "src_memory": "pinned",
+    "dst_memory": "device",
+    "peer_gpu": -1,
+}
 _COPY |= {"correlation": -1}
 _CALL = {"rank": 0, "process": 1, "thread": 1, "name": "cudaLaunchKernel", "correlation": -1}
 _OS_CALL = {"rank": 0, "process": 1, "thread": 1, "name": "read"}
-_RANGE = {"rank": 0, "process": 1, "thread": 1, "name": "range", "domain": "", "kind": "push_pop", "depth": 0}
+_RANGE = {
+    "rank": 0,
+    "process": 1,
+    "thread": 1,
+    "name": "range",
+    "domain": "",
+    "kind": "push_pop",
+    "depth": 0,
+}
 _PYTHON_CALL = {"rank": 0, "process": 1, "thread": 1, "name": "train.py(1): main", "depth": 0}
-_COLLECTIVE = {"rank": 0, "gpu": 0, "operation": "all_reduce", "bytes": 8, "dtype": "float", "ranks": 8}
+_COLLECTIVE = {
+    "rank": 0,
+    "gpu": 0,
+    "operation": "all_reduce",
+    "bytes": 8,
+    "dtype": "float",
+    "ranks": 8,
+}
 _COLLECTIVE |= {"source": "trace"}
 
 
@@ -56,15 +94,29 @@ def python_calls(*spans: dict[str, Any]) -> pd.DataFrame:
 
 def collectives(*rows: dict[str, Any]) -> pd.DataFrame:
     """COLLECTIVES of a trace, all-reduces of 8 ranks unless said otherwise."""
-    return COLLECTIVES.make(pd.DataFrame([{**_COLLECTIVE, **row} for row in rows], columns=COLLECTIVES.column_names))
+    return COLLECTIVES.make(
+        pd.DataFrame([{**_COLLECTIVE, **row} for row in rows], columns=COLLECTIVES.column_names)
+    )
 
 
 def profile(
-    reader: str = "nsys", name: str = "", t0: int | None = 0, dur_ns: int = 0, about: Any = (), **tables: pd.DataFrame
+    reader: str = "nsys",
+    name: str = "",
+    t0: int | None = 0,
+    dur_ns: int = 0,
+    about: Any = (),
+    **tables: pd.DataFrame,
 ) -> Profile:
     """A profile as a reader returns it, of tables that are there already; `about` are its other fields."""
     path = name or f"{reader}.file"
-    row = {"rank": 0, "tool": reader, "tool_version": "", "path": path, "t0_unix_ns": t0, "dur_ns": dur_ns}
+    row = {
+        "rank": 0,
+        "tool": reader,
+        "tool_version": "",
+        "path": path,
+        "t0_unix_ns": t0,
+        "dur_ns": dur_ns,
+    }
     row |= {"traced": "", "sampled": "", "platform": ""}
     loaders = {table: (lambda frame=frame: frame) for table, frame in tables.items()}
     return Profile(reader, Path(path), CAPTURE.make(pd.DataFrame([row])), loaders, **dict(about))

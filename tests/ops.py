@@ -19,10 +19,16 @@ def op(name: str, start: int, end: int, **more: Any) -> dict[str, Any]:
 
 def ops(*spans: dict[str, Any]) -> pd.DataFrame:
     """OPS with one row per `op`; number, parent and self time follow from the times."""
-    rows = sorted(({**_OP, **span} for span in spans), key=lambda row: (row["start_ns"], -row["dur_ns"]))
+    rows = sorted(
+        ({**_OP, **span} for span in spans), key=lambda row: (row["start_ns"], -row["dur_ns"])
+    )
     for number, row in enumerate(rows):
         around = [other for other in rows[:number] if _encloses(other, row)]
-        row |= {"op": number, "parent": around[-1]["op"] if around else -1, "self_ns": row["dur_ns"]}
+        row |= {
+            "op": number,
+            "parent": around[-1]["op"] if around else -1,
+            "self_ns": row["dur_ns"],
+        }
         if around:
             around[-1]["self_ns"] -= row["dur_ns"]
     return OPS.make(pd.DataFrame(rows, columns=OPS.column_names))
@@ -77,5 +83,8 @@ def random_launches(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Kernels launched at random on these threads."""
     random = np.random.default_rng(seed)
     rows = random.integers(0, (2, 2, 1100, 1500, 50), (300, 5)).tolist()
-    found = (launch(at, start, dur, f"k{start % 5}", rank=r, thread=thread + 1) for r, thread, at, start, dur in rows)
+    found = (
+        launch(at, start, dur, f"k{start % 5}", rank=r, thread=thread + 1)
+        for r, thread, at, start, dur in rows
+    )
     return launched(*found)

@@ -45,7 +45,9 @@ class Exporter:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -69,12 +71,20 @@ def serving(folder: Path, *exporters: Exporter) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    options = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"]
+    options = [
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+    ]
     command = [extras.program("prometheus"), *options, "--log.level=warn"]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
     try:
-        _until(lambda: DIRECT.open(f"http://{address}/-/ready", timeout=1).close(), server, folder / "log")
+        _until(
+            lambda: DIRECT.open(f"http://{address}/-/ready", timeout=1).close(),
+            server,
+            folder / "log",
+        )
         yield f"http://{address}"
     finally:
         server.terminate()
@@ -110,5 +120,7 @@ def wait_for(address: str, series: str, count: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     query = f"min(count_over_time({series}[1m]))"
     while not (found := ask(address, query)) or float(found[0]["value"][1]) < count:
-        assert time.monotonic() < deadline, f"after {PATIENCE_S} s the server has {found} scrapes of {series}"
+        assert time.monotonic() < deadline, (
+            f"after {PATIENCE_S} s the server has {found} scrapes of {series}"
+        )
         time.sleep(0.1)

@@ -12,7 +12,12 @@ SECOND = 10**9
 
 
 def samples(
-    *, rank: int = 0, gpu: int = 0, every: int = SECOND, at: Sequence[int] | None = None, **metrics: Sequence[float]
+    *,
+    rank: int = 0,
+    gpu: int = 0,
+    every: int = SECOND,
+    at: Sequence[int] | None = None,
+    **metrics: Sequence[float],
 ) -> pd.DataFrame:
     """SAMPLES of one device: each metric read `every` ns from 0 on, or at the times `at`; None is not read."""
     rows = [
@@ -40,4 +45,6 @@ def devices(*names: str, **columns: Any) -> pd.DataFrame:
     """DEVICES with these names, of rank 0 and numbered from 0 unless the columns say otherwise."""
     unknown = {"compute_capability": "", "sm_count": None, "memory_bytes": None}
     unknown |= {"rank": 0, "memory_bytes_per_s": np.nan, "clock_hz": np.nan}
-    return DEVICES.make(pd.DataFrame({**unknown, "gpu": range(len(names)), "name": names, **columns}))
+    return DEVICES.make(
+        pd.DataFrame({**unknown, "gpu": range(len(names)), "name": names, **columns})
+    )

@@ -46,7 +46,9 @@ def size(file: Path) -> Size:
     tree = ast.parse(text)
     skipped = docstrings(tree)
     with tokenize.open(file) as source:
-        tokens = [token for token in tokenize.generate_tokens(source.readline) if token.type in COUNTED]
+        tokens = [
+            token for token in tokenize.generate_tokens(source.readline) if token.type in COUNTED
+        ]
     counted = [token for token in tokens if token.start not in skipped]
     lines = text.splitlines()
     return Size(
@@ -72,7 +74,9 @@ def is_nested(node: ast.AST) -> bool:
     """Say whether a node is a comprehension with two `for`, or with another one inside."""
     if not isinstance(node, COMPREHENSIONS):
         return False
-    inside = [inner for inner in ast.walk(node) if inner is not node and isinstance(inner, COMPREHENSIONS)]
+    inside = [
+        inner for inner in ast.walk(node) if inner is not node and isinstance(inner, COMPREHENSIONS)
+    ]
     return len(node.generators) > 1 or bool(inside)
 
 
@@ -80,7 +84,10 @@ def is_nested(node: ast.AST) -> bool:
 def imports() -> Graph:
     """Return which modules of perfkit each module imports."""
     files = {_module(file): file for file in sorted((ROOT / PACKAGE).rglob("*.py"))}
-    return {name: {found for found in _imported(file, set(files)) if found != name} for name, file in files.items()}
+    return {
+        name: {found for found in _imported(file, set(files)) if found != name}
+        for name, file in files.items()
+    }
 
 
 def _module(file: Path) -> str:
@@ -182,7 +189,9 @@ def told(folder: Path) -> str:
 
 def main(folders: list[Path]) -> None:
     """Print a line for each folder, and the longest chain of all imports."""
-    packages = [path for path in sorted(Path(PACKAGE).iterdir()) if (path / "__init__.py").is_file()]
+    packages = [
+        path for path in sorted(Path(PACKAGE).iterdir()) if (path / "__init__.py").is_file()
+    ]
     lines = [told(folder) for folder in folders or [Path(PACKAGE), *packages, Path("tests")]]
     chain = longest(imports())
     lines.append(f"longest chain of imports, {len(chain)} modules: {' > '.join(chain)}")

@@ -27,7 +27,9 @@ def capture(tmp_path: Path) -> Path:
 
 
 def work(path: Path, dur_ns: int, **more: list[dict[str, str]]) -> Path:
-    return nsys.sqlite(path, {**nsys.session(), nsys.KERNEL: [nsys.kernel(0, dur_ns, "work")], **more})
+    return nsys.sqlite(
+        path, {**nsys.session(), nsys.KERNEL: [nsys.kernel(0, dur_ns, "work")], **more}
+    )
 
 
 def unreadable(*_: object) -> NoReturn:
@@ -83,11 +85,16 @@ def test_every_table_can_be_kept(table: Table, tmp_path: Path) -> None:
 
 
 def test_columns_say_whether_they_lack_values(tmp_path: Path) -> None:
-    frame = kernels({"start_ns": 1, "dur_ns": 2, "registers": 3}, {"start_ns": 5, "dur_ns": 2, "registers": None})
+    frame = kernels(
+        {"start_ns": 1, "dur_ns": 2, "registers": 3},
+        {"start_ns": 5, "dur_ns": 2, "registers": None},
+    )
     store(tmp_path / "a" / "b", "KERNELS", frame)
     ((file,), (kept_frame, _)) = copies_in(tmp_path), kept(tmp_path / "a" / "b", "KERNELS")
     schema = pq.read_schema(file)
-    assert (False, False, True) == tuple(schema.field(n).nullable for n in ("start_ns", "name", "registers"))
+    assert (False, False, True) == tuple(
+        schema.field(n).nullable for n in ("start_ns", "name", "registers")
+    )
     pd.testing.assert_frame_equal(frame, kept_frame, check_exact=True)
     kept_frame["start_ns"] += 1  # what was read may be written to, and the copy stays as it is
     pd.testing.assert_frame_equal(frame, kept(tmp_path / "a" / "b", "KERNELS")[0], check_exact=True)
@@ -149,7 +156,9 @@ def test_changed_files_are_read_again(tmp_path: Path) -> None:
     assert [9] == perfkit.load(path).kernels["dur_ns"].tolist()
 
 
-def test_loads_work_without_a_cache(capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_work_without_a_cache(
+    capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.setenv("PERFKIT_CACHE", "off")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
@@ -175,7 +184,9 @@ def test_a_copy_lives_under_path_and_state(capture: Path, cache: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the home folder is not named by HOME there")
-def test_the_cache_is_where_the_system_keeps_caches(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_where_the_system_keeps_caches(
+    capture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = capture.with_name("home")
     for platform, variable, expected in (
         ("linux", "XDG_CACHE_HOME", "perfkit"),
@@ -229,12 +240,16 @@ def replaced(path: Path, dur_ns: int, *, like: os.stat_result) -> None:
 
 
 @pytest.mark.parametrize("setting", ["", "off"])
-def test_a_file_replaced_after_load_is_refused(tmp_path: Path, setting: str, monkeypatch: Any, cache: Path) -> None:
+def test_a_file_replaced_after_load_is_refused(
+    tmp_path: Path, setting: str, monkeypatch: Any, cache: Path
+) -> None:
     monkeypatch.setenv("PERFKIT_CACHE", setting or str(cache))
     path = work(tmp_path / "run.sqlite", 5)
     run = perfkit.load(path)
     replaced(path, 9, like=path.stat())
-    with pytest.raises(ReadError, match=r"run.sqlite: the file changed after it was loaded. Load it again."):
+    with pytest.raises(
+        ReadError, match=r"run.sqlite: the file changed after it was loaded. Load it again."
+    ):
         run.kernels  # noqa: B018
     assert not [f for f in copies_in(cache) if f.name.startswith("KERNELS")]
     assert [9] == perfkit.load(path).kernels["dur_ns"].tolist()
@@ -243,7 +258,9 @@ def test_a_file_replaced_after_load_is_refused(tmp_path: Path, setting: str, mon
         run.kernels  # noqa: B018
 
 
-def test_samples_of_the_content_tell_files_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_of_the_content_tell_files_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # As on file systems without change times, where sizes and times agree to the ns.
     path = tmp_path / "big"
     path.write_bytes(bytes(10**6))
@@ -270,10 +287,14 @@ def test_a_copy_with_a_bad_note_is_made_anew(capture: Path, cache: Path, note: s
     assert_same(first, every_table(capture))
 
 
-def test_notes_on_values_that_cannot_be_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_on_values_that_cannot_be_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kernels = [nsys.kernel(0, 5, "work"), nsys.kernel(9, 2, "work")]
     path = nsys.sqlite(tmp_path / "run.sqlite", {**nsys.session(), nsys.KERNEL: kernels})
-    expected = ("run.sqlite: KERNELS: 1 of 2 rows left out: dur_ns is -7, which cannot be (legal: 0 to 3.15576e+17)",)
+    expected = (
+        "run.sqlite: KERNELS: 1 of 2 rows left out: dur_ns is -7, which cannot be (legal: 0 to 3.15576e+17)",
+    )
     assert expected == perfkit.load(path).notes
     monkeypatch.setattr(SqliteSource, "__init__", unreadable)
     again = perfkit.load(path)
@@ -281,7 +302,9 @@ def test_notes_on_values_that_cannot_be_are_kept(tmp_path: Path, monkeypatch: py
     assert [5] == again.kernels["dur_ns"].tolist()
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a file away"
+)
 def test_a_copy_of_another_user_is_not_used(capture: Path, cache: Path) -> None:
     # In a cache that users of a machine share, each reads what its own loads wrote.
     first = every_table(capture)

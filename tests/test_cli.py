@@ -49,9 +49,18 @@ def test_inspect_says_what_is_there_and_what_is_missing(run: Path, tmp_path: Pat
     [
         (["inspect", "EMPTY"], "empty.sqlite: the file is empty (0 bytes)"),
         (["report", "EMPTY", "--out", "report"], "empty.sqlite: the file is empty (0 bytes)"),
-        (["report", "RUN", "--out", "report", "--window", "100s:200s"], "reaches beyond the recording"),
-        (["report", "RUN", "--out", "report", "--gpus", "7"], "no activity on GPU 7. Choose from 0, 1"),
-        (["report", "RUN", "--out", "report", "--kernels", "nonesuch"], "kernel names contains 'nonesuch'"),
+        (
+            ["report", "RUN", "--out", "report", "--window", "100s:200s"],
+            "reaches beyond the recording",
+        ),
+        (
+            ["report", "RUN", "--out", "report", "--gpus", "7"],
+            "no activity on GPU 7. Choose from 0, 1",
+        ),
+        (
+            ["report", "RUN", "--out", "report", "--kernels", "nonesuch"],
+            "kernel names contains 'nonesuch'",
+        ),
         (["report", "RUN", "--out", "report", "--window", "5:7"], "no time with a unit"),
         (["report", "RUN", "--out", "report", "--window", "5s"], "is not START:END"),
         (["report", "RUN", "--out", "report", "--gpus", "one"], "is no list of numbers"),
@@ -61,7 +70,10 @@ def test_inspect_says_what_is_there_and_what_is_missing(run: Path, tmp_path: Pat
         (["compare", "RUN"], "Give two, such as before and after."),
         (["compare", "RUN", "RUN", "--labels", "a"], "1 labels for 2 runs. Give each run one."),
         (["compare", "RUN", "RUN", "--labels", "a,a"], "there is one run or label, a."),
-        (["compare", "RUN", "RUN", "--out", "mine"], "holds files that perfkit did not write (empty.sqlite)."),
+        (
+            ["compare", "RUN", "RUN", "--out", "mine"],
+            "holds files that perfkit did not write (empty.sqlite).",
+        ),
         (["compare", "RUN", "none"], "no such file or folder"),
     ],
 )
@@ -84,7 +96,9 @@ def test_samples_are_listed() -> None:
     data = sample().parent
     folders = {file.relative_to(data).parts[0] for file in data.rglob("*/*") if file.is_file()}
     assert 0 == result.exit_code
-    assert (folders - {"make", "grafana"}) | {"experiments"} == {line.split()[0] for line in result.stdout.splitlines()}
+    assert (folders - {"make", "grafana"}) | {"experiments"} == {
+        line.split()[0] for line in result.stdout.splitlines()
+    }
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES.keys() - {"experiments"}))
@@ -92,8 +106,14 @@ def test_a_sample_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
     monkeypatch.chdir(tmp_path)
     result = perfkit_command("sample", name)
     assert (0, f"{name}\n") == (result.exit_code, result.stdout)
-    original = {file.relative_to(sample(name)): file for file in sample(name).rglob("*") if file.is_file()}
-    made = {file.relative_to(tmp_path / name): file for file in (tmp_path / name).rglob("*") if file.is_file()}
+    original = {
+        file.relative_to(sample(name)): file for file in sample(name).rglob("*") if file.is_file()
+    }
+    made = {
+        file.relative_to(tmp_path / name): file
+        for file in (tmp_path / name).rglob("*")
+        if file.is_file()
+    }
     assert original.keys() == made.keys() - {Path(".perfkit.json")}
     assert all(file.read_bytes() == made[path].read_bytes() for path, file in original.items())
 
@@ -159,7 +179,10 @@ def test_compare_a_series_writes_a_page(fast: Path, slow: Path, tmp_path: Path) 
 
 
 def test_a_page_of_a_comparison_holds_no_path(fast: Path, slow: Path, tmp_path: Path) -> None:
-    given = [shutil.copytree(run.parent, tmp_path / f"home-of-{run.stem}" / "run") for run in (fast, slow)]
+    given = [
+        shutil.copytree(run.parent, tmp_path / f"home-of-{run.stem}" / "run")
+        for run in (fast, slow)
+    ]
     out = tmp_path / "ledger"
     assert 0 == perfkit_command("compare", *given, "--out", out).exit_code
     text = "".join(file.read_text() for file in (out / "index.html", out / "comparison.json"))
@@ -175,7 +198,9 @@ def test_compare_json_and_repeats(fast: Path, slow: Path) -> None:
     assert ["1: fast.sqlite", "2: fast.sqlite"] == content["labels"]
     assert 1 == content["schema"]
     runs = [fast, fast, fast, slow, slow, slow]
-    content = json.loads(perfkit_command("compare", *runs, "--labels", "a,a,a,b,b,b", "--json").output)
+    content = json.loads(
+        perfkit_command("compare", *runs, "--labels", "a,a,a,b,b,b", "--json").output
+    )
     assert ["a", "b"] == content["labels"]
     figures = {row["id"]: row for row in content["figures"]}
     assert figures["device_busy_frac"]["ratio_low"] is not None
@@ -185,7 +210,9 @@ def test_check_passes_fails_and_writes_files(fast: Path, slow: Path, tmp_path: P
     result = perfkit_command("check", fast, "--baseline", fast)
     assert (0, True) == (result.exit_code, result.output.startswith("PASS: baseline: of "))
     files = [tmp_path / name for name in ("check.xml", "check.json")]
-    result = perfkit_command("check", slow, "--baseline", fast, "--junit", files[0], "--json", files[1])
+    result = perfkit_command(
+        "check", slow, "--baseline", fast, "--junit", files[0], "--json", files[1]
+    )
     assert (1, True) == (result.exit_code, result.output.startswith("FAIL: "))
     suite = ElementTree.parse(files[0]).getroot()[0]
     verdicts = json.loads(files[1].read_text(encoding="utf-8"))["verdicts"]
@@ -203,7 +230,11 @@ def test_check_against_a_budget_or_nothing(fast: Path, tmp_path: Path) -> None:
     ):
         budget.write_text(text)
         assert status == perfkit_command("check", fast, "--budget", budget).exit_code
-    for arguments in ([], ["--baseline", tmp_path / "none"], ["--baseline", fast, "--junit", tmp_path / "no" / "x"]):
+    for arguments in (
+        [],
+        ["--baseline", tmp_path / "none"],
+        ["--baseline", fast, "--junit", tmp_path / "no" / "x"],
+    ):
         result = perfkit_command("check", fast, *arguments)
         assert (2, True) == (result.exit_code, "perfkit: " in result.output)
 
@@ -211,7 +242,9 @@ def test_check_against_a_budget_or_nothing(fast: Path, tmp_path: Path) -> None:
 def test_real_runs(profiles: Path) -> None:
     database = profiles / "hpctoolkit/hpctoolkit-dlrm-gpu-database"
     names = ("0__worker0.1623143566756", "4__worker0.1623213129365")
-    loaders = [profiles / f"torch/kineto__resnet50_num_workers_{name}.pt.trace.json.gz" for name in names]
+    loaders = [
+        profiles / f"torch/kineto__resnet50_num_workers_{name}.pt.trace.json.gz" for name in names
+    ]
     assert 0 == perfkit_command("check", database, "--baseline", database).exit_code
     assert 1 == perfkit_command("check", loaders[0], "--baseline", loaders[1]).exit_code
     assert "The runs share no steps" in perfkit_command("compare", database, database).output
@@ -220,8 +253,13 @@ def test_real_runs(profiles: Path) -> None:
 def test_command_is_installed_and_its_help_needs_no_pandas() -> None:
     script = "import sys; from perfkit.cli import main; main(['--help'], standalone_mode=False); "
     script += "print({'pandas', 'numpy', 'pyarrow'} & {*sys.modules})"
-    commands = [Path(sys.executable).with_name("perfkit"), "--version"], [sys.executable, "-c", script]
-    version, needed = (subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands)
+    commands = (
+        [Path(sys.executable).with_name("perfkit"), "--version"],
+        [sys.executable, "-c", script],
+    )
+    version, needed = (
+        subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands
+    )
     assert "perfkit, version" in version
     assert "set()" == needed.splitlines()[-1]
 

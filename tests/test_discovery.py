@@ -28,7 +28,9 @@ def log(ranks: Sequence[int], name: str, reader: str = "nccl", own: int | None =
     return profile(reader, name, None, about={"rank": own}, **tables)
 
 
-def recorded(reader: str, name: str, host: str = "", own: int | None = None, gpu: str = "") -> Profile:
+def recorded(
+    reader: str, name: str, host: str = "", own: int | None = None, gpu: str = ""
+) -> Profile:
     """A profile of a tool on a host, of one GPU if that is named."""
     tables = {"DEVICES": devices(gpu)} if gpu else {}
     return profile(reader, name, None, about={"rank": own, "node": node_of(host)}, **tables)
@@ -43,7 +45,9 @@ def counted(*profiles: Profile) -> list[list[int]]:
     """The ranks of each profile in a run."""
     found, _ = places(profiles)
     tables = [profile.table("COLLECTIVES")["rank"] for profile in profiles]
-    return [place.ranks("COLLECTIVES", own).tolist() for place, own in zip(found, tables, strict=True)]
+    return [
+        place.ranks("COLLECTIVES", own).tolist() for place, own in zip(found, tables, strict=True)
+    ]
 
 
 def node(folder: Path, name: str) -> None:
@@ -73,7 +77,9 @@ def test_tools_of_one_node_are_one_rank_and_nodes_are_several(tmp_path: Path) ->
     for files in (sorted(tmp_path.glob("*dmon.log")), [tmp_path]):
         run = perfkit.load(files)
         assert [0, 1] == sorted(run.samples["rank"].unique())
-        assert {(0, 0), (0, 1), (1, 0), (1, 1)} == set(zip(run.samples["rank"], run.samples["gpu"], strict=True))
+        assert {(0, 0), (0, 1), (1, 0), (1, 1)} == set(
+            zip(run.samples["rank"], run.samples["gpu"], strict=True)
+        )
     by_path = dict(zip(run.capture["path"], run.capture["rank"], strict=True))
     assert {("a", 0), ("b", 1)} == {(Path(path).name[0], rank) for path, rank in by_path.items()}
 
@@ -90,11 +96,16 @@ def test_ranks_inside_files_survive_beside_each_other() -> None:
         "c: its 2 ranks from 2 on are counted from 8 on: another file has some of them",
     ] == places(found)[1]
     assert [[5], [0, 1, 2, 3]] == counted(log([0], "a", own=5), log(range(4), "b"))
-    assert [[6], [5], [0, 1, 2, 3]] == counted(log([0], "c"), log([0], "a", own=5), log(range(4), "b"))
+    assert [[6], [5], [0, 1, 2, 3]] == counted(
+        log([0], "c"), log([0], "a", own=5), log(range(4), "b")
+    )
     found = [log([0], "a", own=3), log([0], "b", own=3)]
     assert [[0], [1]] == counted(*found)
     because = "the ranks that the files state are not all different"
-    assert [f"a: rank 3 is counted as 0: {because}", f"b: rank 3 is counted as 1: {because}"] == places(found)[1]
+    assert [
+        f"a: rank 3 is counted as 0: {because}",
+        f"b: rank 3 is counted as 1: {because}",
+    ] == places(found)[1]
     assert [] == places([log([0], "a"), log([0], "b")])[1]
     assert [0, 1] == [place.first for place in places([log([], "a"), log([], "b")])[0]]
 
@@ -121,11 +132,17 @@ def test_calls_of_every_rank_of_two_nodes_are_kept(tmp_path: Path) -> None:
 
 def test_hosts_of_two_scrapes_are_told_apart(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        said = [dcgm_files.series("DCGM_FI_DEV_POWER_USAGE", 200, 201, host=f"{name}{host}") for host in (1, 2)]
+        said = [
+            dcgm_files.series("DCGM_FI_DEV_POWER_USAGE", 200, 201, host=f"{name}{host}")
+            for host in (1, 2)
+        ]
         dcgm_files.answer(tmp_path / f"{name}.json", *said)
     run = perfkit.load(tmp_path)
     assert [0, 1, 2, 3] == sorted(run.samples["rank"].unique())
-    assert "b.json: its 2 ranks from 0 on are counted from 2 on: another file has some of them" in run.notes
+    assert (
+        "b.json: its 2 ranks from 0 on are counted from 2 on: another file has some of them"
+        in run.notes
+    )
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -135,7 +152,9 @@ def test_real_logs_of_one_machine_are_one_rank(profiles: Path, turned: bool) -> 
     run = perfkit.load(paths[::-1] if turned else paths)
     assert {(0, 0)} == set(zip(run.samples["rank"], run.samples["gpu"], strict=True))
     alone = [perfkit.load(path).samples for path in paths]
-    most = pd.concat([one["metric"].astype(str).value_counts() for one in alone], axis=1).max(axis=1)
+    most = pd.concat([one["metric"].astype(str).value_counts() for one in alone], axis=1).max(
+        axis=1
+    )
     assert most.astype(int).to_dict() == run.samples["metric"].astype(str).value_counts().to_dict()
 
 
@@ -144,7 +163,9 @@ def test_a_log_goes_to_the_lowest_rank_of_its_host() -> None:
     assert [0, 0] == first(capture, recorded("dcgm", "a.prom", "node1.cluster.example"))
     apart = capture, recorded("dcgm", "b.prom", "node2")
     assert [0, 1] == first(*apart)
-    assert ["b.prom: counted as rank 1: it states another host than other tools"] == places(apart)[1]
+    assert ["b.prom: counted as rank 1: it states another host than other tools"] == places(apart)[
+        1
+    ]
     assert [0, 0] == first(capture, recorded("dcgm", "b.prom"))
     captures = recorded("nsys", "a.sqlite", "node1"), recorded("nsys", "b.sqlite", "node2")
     assert [0, 1, 1] == first(*captures, recorded("dcgm", "b.prom", "node2"))
@@ -152,12 +173,17 @@ def test_a_log_goes_to_the_lowest_rank_of_its_host() -> None:
     assert [0, 1, 1, 0] == first(*captures, *logs)
     assert [] == places([*captures, *logs])[1]
     assert [0, 1, 2] == first(*captures, recorded("dcgm", "c.prom", "node3"))
-    captures = [recorded("torch_trace", f"{rank}.json", f"node{rank // 6}", own=rank) for rank in range(4, 8)]
+    captures = [
+        recorded("torch_trace", f"{rank}.json", f"node{rank // 6}", own=rank)
+        for rank in range(4, 8)
+    ]
     logs = [recorded("dcgm", "0.prom", "node0"), recorded("dcgm", "1.prom", "node1")]
     assert [4, 5, 6, 7, 4, 6] == first(*captures, *logs)
 
 
-@pytest.mark.parametrize("host", ["10.0.0.7:9400", "localhost", "0f3a5b7c9d1e", "dcgm-exporter-x7k2p", "fe80::1"])
+@pytest.mark.parametrize(
+    "host", ["10.0.0.7:9400", "localhost", "0f3a5b7c9d1e", "dcgm-exporter-x7k2p", "fe80::1"]
+)
 def test_names_that_tell_no_node_apart_state_none(host: str) -> None:
     # Names that container engines make up differ on one node, and are alike on several.
     assert "" == node_of(host)
@@ -166,24 +192,38 @@ def test_names_that_tell_no_node_apart_state_none(host: str) -> None:
 
 def test_what_cannot_be_one_node_is_noted() -> None:
     one = recorded("nsys", "a.sqlite", gpu="NVIDIA H100 80GB HBM3")
-    for name, noted in (("H100 80GB HBM3", False), ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", False), ("Tesla T4", True)):
+    for name, noted in (
+        ("H100 80GB HBM3", False),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", False),
+        ("Tesla T4", True),
+    ):
         both = [one, recorded("nvidia_smi", "b.csv", gpu=name)]
         found = unlikely(both, places(both)[0])
-        said = "though they name different GPUs as GPU 0 of rank 0 (NVIDIA H100 80GB HBM3, Tesla T4)"
+        said = (
+            "though they name different GPUs as GPU 0 of rank 0 (NVIDIA H100 80GB HBM3, Tesla T4)"
+        )
         assert ([f"a.sqlite and b.csv: counted as of one node, {said}"] if noted else []) == found
     stated = [recorded("torch_trace", f"{i}", f"n{i}", own=0) for i in (0, 1)]
     assert [] == unlikely(stated, places(stated)[0]), "files of one tool are of different ranks"
     mixed = [recorded("torch_trace", "t", "n0", own=0), recorded("rocm_smi", "r", "n1", own=0)]
     notes = unlikely(mixed, places(mixed)[0])
-    assert "t and r: counted as of one node, though they state different hosts: load them apart" in notes
+    assert (
+        "t and r: counted as of one node, though they state different hosts: load them apart"
+        in notes
+    )
 
 
 def test_hosts_of_files_decide(tmp_path: Path) -> None:
     for host in ("n1", "n2"):
         series = dcgm_files.series("DCGM_FI_DEV_POWER_USAGE", 200, 201, host=f"{host}.example")
         dcgm_files.answer(tmp_path / f"{host}.json", series)
-    environment = [{"name": "Hostname", "value": "n2"}, {"name": "DeviceEnvironment", "value": "SECRET=1"}]
-    nsys_files.sqlite(tmp_path / "run.sqlite", nsys_files.capture() | {"TARGET_INFO_SYSTEM_ENV": environment})
+    environment = [
+        {"name": "Hostname", "value": "n2"},
+        {"name": "DeviceEnvironment", "value": "SECRET=1"},
+    ]
+    nsys_files.sqlite(
+        tmp_path / "run.sqlite", nsys_files.capture() | {"TARGET_INFO_SYSTEM_ENV": environment}
+    )
     for _ in range(2):
         run = perfkit.load(tmp_path)
         assert {1} == set(run.kernels["rank"])
@@ -223,10 +263,14 @@ def raw_kernels(path: Path) -> list[dict[str, Any]]:
 
 def test_two_cycles_of_one_process_are_one_rank(profiles: Path) -> None:
     loaded = perfkit.load(profiles / TRANSFORMER)
-    counted = [len(raw_kernels(profiles / TRANSFORMER / f"{name}.pt.trace.json")) for name in CYCLES]
+    counted = [
+        len(raw_kernels(profiles / TRANSFORMER / f"{name}.pt.trace.json")) for name in CYCLES
+    ]
     assert [48] * 4 == counted
     assert {(0, 0): 96, (1, 0): 96} == loaded.kernels.groupby(["rank", "gpu"]).size().to_dict()
-    by_reader = loaded.profiles[0].capture["dur_ns"].item() + loaded.profiles[1].capture["dur_ns"].item()
+    by_reader = (
+        loaded.profiles[0].capture["dur_ns"].item() + loaded.profiles[1].capture["dur_ns"].item()
+    )
     of_first = loaded.kernels[loaded.kernels["rank"].eq(0)]
     assert (of_first["start_ns"] + of_first["dur_ns"]).max() <= by_reader
     assert 2 == sum("a recording of the same rank" in note for note in loaded.notes)
@@ -239,15 +283,22 @@ def test_two_cycles_of_one_process_are_one_rank(profiles: Path) -> None:
     assert (inner["start_ns"] + inner["dur_ns"] <= inner["start_ns_up"] + inner["dur_ns_up"]).all()
 
 
-def test_beside_another_tool_the_pause_between_cycles_counts(profiles: Path, tmp_path: Path) -> None:
+def test_beside_another_tool_the_pause_between_cycles_counts(
+    profiles: Path, tmp_path: Path
+) -> None:
     for cycle in CYCLES[:2]:
         shutil.copy(profiles / TRANSFORMER / f"{cycle}.pt.trace.json", tmp_path)
     alone = perfkit.load(tmp_path)
-    rows = [f"2025/07/11 06:32:{second}.000, 0, NVIDIA H100 80GB HBM3, 20 %" for second in (53, 54, 55)]
+    rows = [
+        f"2025/07/11 06:32:{second}.000, 0, NVIDIA H100 80GB HBM3, 20 %" for second in (53, 54, 55)
+    ]
     log = ["timestamp, index, name, utilization.gpu [%]", *rows, ""]
     (tmp_path / "gpu.csv").write_text("\n".join(log), encoding="utf-8")
     beside = perfkit.load(tmp_path)
-    for loaded, apart, said in ((alone, False, "left out"), (beside, True, "since another tool recorded too")):
+    for loaded, apart, said in (
+        (alone, False, "left out"),
+        (beside, True, "since another tool recorded too"),
+    ):
         (note,) = [note for note in loaded.notes if "a recording of the same rank" in note]
         assert said in note
         gaps = loaded.kernels["start_ns"].diff().max()
@@ -262,7 +313,9 @@ def test_a_step_in_a_name_is_no_rank(profiles: Path, tmp_path: Path) -> None:
     shutil.copy(tmp_path / "rank3_step10.json", tmp_path / "rank3_step20.json")
     (tmp_path / "rank7_step10.json").unlink()
     (tmp_path / "rank7_step20.json").unlink()
-    assert [48] == perfkit.load(tmp_path).kernels.groupby("rank").size().tolist()  # a copy is no step of its own
+    assert [48] == perfkit.load(tmp_path).kernels.groupby(
+        "rank"
+    ).size().tolist()  # a copy is no step of its own
 
 
 def test_eight_ranks_of_one_job(profiles: Path) -> None:
@@ -283,7 +336,9 @@ def test_eight_ranks_of_one_job(profiles: Path) -> None:
 
 
 def test_a_copy_of_a_file_is_no_further_rank(tmp_path: Path) -> None:
-    nsys_files.sqlite(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": [nsys_files.kernel(0, 10)]})
+    nsys_files.sqlite(
+        tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": [nsys_files.kernel(0, 10)]}
+    )
     one = perfkit.load(tmp_path).kernels
     shutil.copy(tmp_path / "run.sqlite", tmp_path / "run_copy.sqlite")
     run = perfkit.load(tmp_path)
@@ -292,7 +347,9 @@ def test_a_copy_of_a_file_is_no_further_rank(tmp_path: Path) -> None:
 
 
 def test_files_that_differ_in_the_middle_alone_are_two_profiles(tmp_path: Path) -> None:
-    rows = [list(row) for row in smi.moments(60, gpus=4)]  # more than the head and the tail that are compared first
+    rows = [
+        list(row) for row in smi.moments(60, gpus=4)
+    ]  # more than the head and the tail that are compared first
     smi.query(tmp_path / "node0.csv", *rows)
     rows[120][3] = rows[120][3].replace("1", "2")
     smi.query(tmp_path / "node1.csv", *rows)

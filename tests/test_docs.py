@@ -59,7 +59,10 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 def test_a_broken_link_is_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# One `two`\n\n[a](#one-two) [b](#three) [c](none.md) [d](page.md#one-two)\n", encoding="utf-8")
+    page.write_text(
+        "# One `two`\n\n[a](#one-two) [b](#three) [c](none.md) [d](page.md#one-two)\n",
+        encoding="utf-8",
+    )
     assert ["#three", "none.md"] == broken(page)
 
 
@@ -99,8 +102,12 @@ def test_the_readme_links_to_each_format(readme: str, name: str) -> None:
     assert f"docs/formats.md#{blocks.anchor(title)}" in readme
 
 
-@pytest.mark.parametrize(("name", "form", "make"), FORMS, ids=[f"{name} {form}" for name, form, _ in FORMS])
-def test_a_format_lists_the_tables_that_its_reader_gives(name: str, form: str, make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "form", "make"), FORMS, ids=[f"{name} {form}" for name, form, _ in FORMS]
+)
+def test_a_format_lists_the_tables_that_its_reader_gives(
+    name: str, form: str, make: Make, tmp_path: Path
+) -> None:
     read = readers.reader(name).read(make(tmp_path))
     assert {"CAPTURE", *read.loaders} <= set(blocks.tables_of(readers.reader(name)))
 
@@ -115,7 +122,9 @@ def unknown_options(text: str) -> list[str]:
                 command = command.get_command(click.Context(command), word) or command
         known = {option for param in command.params for option in param.opts}
         if command is not main:
-            found += [option for option in re.findall(r"--[a-z][a-z-]*", words) if option not in known]
+            found += [
+                option for option in re.findall(r"--[a-z][a-z-]*", words) if option not in known
+            ]
     return found
 
 
@@ -126,7 +135,9 @@ def test_commands_have_the_options_that_are_shown(page: Path) -> None:
 
 
 def test_an_option_that_is_not_there_is_seen() -> None:
-    assert ["--colour"] == unknown_options("`perfkit report RUN --out x --colour red` and `perfkit record torch`")
+    assert ["--colour"] == unknown_options(
+        "`perfkit report RUN --out x --colour red` and `perfkit record torch`"
+    )
 
 
 def code(text: str, language: str) -> list[str]:

@@ -39,7 +39,9 @@ def test_every_other_module_is_imported_without_extras() -> None:
     command = [sys.executable, "-W", "ignore", "-c", IMPORTS, modules]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    paths = {path.removesuffix(".py").replace("/", "."): name for path, name in extras.NEEDED.items()}
+    paths = {
+        path.removesuffix(".py").replace("/", "."): name for path, name in extras.NEEDED.items()
+    }
     assert [f"{path} {name}" for path, name in paths.items()] == done.stdout.splitlines()
 
 
@@ -104,7 +106,9 @@ def test_the_readme_states_the_size_of_a_package(sizes: str, name: str) -> None:
     assert int(size) == pytest.approx(megabytes({name}), rel=0.2)
 
 
-@pytest.mark.parametrize(("extra", "module"), [("ncu", "ncu_report"), ("labs", "nbgrader"), ("torch", "torch")])
+@pytest.mark.parametrize(
+    ("extra", "module"), [("ncu", "ncu_report"), ("labs", "nbgrader"), ("torch", "torch")]
+)
 def test_the_readme_states_the_size_of_an_extra(sizes: str, extra: str, module: str) -> None:
     """In packages that perfkit alone does not install."""
     extras.require(module)

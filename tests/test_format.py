@@ -55,4 +55,6 @@ def test_long_names_are_cut_to_the_limit() -> None:
         shown = cut("x" * 1_000_000, 40)
         assert (40, True) == (len(shown), "…" in shown)
     name = "par_kernel<" + "a" * 100
-    assert elided(name + "#1", 30) != elided(name + "#2", 30), "two kernels may differ only at their end"
+    assert elided(name + "#1", 30) != elided(name + "#2", 30), (
+        "two kernels may differ only at their end"
+    )

@@ -34,24 +34,39 @@ def filled(query: str) -> str:
 def scrape(i: int) -> list[str]:
     """What two GPUs and the training program export."""
     memory = [line("DCGM_FI_DEV_MEMORY_TEMP", labels(gpu), 70) for gpu in range(2)]
-    return [*page(), *memory, "# TYPE training_tokens_total counter", f"training_tokens_total {TOKENS * i}"]
+    return [
+        *page(),
+        *memory,
+        "# TYPE training_tokens_total counter",
+        f"training_tokens_total {TOKENS * i}",
+    ]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server that has stored some scrapes."""
-    with Exporter(scrape) as exporter, serving(tmp_path_factory.mktemp("grafana"), exporter) as address:
+    with (
+        Exporter(scrape) as exporter,
+        serving(tmp_path_factory.mktemp("grafana"), exporter) as address,
+    ):
         wait_for(address, "training_tokens_total", 5)
         yield address
 
 
 def test_the_seven_panels() -> None:
     titles = ["SM activity", "Tensor core activity", "Memory used", "HBM bandwidth, share of peak"]
-    assert [*titles, "Power draw", "Temperature", "Training throughput"] == [panel["title"] for panel in PANELS]
+    assert [*titles, "Power draw", "Temperature", "Training throughput"] == [
+        panel["title"] for panel in PANELS
+    ]
     taken: set[tuple[int, int]] = set()
     for panel in PANELS:
         assert panel["description"]
-        assert panel["fieldConfig"]["defaults"]["unit"] in ("percentunit", "watt", "celsius", "short")
+        assert panel["fieldConfig"]["defaults"]["unit"] in (
+            "percentunit",
+            "watt",
+            "celsius",
+            "short",
+        )
         assert all(target["legendFormat"] for target in panel["targets"])
         grid = panel["gridPos"]
         cells = {(grid["x"] + x, grid["y"] + y) for x in range(grid["w"]) for y in range(grid["h"])}
@@ -60,7 +75,9 @@ def test_the_seven_panels() -> None:
         taken |= cells
     assert len(PANELS) == len({panel["id"] for panel in PANELS})
     # No server of ours is named in it.
-    assert ["datasource", "host", "gpu"] == [variable["name"] for variable in DASHBOARD["templating"]["list"]]
+    assert ["datasource", "host", "gpu"] == [
+        variable["name"] for variable in DASHBOARD["templating"]["list"]
+    ]
     sources = [part["datasource"] for panel in PANELS for part in (panel, *panel["targets"])]
     assert {"${datasource}"} == {source["uid"] for source in sources}
 
@@ -95,7 +112,9 @@ def test_throughput_is_the_rate_of_the_counter(server: str) -> None:
 def test_variables_list_hosts_and_gpus(server: str) -> None:
     found = {}
     for variable in DASHBOARD["templating"]["list"][1:]:
-        selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()
+        selector, label = re.fullmatch(
+            r"label_values\((.*), (\w+)\)", variable["definition"]
+        ).groups()
         asked = urllib.parse.urlencode({"match[]": filled(selector)})
         with DIRECT.open(f"{server}/api/v1/label/{label}/values?{asked}", timeout=60) as response:
             found[variable["name"]] = json.load(response)["data"]
@@ -103,7 +122,10 @@ def test_variables_list_hosts_and_gpus(server: str) -> None:
 
 
 def manifest() -> dict[str, dict[str, Any]]:
-    return {part["kind"]: part for part in yaml.safe_load_all((FOLDER / "dcgm-exporter.yaml").read_text())}
+    return {
+        part["kind"]: part
+        for part in yaml.safe_load_all((FOLDER / "dcgm-exporter.yaml").read_text())
+    }
 
 
 def test_the_manifest_has_the_official_form() -> None:
@@ -112,16 +134,24 @@ def test_the_manifest_has_the_official_form() -> None:
     [container] = pod["spec"]["containers"]
     assert parts["DaemonSet"]["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
     assert parts["Service"]["spec"]["selector"] == pod["metadata"]["labels"]
-    assert re.fullmatch(r"nvcr\.io/nvidia/k8s/dcgm-exporter:\d+\.\d+\.\d+-\d+\.\d+\.\d+-\w+", container["image"])
+    assert re.fullmatch(
+        r"nvcr\.io/nvidia/k8s/dcgm-exporter:\d+\.\d+\.\d+-\d+\.\d+\.\d+-\w+", container["image"]
+    )
     assert ["SYS_ADMIN"] == container["securityContext"]["capabilities"]["add"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert "/var/lib/kubelet/pod-resources" == mounts["pod-gpu-resources"]
     assert set(mounts) == {volume["name"] for volume in pod["spec"]["volumes"]}
-    assert 9400 == container["ports"][0]["containerPort"] == parts["Service"]["spec"]["ports"][0]["port"]
+    assert (
+        9400
+        == container["ports"][0]["containerPort"]
+        == parts["Service"]["spec"]["ports"][0]["port"]
+    )
 
 
 def test_the_manifest_collects_what_the_dashboard_shows() -> None:
-    counters = [row.split(", ") for row in manifest()["ConfigMap"]["data"]["counters.csv"].splitlines()]
+    counters = [
+        row.split(", ") for row in manifest()["ConfigMap"]["data"]["counters.csv"].splitlines()
+    ]
     assert all(3 == len(row) and row[1] in ("gauge", "label") for row in counters)
     collected = {name for name, kind, _ in counters if kind == "gauge"}
     shown = {name for _, query in QUERIES for name in re.findall(r"DCGM_\w+", query)}

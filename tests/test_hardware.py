@@ -70,8 +70,27 @@ ROUNDED = {"mi350x", "mi355x"}
 UNKNOWN_CLOCK = {"h20", "gb200", "gb300"}
 # Bus width or data rate are not known (HBM3e and Blackwell), or cards with different memory bear one name.
 UNKNOWN_MEMORY = {
-    *("h200-sxm", "h200-nvl", "h20", "gh200-96", "gh200-144", "b200-sxm", "gb200", "b300-sxm", "gb300"),
-    *("rtx3060", "rtx3060ti", "rtx3080", "rtx4070", "rtx-5880-ada", "rtx-pro-6000-max-q", "mi300a", "mi325x"),
+    *(
+        "h200-sxm",
+        "h200-nvl",
+        "h20",
+        "gh200-96",
+        "gh200-144",
+        "b200-sxm",
+        "gb200",
+        "b300-sxm",
+        "gb300",
+    ),
+    *(
+        "rtx3060",
+        "rtx3060ti",
+        "rtx3080",
+        "rtx4070",
+        "rtx-5880-ada",
+        "rtx-pro-6000-max-q",
+        "mi300a",
+        "mi325x",
+    ),
 }
 
 
@@ -94,10 +113,23 @@ def known(name: str) -> Peaks:
 
 def test_each_exception_is_of_a_row() -> None:
     # No exception outlives its row, or the gap that it excuses.
-    named = {*AT_HALF, *OTHER_CLOCK, *ROUNDED, *UNKNOWN_CLOCK, *UNKNOWN_MEMORY, *(key for key, _ in NO_CALCULATION)}
+    named = {
+        *AT_HALF,
+        *OTHER_CLOCK,
+        *ROUNDED,
+        *UNKNOWN_CLOCK,
+        *UNKNOWN_MEMORY,
+        *(key for key, _ in NO_CALCULATION),
+    }
     assert named <= set(ROWS)
-    assert {key for key, row in ROWS.items() if not (row["sm_count"] and row["boost_mhz"])} == UNKNOWN_CLOCK
-    incomplete = {k for k, r in ROWS.items() if not (r["mem_bus_bits"] and r["mem_gbps_pin"] and r["mem_bw_gbs"])}
+    assert {
+        key for key, row in ROWS.items() if not (row["sm_count"] and row["boost_mhz"])
+    } == UNKNOWN_CLOCK
+    incomplete = {
+        k
+        for k, r in ROWS.items()
+        if not (r["mem_bus_bits"] and r["mem_gbps_pin"] and r["mem_bw_gbs"])
+    }
     assert incomplete == UNKNOWN_MEMORY
 
 
@@ -106,7 +138,11 @@ def test_peaks_are_multiprocessors_times_operations_times_clock(key: str) -> Non
     row, each = ROWS[key], per_cycle(key)
     for precision, column in PRECISIONS.items():
         if row[column] and (key, precision) not in NO_CALCULATION:
-            clock = OTHER_CLOCK[key][0] if key in OTHER_CLOCK and precision in TENSOR else float(row["boost_mhz"])
+            clock = (
+                OTHER_CLOCK[key][0]
+                if key in OTHER_CLOCK and precision in TENSOR
+                else float(row["boost_mhz"])
+            )
             expected = int(row["sm_count"]) * each[precision] * clock / 1e6
             assert expected == pytest.approx(float(row[column]), rel=0.03), precision
 
@@ -115,7 +151,9 @@ def test_peaks_are_multiprocessors_times_operations_times_clock(key: str) -> Non
 def test_bandwidth_is_bus_times_rate(key: str) -> None:
     row = ROWS[key]
     expected = int(row["mem_bus_bits"]) * float(row["mem_gbps_pin"]) / 8
-    assert expected == pytest.approx(float(row["mem_bw_gbs"]), rel=0.025 if key in ROUNDED else 0.02)
+    assert expected == pytest.approx(
+        float(row["mem_bw_gbs"]), rel=0.025 if key in ROUNDED else 0.02
+    )
 
 
 def test_a_computed_peak_says_so() -> None:
@@ -123,7 +161,12 @@ def test_a_computed_peak_says_so() -> None:
     assert len(found) > 200
     for key, column in found:
         precision = next(name for name, of in PRECISIONS.items() if of == column)
-        product = int(ROWS[key]["sm_count"]) * per_cycle(key)[precision] * float(ROWS[key]["boost_mhz"]) / 1e6
+        product = (
+            int(ROWS[key]["sm_count"])
+            * per_cycle(key)[precision]
+            * float(ROWS[key]["boost_mhz"])
+            / 1e6
+        )
         assert f"{product:.4g}" == f"{float(ROWS[key][column]):.4g}", (key, column)
         assert "comput" in ROWS[key]["source"], key
     computed = {row.key: row.computed for row in load_peaks(OWN)}
@@ -141,7 +184,9 @@ def test_rows_that_were_wrong() -> None:
     for name, count in (("NVIDIA A30", 56), ("NVIDIA A10", 72)):
         row = known(name)
         assert count == row.sm_count
-        assert {"fp32", "fp16", "tf32_tensor", "fp16_tensor", "bf16_tensor", "int8_tensor"} <= set(row.flops_per_s)
+        assert {"fp32", "fp16", "tf32_tensor", "fp16_tensor", "bf16_tensor", "int8_tensor"} <= set(
+            row.flops_per_s
+        )
 
 
 @pytest.mark.parametrize(
@@ -164,16 +209,26 @@ def test_a_slice_has_the_peaks_of_its_multiprocessors(name: str, count: int, ter
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        *(("NVIDIA A100-SXM4-40GB MIG 2c.3g.20gb", "this slice"), ("NVIDIA B200 MIG 3g.90gb", "this slice")),
+        *(
+            ("NVIDIA A100-SXM4-40GB MIG 2c.3g.20gb", "this slice"),
+            ("NVIDIA B200 MIG 3g.90gb", "this slice"),
+        ),
         ("NVIDIA H100", "several boards"),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "maker of a laptop"),
         ("NVIDIA GeForce RTX 2060", "different numbers of multiprocessors"),
         ("AMD Instinct MI250X / MI250", "two GPUs"),
         ("Intel(R) HD Graphics 630", "not a GPU of NVIDIA or AMD"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "contradict each other"),
-        *(("NVIDIA Rubin", "no row"), ("A100", "several boards"), ("NVIDIA A100-PG509-200", "number of a board")),
+        *(
+            ("NVIDIA Rubin", "no row"),
+            ("A100", "several boards"),
+            ("NVIDIA A100-PG509-200", "number of a board"),
+        ),
         *(("0x6861", "driver did not know"), ("AMD Instinct MI300X VF", "virtual function")),
-        *(("Quadro GP100", "older than Volta"), ("Navi 22 [Radeon RX 6700/6700 XT / 6800M]", "Instinct only")),
+        *(
+            ("Quadro GP100", "older than Volta"),
+            ("Navi 22 [Radeon RX 6700/6700 XT / 6800M]", "Instinct only"),
+        ),
     ],
 )
 def test_a_name_is_refused_for_a_reason(name: str, reason: str) -> None:
@@ -186,7 +241,9 @@ def recorded(profiles: Path) -> pd.DataFrame:
     """The devices of all timelines, counters and logs that can be read."""
     extras.require("ncu_report")
     frames = []
-    for path in (path for folder in ("nsys", "ncu", "monitor") for path in (profiles / folder).iterdir()):
+    for path in (
+        path for folder in ("nsys", "ncu", "monitor") for path in (profiles / folder).iterdir()
+    ):
         with suppress(PerfkitError):
             frames.append(perfkit.load(path).devices)
     return pd.concat(frames)
@@ -199,36 +256,80 @@ FACTORY_CLOCKS_HZ = {"rtx5080": 2.67e9}
 def test_rows_are_what_the_devices_of_captures_report(recorded: pd.DataFrame) -> None:
     # Clock and bandwidth are near: the H200 tells 4917 GB/s, its data sheet prints 4800.
     compared = set()
-    for device in recorded.dropna(subset=["sm_count", "clock_hz", "memory_bytes_per_s"]).to_dict("records"):
+    for device in recorded.dropna(subset=["sm_count", "clock_hz", "memory_bytes_per_s"]).to_dict(
+        "records"
+    ):
         if row := peaks(str(device["name"])):
             assert row.sm_count == device["sm_count"], row.name
             clock_hz = FACTORY_CLOCKS_HZ.get(row.key, row.clock_hz)
             assert clock_hz == pytest.approx(device["clock_hz"], rel=0.015), row.name
             if row.memory_bytes_per_s is not None:  # two cards of one name differ
-                assert row.memory_bytes_per_s == pytest.approx(device["memory_bytes_per_s"], rel=0.025), row.name
+                assert row.memory_bytes_per_s == pytest.approx(
+                    device["memory_bytes_per_s"], rel=0.025
+                ), row.name
             compared.add(row.key)
-    assert {"a100-pcie-80", "a40", "b200-sxm", "gh200-96", "h200-sxm", "h800-sxm5", "rtx3070", "t4"} <= compared
+    assert {
+        "a100-pcie-80",
+        "a40",
+        "b200-sxm",
+        "gh200-96",
+        "h200-sxm",
+        "h800-sxm5",
+        "rtx3070",
+        "t4",
+    } <= compared
     assert len(compared) == 20
 
 
 def test_the_a100_of_the_lab() -> None:
     a100 = known("NVIDIA A100 80GB PCIe")
-    assert (108, 1.41e9, 1.935e12, 300) == (a100.sm_count, a100.clock_hz, a100.memory_bytes_per_s, a100.tdp_w)
+    assert (108, 1.41e9, 1.935e12, 300) == (
+        a100.sm_count,
+        a100.clock_hz,
+        a100.memory_bytes_per_s,
+        a100.tdp_w,
+    )
     assert (64, 65_536, 164 * 1024) == (a100.max_warps_sm, a100.max_regs_sm, a100.max_smem_sm_bytes)
-    tera = {"fp64": 9.7, "fp64_tensor": 19.5, "fp32": 19.5, "tf32_tensor": 156, "fp16_tensor": 312, "fp16": 78}
+    tera = {
+        "fp64": 9.7,
+        "fp64_tensor": 19.5,
+        "fp32": 19.5,
+        "tf32_tensor": 156,
+        "fp16_tensor": 312,
+        "fp16": 78,
+    }
     tera |= {"bf16_tensor": 312, "int8_tensor": 624, "int4_tensor": 1248}
     assert {name: value * 1e12 for name, value in tera.items()} == dict(a100.flops_per_s)
-    assert (10.08, 80.62, 161.24) == tuple(round(a100.ridge(p), 2) for p in ("fp32", "tf32_tensor", "fp16_tensor"))
+    assert (10.08, 80.62, 161.24) == tuple(
+        round(a100.ridge(p), 2) for p in ("fp32", "tf32_tensor", "fp16_tensor")
+    )
     # On H100 SXM 989.4 TFLOP/s / 3350 GB/s = 295.3 FLOP/byte.
-    ridges = {"NVIDIA A100-SXM4-80GB": 153.0, "NVIDIA H100 80GB HBM3": 295.3, "NVIDIA H100 PCIe": 378.2}
-    ridges |= {"NVIDIA H200": 206.0, "NVIDIA L40S": 419.0, "Tesla V100-SXM2-16GB": 138.9, "AMD Instinct MI300X": 246.7}
+    ridges = {
+        "NVIDIA A100-SXM4-80GB": 153.0,
+        "NVIDIA H100 80GB HBM3": 295.3,
+        "NVIDIA H100 PCIe": 378.2,
+    }
+    ridges |= {
+        "NVIDIA H200": 206.0,
+        "NVIDIA L40S": 419.0,
+        "Tesla V100-SXM2-16GB": 138.9,
+        "AMD Instinct MI300X": 246.7,
+    }
     assert ridges == {name: round(known(name).ridge("fp16_tensor"), 1) for name in ridges}
 
 
 def test_every_row_has_source_date_and_dense_peaks() -> None:
     rows = load_peaks(OWN)
-    assert 101 == len(rows) == len({row.key for row in rows}) == len({row.name.casefold() for row in rows})
-    assert all(row.source and row.as_of == "2026-11" and row.flops_per_s and row.max_smem_sm_bytes for row in rows)
+    assert (
+        101
+        == len(rows)
+        == len({row.key for row in rows})
+        == len({row.name.casefold() for row in rows})
+    )
+    assert all(
+        row.source and row.as_of == "2026-11" and row.flops_per_s and row.max_smem_sm_bytes
+        for row in rows
+    )
 
     # A sparse figure among them would be 2 or 4 times. The MI100 multiplies BF16 at half the rate of FP16.
     for row in rows:
@@ -243,9 +344,13 @@ def test_rows_are_found_by_name_or_key_and_an_empty_cell_is_refused() -> None:
     assert known("NVIDIA H200") is known(" nvidia h200\n") is known("h200-sxm")
     ada = known("NVIDIA RTX 5880 Ada Generation")
     assert ada.memory_bytes_per_s is None
-    with pytest.raises(PerfkitError, match=r"RTX 5880 Ada Generation: memory bandwidth is not known.*'mem_bw_gbs'"):
+    with pytest.raises(
+        PerfkitError, match=r"RTX 5880 Ada Generation: memory bandwidth is not known.*'mem_bw_gbs'"
+    ):
         ada.ridge("fp32")
-    with pytest.raises(PerfkitError, match=r"Tesla T4: bf16_tensor is not known.*'bf16_tensor_tflops'"):
+    with pytest.raises(
+        PerfkitError, match=r"Tesla T4: bf16_tensor is not known.*'bf16_tensor_tflops'"
+    ):
         known("Tesla T4").flops("bf16_tensor")
     with pytest.raises(ValueError, match=r"precision: 'half' is not one of \['fp64'"):
         ada.flops("half")
@@ -258,11 +363,17 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_peaks_of_ones_own(tmp_path: Path) -> None:
-    path = written(tmp_path, "\ufeffname_nvidia_smi,mem_bw_gbs,fp32_tflops\nMy GPU,448,20.3\nOther,,1\n")
+    path = written(
+        tmp_path, "\ufeffname_nvidia_smi,mem_bw_gbs,fp32_tflops\nMy GPU,448,20.3\nOther,,1\n"
+    )
     table = load_peaks(path)
     mine = peaks("my gpu", table=table)
     assert mine is not None
-    assert (448e9, {"fp32": 20.3e12}, str(path)) == (mine.memory_bytes_per_s, dict(mine.flops_per_s), mine.source)
+    assert (448e9, {"fp32": 20.3e12}, str(path)) == (
+        mine.memory_bytes_per_s,
+        dict(mine.flops_per_s),
+        mine.source,
+    )
     assert table[1].memory_bytes_per_s is None
     assert peaks("NVIDIA H200", table=table) is None
     copy = written(tmp_path, OWN.read_text(encoding="utf-8"))
@@ -274,10 +385,19 @@ def test_peaks_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        *(("", "column 'name_nvidia_smi' is missing"), ("name,fp32_tflops\nA,1\n", "column 'name' is not one of")),
-        ("name_nvidia_smi,fp32_tflops,fp32_tflops\nA,1,1\n", "'fp32_tflops' is there more than once"),
+        *(
+            ("", "column 'name_nvidia_smi' is missing"),
+            ("name,fp32_tflops\nA,1\n", "column 'name' is not one of"),
+        ),
+        (
+            "name_nvidia_smi,fp32_tflops,fp32_tflops\nA,1,1\n",
+            "'fp32_tflops' is there more than once",
+        ),
         ("name_nvidia_smi,fp32_tflops\nA,-1\nB,inf\nC,nan\n", "line 4: fp32_tflops 'nan'"),
-        ("name_nvidia_smi,fp32_tflops\nA,fast\n", "line 2: fp32_tflops 'fast' is not a number above 0"),
+        (
+            "name_nvidia_smi,fp32_tflops\nA,fast\n",
+            "line 2: fp32_tflops 'fast' is not a number above 0",
+        ),
         ("name_nvidia_smi,sm_count\nA,1.5\n", "sm_count '1.5' is not a whole number"),
         ("name_nvidia_smi,fp32_tflops\nA\n", "line 2 has not as many cells"),
         ("name_nvidia_smi,fp32_tflops\nA,1\na,2\n", "GPU 'a' is there more than once"),

@@ -17,7 +17,10 @@ def left_out(table: Any, frame: Any) -> dict[int, Reason]:
 
 
 def test_a_copy_that_runs_over_the_next_one_of_its_stream_is_left_out() -> None:
-    rows = ({"start_ns": i * MS, "dur_ns": 50 * MS if i == 1 else 1000, "correlation": i + 1} for i in range(4))
+    rows = (
+        {"start_ns": i * MS, "dur_ns": 50 * MS if i == 1 else 1000, "correlation": i + 1}
+        for i in range(4)
+    )
     assert {1: Reason.OVERLAP} == left_out(COPIES, copies(*rows))
 
 
@@ -46,11 +49,15 @@ def test_a_large_copy_faster_than_any_link_is_left_out() -> None:
 
 def test_a_slow_copy_of_pageable_memory_stays() -> None:
     """9.7 MB in 10 ms are 0.97 GB/s."""
-    assert {} == left_out(COPIES, copies({"start_ns": 0, "dur_ns": 10 * MS, "bytes": 9_700_000, "correlation": 1}))
+    assert {} == left_out(
+        COPIES, copies({"start_ns": 0, "dur_ns": 10 * MS, "bytes": 9_700_000, "correlation": 1})
+    )
 
 
 def test_a_small_copy_may_take_long() -> None:
-    assert {} == left_out(COPIES, copies({"start_ns": 0, "dur_ns": 10 * MS, "bytes": 8, "correlation": 1}))
+    assert {} == left_out(
+        COPIES, copies({"start_ns": 0, "dur_ns": 10 * MS, "bytes": 8, "correlation": 1})
+    )
 
 
 def test_kernels_without_a_length_at_one_time_are_left_out() -> None:
@@ -69,7 +76,10 @@ def test_many_calls_without_a_length_at_the_first_time_are_left_out() -> None:
 
 
 def long_copy() -> Profile:
-    rows = ({"start_ns": i * MS, "dur_ns": 50 * MS if i == 1 else 1000, "correlation": i + 1} for i in range(4))
+    rows = (
+        {"start_ns": i * MS, "dur_ns": 50 * MS if i == 1 else 1000, "correlation": i + 1}
+        for i in range(4)
+    )
     return profile(COPIES=copies(*rows))
 
 

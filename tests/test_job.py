@@ -13,13 +13,23 @@ from perfkit.errors import PerfkitError
 from perfkit.job import Job, known
 from perfkit.report.notebooks import answering, sample
 
-GIVEN = {"parameters": 7e6, "tokens_per_step": 4096, "dtype": "fp32", "world_size": 2, "price_per_gpu_hour": 2.5}
+GIVEN = {
+    "parameters": 7e6,
+    "tokens_per_step": 4096,
+    "dtype": "fp32",
+    "world_size": 2,
+    "price_per_gpu_hour": 2.5,
+}
 
 
 def test_what_is_given_goes_before_the_file(tmp_path: Path) -> None:
     (tmp_path / "perfkit.toml").write_text("[job]\nparameters = 1e9\ndtype = 'bf16'\n")
     found = known({"parameters": 7e9, "dtype": ""}, tmp_path)
-    assert Job(parameters=7e9, dtype="bf16") == found == known({"parameters": 7e9}, tmp_path / "run.sqlite")
+    assert (
+        Job(parameters=7e9, dtype="bf16")
+        == found
+        == known({"parameters": 7e9}, tmp_path / "run.sqlite")
+    )
     assert not Job()
 
 
@@ -70,13 +80,28 @@ def test_without_a_job_the_refusal_names_the_options() -> None:
 
 
 @pytest.mark.usefixtures("without_kernels")
-def test_the_command_takes_a_job_and_prints_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfkit.report.notebooks.answering", lambda *_: ["0_executive_summary", "1_baseline"])
+def test_the_command_takes_a_job_and_prints_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "perfkit.report.notebooks.answering", lambda *_: ["0_executive_summary", "1_baseline"]
+    )
     run = tmp_path / "run"
     shutil.copytree(sample(), run)
     (run / "perfkit.toml").write_text("[job]\nprice_per_gpu_hour = 2.5\n")
-    options = ["--params", "7M", "--tokens-per-step", "4096", "--dtype", "fp32", "--world-size", "2"]
-    told = CliRunner().invoke(main, ["report", str(run), "--out", str(tmp_path / "report"), *options])
+    options = [
+        "--params",
+        "7M",
+        "--tokens-per-step",
+        "4096",
+        "--dtype",
+        "fp32",
+        "--world-size",
+        "2",
+    ]
+    told = CliRunner().invoke(
+        main, ["report", str(run), "--out", str(tmp_path / "report"), *options]
+    )
     assert 0 == told.exit_code, told.output
     lines = told.stdout.splitlines()
     assert lines[0].startswith("The A100 was idle 98.5 % of the time")
@@ -86,4 +111,6 @@ def test_the_command_takes_a_job_and_prints_the_verdict(tmp_path: Path, monkeypa
     assert " left)" in told.stderr
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "Cost of idle time" in page
-    assert "What the job comes to" in (tmp_path / "report" / "1_baseline.html").read_text(encoding="utf-8")
+    assert "What the job comes to" in (tmp_path / "report" / "1_baseline.html").read_text(
+        encoding="utf-8"
+    )

@@ -38,7 +38,12 @@ def benchmark(ranks: int) -> Profile:
 
 @pytest.mark.parametrize(
     ("reader", "days", "apart"),
-    [("ncu", 30, ""), ("ncu", 31, "31 days after nsys"), ("nvidia_smi", 1, ""), ("nvidia_smi", 3, "3 days after nsys")],
+    [
+        ("ncu", 30, ""),
+        ("ncu", 31, "31 days after nsys"),
+        ("nvidia_smi", 1, ""),
+        ("nvidia_smi", 3, "3 days after nsys"),
+    ],
 )
 def test_recordings_far_apart(reader: str, days: int, apart: str) -> None:
     """A report may be of another day, a log may not: its day ends with the recording; without a clock nothing is said.
@@ -54,7 +59,12 @@ def test_recordings_far_apart(reader: str, days: int, apart: str) -> None:
 def test_gpus_of_other_machines() -> None:
     # Without the maker, as a slice or as an identifier it can be the same GPU.
     a100 = "NVIDIA A100-SXM4-80GB"
-    names = {"A100-SXM4-80GB": False, f"{a100} MIG 1g.10gb": False, "0x73df": False, "Tesla T4": True}
+    names = {
+        "A100-SXM4-80GB": False,
+        f"{a100} MIG 1g.10gb": False,
+        "0x73df": False,
+        "Tesla T4": True,
+    }
     for name, apart in names.items():
         found = reasons(recorded("ncu", DEVICES=devices(name)), recorded(DEVICES=devices(a100)))
         assert ([f"its GPU is {name}, that of the others {a100}"] if apart else []) == found
@@ -84,7 +94,9 @@ def test_a_timeline_stays_and_the_rest_is_compared_with_it() -> None:
     timeline, bare = recorded(t0=0), recorded("torch_trace")
     notes: list[str] = []
     assert [bare, timeline] == members([log, bare, report, timeline], (), notes)
-    assert ["ncu: kept apart from nsys", "nvidia_smi: kept apart from nsys"] == [n.partition(",")[0] for n in notes]
+    assert ["ncu: kept apart from nsys", "nvidia_smi: kept apart from nsys"] == [
+        n.partition(",")[0] for n in notes
+    ]
     assert all(note.endswith("on the same machine") for note in notes)
     said = r"^ncu: does not belong to one run with nsys: it was recorded 40 days after"
     with pytest.raises(PerfkitError, match=said):
@@ -101,10 +113,26 @@ def folder(at: Path, profiles: Path, *parts: str) -> Path:
     ("timeline", "other", "reason"),
     [
         (A100, PATHS, "none of its kernels (xcompute) is in"),
-        (T4, "ncu/extra-p__extrap__ex-gpu.s10.ncu-rep", "its GPU is A100-PCIE-40GB, that of the others Tesla T4"),
-        (T4, "monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__dmon.txt", "it reads 636 W, and Tesla T4"),
-        (T4, "monitor/nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log", "its GPU is NVIDIA H100 80GB HBM3, that"),
-        (T4, "monitor/nccl_debug_info_h100_issue1453.txt", "its collectives are of 16 ranks, and the one GPU"),
+        (
+            T4,
+            "ncu/extra-p__extrap__ex-gpu.s10.ncu-rep",
+            "its GPU is A100-PCIE-40GB, that of the others Tesla T4",
+        ),
+        (
+            T4,
+            "monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__dmon.txt",
+            "it reads 636 W, and Tesla T4",
+        ),
+        (
+            T4,
+            "monitor/nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log",
+            "its GPU is NVIDIA H100 80GB HBM3, that",
+        ),
+        (
+            T4,
+            "monitor/nccl_debug_info_h100_issue1453.txt",
+            "its collectives are of 16 ranks, and the one GPU",
+        ),
         (
             "nsys/openhackathons-org__AI-Profiler__baseline.sqlite",
             "monitor/nvidia-smi_xml__a100-sxm4-v12.xml",
@@ -112,7 +140,9 @@ def folder(at: Path, profiles: Path, *parts: str) -> Path:
         ),
     ],
 )
-def test_real_captures_of_other_runs(timeline: str, other: str, reason: str, tmp_path: Path, profiles: Path) -> None:
+def test_real_captures_of_other_runs(
+    timeline: str, other: str, reason: str, tmp_path: Path, profiles: Path
+) -> None:
     """Of a folder the timeline alone makes figures, as many as by itself, and the note says why; named, it is refused.
 
     The database has one kernel, xcompute, of 3 launches (raw: GKER:COUNT), the timeline 9,345 launches of PyTorch's.
@@ -134,7 +164,10 @@ def test_real_captures_of_other_runs(timeline: str, other: str, reason: str, tmp
 def test_few_launches_of_the_same_kernel(profiles: Path) -> None:
     (paths,) = perfkit.load(profiles / PATHS).profiles
     for count, found in ((300, []), (301, ["it has 3 kernel launches, nsys 301"])):
-        rows = [{"full_name": "void xcompute<double>(double*)", "start_ns": at, "dur_ns": 1} for at in range(count)]
+        rows = [
+            {"full_name": "void xcompute<double>(double*)", "start_ns": at, "dur_ns": 1}
+            for at in range(count)
+        ]
         assert found == reasons(paths, recorded(KERNELS=kernels(*rows)))
 
 
@@ -142,9 +175,13 @@ def test_few_launches_of_the_same_kernel(profiles: Path) -> None:
     "parts",
     [
         ("nsys/extra-p__extrap__ex-gpu.s10.sqlite", "ncu/extra-p__extrap__ex-gpu.s10.ncu-rep"),
-        ("torch/HTA__trace_filter__sampled_rank-0.json.gz", "torch/HTA__trace_filter__sampled_rank-1.json.gz"),
+        (
+            "torch/HTA__trace_filter__sampled_rank-0.json.gz",
+            "torch/HTA__trace_filter__sampled_rank-1.json.gz",
+        ),
         tuple(
-            f"monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__{n}" for n in ("dmon.txt", "query-gpu.csv")
+            f"monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__{n}"
+            for n in ("dmon.txt", "query-gpu.csv")
         ),
     ],
 )

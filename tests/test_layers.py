@@ -31,10 +31,19 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
     ("cli", "__main__"),
 )
 SIDE_BY_SIDE = (2, 5)
-HOMES = {"altair": "charts|logs", "ipywidgets": "widgets|logs", "torch": "workloads", "click": "cli|options|logs"}
+HOMES = {
+    "altair": "charts|logs",
+    "ipywidgets": "widgets|logs",
+    "torch": "workloads",
+    "click": "cli|options|logs",
+}
 HOMES |= {"hatchet": "readers"} | dict.fromkeys(("dask", "distributed"), "parallel")
 HOMES |= dict.fromkeys(("papermill", "nbconvert"), "report")
-PLACES = {part: (n, 0 if n in SIDE_BY_SIDE else i) for n, layer in enumerate(LAYERS) for i, part in enumerate(layer)}
+PLACES = {
+    part: (n, 0 if n in SIDE_BY_SIDE else i)
+    for n, layer in enumerate(LAYERS)
+    for i, part in enumerate(layer)
+}
 MODULES = sorted(ROOT.rglob("*.py"))
 
 
@@ -54,7 +63,10 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from ((node.lineno, f"{'.' * node.level}{node.module}.{alias.name}") for alias in node.names)
+            yield from (
+                (node.lineno, f"{'.' * node.level}{node.module}.{alias.name}")
+                for alias in node.names
+            )
 
 
 def part_of(file: Path) -> str:
@@ -72,7 +84,9 @@ def is_allowed(importer: str, name: str) -> bool:
 
 
 def test_imports_point_down() -> None:
-    assert set() == {part_of(file) for file in MODULES} - {*PLACES}, "parts of perfkit that are in no layer"
+    assert set() == {part_of(file) for file in MODULES} - {*PLACES}, (
+        "parts of perfkit that are in no layer"
+    )
     assert [] == [
         f"{file.relative_to(ROOT)}, line {line}: {name}"
         for file in MODULES
@@ -86,14 +100,22 @@ def test_rows_of_equal_values_keep_their_order() -> None:
     code = {file: nodes(file) for file in MODULES}
     for file in folder().rglob("*.ipynb"):
         cells = (cell.source for cell in nbformat.read(file, 4).cells if cell.cell_type == "code")
-        code[file] = [*ast.walk(ast.parse("\n".join(cell for cell in cells if not cell.startswith("%"))))]
+        code[file] = [
+            *ast.walk(ast.parse("\n".join(cell for cell in cells if not cell.startswith("%"))))
+        ]
     calls = [(file, node) for file, among in code.items() for node in among if is_sorting(node)]
     assert len(calls) > 100
-    assert [] == [f"{file}: {ast.unparse(call)[-60:]}" for file, call in calls if not is_stable(call)]
+    assert [] == [
+        f"{file}: {ast.unparse(call)[-60:]}" for file, call in calls if not is_stable(call)
+    ]
 
 
 def is_sorting(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sort_values"
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "sort_values"
+    )
 
 
 def is_stable(call: ast.Call) -> bool:
@@ -105,13 +127,31 @@ def is_stable(call: ast.Call) -> bool:
 def test_nothing_imports_the_logs_nor_names_a_module_of_theirs() -> None:
     """The core knows readers of logs as it knows those of other packages: by their entry points."""
     others = [file for file in MODULES if part_of(file) != "logs"]
-    importing = [f"{file}: {name}" for file in others for _, name in imports(file) if name.startswith("perfkit.logs")]
-    texts = [(file, node.value) for file in others for node in nodes(file) if isinstance(node, ast.Constant)]
-    named = [f"{file}: {text}" for file, text in texts if isinstance(text, str) and text.startswith("perfkit.logs")]
+    importing = [
+        f"{file}: {name}"
+        for file in others
+        for _, name in imports(file)
+        if name.startswith("perfkit.logs")
+    ]
+    texts = [
+        (file, node.value)
+        for file in others
+        for node in nodes(file)
+        if isinstance(node, ast.Constant)
+    ]
+    named = [
+        f"{file}: {text}"
+        for file, text in texts
+        if isinstance(text, str) and text.startswith("perfkit.logs")
+    ]
     assert [] == importing + named
 
 
-BETWEEN = ("__init__", "text", "foreign")  # of readers, but none: their list, what all share, what none reads
+BETWEEN = (
+    "__init__",
+    "text",
+    "foreign",
+)  # of readers, but none: their list, what all share, what none reads
 
 
 def test_a_reader_does_not_import_a_reader() -> None:
@@ -126,8 +166,16 @@ def test_a_reader_does_not_import_a_reader() -> None:
         assert own not in LOGS or set() == others & {*LOGS} - {own}, f"{file.name} imports {others}"
 
 
-LOGS = tuple(point.name for point in entry_points(group="perfkit.readers") if point.value.startswith("perfkit.logs."))
-NAMED = ("readers", "logs", "workloads")  # parts that may name a reader; workloads run such programs
+LOGS = tuple(
+    point.name
+    for point in entry_points(group="perfkit.readers")
+    if point.value.startswith("perfkit.logs.")
+)
+NAMED = (
+    "readers",
+    "logs",
+    "workloads",
+)  # parts that may name a reader; workloads run such programs
 
 
 def test_no_part_but_readers_names_a_reader() -> None:
@@ -145,7 +193,11 @@ def test_tags_of_cells_name_tables_and_kinds() -> None:
     named = {need for needs in NOTEBOOKS.values() for need in needs}
     for notebook in folder().rglob("*.ipynb"):
         for cell in nbformat.read(notebook, as_version=4).cells:
-            tags = [tag.removeprefix(NEEDS) for tag in cell.metadata.get("tags", []) if tag.startswith(NEEDS)]
+            tags = [
+                tag.removeprefix(NEEDS)
+                for tag in cell.metadata.get("tags", [])
+                if tag.startswith(NEEDS)
+            ]
             named |= {need for tag in tags for need in tag.split("|")}
     assert named <= {*TABLES, *KINDS, BASELINE, JOB, RANKS, RANKS}
 
@@ -156,7 +208,11 @@ def defined(statement: ast.stmt) -> list[str]:
         return [statement.name]
     plain = statement.targets if isinstance(statement, ast.Assign) else []
     targets = [statement.target] if isinstance(statement, ast.AnnAssign) else plain
-    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    parts = [
+        part
+        for target in targets
+        for part in (target.elts if isinstance(target, ast.Tuple) else [target])
+    ]
     return [part.id for part in parts if isinstance(part, ast.Name)]
 
 
@@ -169,15 +225,33 @@ def test_a_module_is_short_and_defines_each_name_once() -> None:
 
 
 def test_the_rule_itself() -> None:
-    allowed = [("readers", "perfkit.tables"), ("run", "perfkit.cache"), ("selection", "perfkit.run.Run")]
+    allowed = [
+        ("readers", "perfkit.tables"),
+        ("run", "perfkit.cache"),
+        ("selection", "perfkit.run.Run"),
+    ]
     allowed += [("cli", "perfkit.load"), ("charts", "altair")]
-    refused = [("readers", "perfkit.cache.folder"), ("readers", "perfkit.load"), ("analysis", "perfkit.readers.X")]
-    refused += [("cache", "perfkit.run.load"), ("report", "perfkit.widgets"), ("run", "perfkit.load")]
+    refused = [
+        ("readers", "perfkit.cache.folder"),
+        ("readers", "perfkit.load"),
+        ("analysis", "perfkit.readers.X"),
+    ]
+    refused += [
+        ("cache", "perfkit.run.load"),
+        ("report", "perfkit.widgets"),
+        ("run", "perfkit.load"),
+    ]
     refused += [("analysis", "altair"), ("run", ".tables"), ("widgets", "perfkit.logs")]
-    assert [] == [one for one in allowed if not is_allowed(*one)] + [one for one in refused if is_allowed(*one)]
+    assert [] == [one for one in allowed if not is_allowed(*one)] + [
+        one for one in refused if is_allowed(*one)
+    ]
 
 
-GRAMMAR = {"lark", "rfc3987_syntax", "isoduration"}  # of IRIs, which jsonschema compiles for 1 s, and of durations
+GRAMMAR = {
+    "lark",
+    "rfc3987_syntax",
+    "isoduration",
+}  # of IRIs, which jsonschema compiles for 1 s, and of durations
 
 
 def loaded_after(before: str, *codes: str) -> list[set[str]]:
@@ -187,10 +261,16 @@ def loaded_after(before: str, *codes: str) -> list[set[str]]:
     """
     text = "import os, sys\n"
     for code in codes:
-        text += f"if not os.fork():\n exec({code!r})\n print(*sys.modules, flush=True)\n os._exit(0)\n"
+        text += (
+            f"if not os.fork():\n exec({code!r})\n print(*sys.modules, flush=True)\n os._exit(0)\n"
+        )
         text += "assert 0 == os.wait()[1]\n"
     done = subprocess.run(
-        [sys.executable, "-c", f"{before}\n{text}"], capture_output=True, text=True, check=True, cwd=ROOT.parent
+        [sys.executable, "-c", f"{before}\n{text}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT.parent,
     )
     return [set(line.split()) for line in done.stdout.splitlines()]
 

@@ -13,7 +13,19 @@ from perfkit.report import lab
 from perfkit.report.notebooks import NOTEBOOKS, START, folder, sample
 from perfkit.run import Run, load
 
-SHARED = {"profile", "baseline", "ranks", "gpus", "window", "kernels", "families", "peaks", "published", "job", "out"}
+SHARED = {
+    "profile",
+    "baseline",
+    "ranks",
+    "gpus",
+    "window",
+    "kernels",
+    "families",
+    "peaks",
+    "published",
+    "job",
+    "out",
+}
 
 
 @pytest.fixture(params=sorted([START, *NOTEBOOKS]))
@@ -43,14 +55,20 @@ def test_the_form_of_a_notebook(notebook: nbformat.NotebookNode) -> None:
     assert {match[1] for match in lines if match} <= SHARED
     # Logic lives in tested functions.
     assert [] == [cell.source for cell in code if len(cell.source.splitlines()) > 12]
-    assert [] == [cell.source for cell in code if re.search(r"^\s*(def|class|for|while|!|%) ?", cell.source, re.M)]
+    assert [] == [
+        cell.source
+        for cell in code
+        if re.search(r"^\s*(def|class|for|while|!|%) ?", cell.source, re.M)
+    ]
     prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
     assert len(code) <= 3 * len(prose)
     # Prose quotes thresholds, never measurements, which would be wrong for the next run.
     assert [] == re.findall(r"\d[\d,.]*\d+ ?(?:ms|µs|ns|launches|kernels)\b", " ".join(prose))
 
 
-def test_what_follows_the_explorer_reads_names_of_its_own_cell(notebook: nbformat.NotebookNode) -> None:
+def test_what_follows_the_explorer_reads_names_of_its_own_cell(
+    notebook: nbformat.NotebookNode,
+) -> None:
     given: dict[str, set[str]] = {}
     asked: list[str] = []
     for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
@@ -58,7 +76,13 @@ def test_what_follows_the_explorer_reads_names_of_its_own_cell(notebook: nbforma
         for node in nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 given.setdefault(node.id, set()).add(cell.id)
-        asked += [n.id for f in nodes if isinstance(f, ast.Lambda) for n in ast.walk(f.body) if isinstance(n, ast.Name)]
+        asked += [
+            n.id
+            for f in nodes
+            if isinstance(f, ast.Lambda)
+            for n in ast.walk(f.body)
+            if isinstance(n, ast.Name)
+        ]
     assert [] == [name for name in asked if len(given.get(name, ())) > 1]
 
 
@@ -68,7 +92,10 @@ def test_one_view_a_cell_shows_what_the_explorer_chose(name: str) -> None:
     made = re.compile(r"seen = widgets\.explorer\(view, show=\"(\w*)\"(.*)\)")
     below, given = zip(*(found for source in code for found in made.findall(source)), strict=True)
     views = [source for source in code if re.match(r"(?:widgets\.)?views\.", source)]
-    shown = [re.fullmatch(r"(?:widgets\.)?views\.(\w+)\(seen\b.*?(?:part=\"(\w+)\".*)?\)", source) for source in views]
+    shown = [
+        re.fullmatch(r"(?:widgets\.)?views\.(\w+)\(seen\b.*?(?:part=\"(\w+)\".*)?\)", source)
+        for source in views
+    ]
     assert all(shown)
     every = [match.groups() for match in shown if match]
     assert every
@@ -85,5 +112,11 @@ def test_start_leads_to_every_notebook() -> None:
     answers = dict(zip(NOTEBOOKS, made.text.splitlines(), strict=True))
     assert answers["3_system"].endswith("?: yes")
     assert "not yet; what it takes: `hpcrun" in answers["3_call_paths"]
-    lacking = Profile("nsys", Path("p"), pd.DataFrame(), {}, missing=(Missing("LAUNCHES", "counters", "<b>ncu</b>"),))
+    lacking = Profile(
+        "nsys",
+        Path("p"),
+        pd.DataFrame(),
+        {},
+        missing=(Missing("LAUNCHES", "counters", "<b>ncu</b>"),),
+    )
     assert "<code>&lt;b&gt;ncu&lt;/b&gt;</code>" in lab.analysis_steps(Run([lacking])).html

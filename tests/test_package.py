@@ -14,7 +14,17 @@ import perfkit
 from perfkit.report.notebooks import NOTEBOOKS
 
 ROOT = Path(__file__).parents[1]
-CFF = {"cff-version", "message", "title", "type", "authors", "version", "license", "abstract", "keywords"}
+CFF = {
+    "cff-version",
+    "message",
+    "title",
+    "type",
+    "authors",
+    "version",
+    "license",
+    "abstract",
+    "keywords",
+}
 
 
 @pytest.fixture
@@ -43,8 +53,15 @@ def test_licence_and_citation_agree(project: dict[str, Any]) -> None:
 
 
 def test_the_lowest_versions_are_those_that_ci_installs(project: dict[str, Any]) -> None:
-    bounds = {name: spec.specifier for name, spec in ((r.name, r) for r in map(Requirement, project["dependencies"]))}
-    pinned = [Requirement(line) for line in beside(".ci/lowest.txt").splitlines() if not line.startswith("#")]
+    bounds = {
+        name: spec.specifier
+        for name, spec in ((r.name, r) for r in map(Requirement, project["dependencies"]))
+    }
+    pinned = [
+        Requirement(line)
+        for line in beside(".ci/lowest.txt").splitlines()
+        if not line.startswith("#")
+    ]
     assert list(bounds) == [requirement.name for requirement in pinned]
     for requirement in pinned:
         (pin,) = requirement.specifier

@@ -55,10 +55,16 @@ def killing_once(mark: Path, number: int) -> int:
 
 
 def test_the_order_of_merging_is_that_of_the_sources() -> None:
-    sums = {workers: map_reduce(VALUES, read, same, added, workers=workers).value for workers in (1, 2, 8)}
+    sums = {
+        workers: map_reduce(VALUES, read, same, added, workers=workers).value
+        for workers in (1, 2, 8)
+    }
     assert 1 == len(set(sums.values()))
     assert sums[1] != sum(VALUES)
-    assert (0.5, ()) == (map_reduce([0.5], same, same, added).value, map_reduce([0.5], same, same, added).refused)
+    assert (0.5, ()) == (
+        map_reduce([0.5], same, same, added).value,
+        map_reduce([0.5], same, same, added).refused,
+    )
     assert map_reduce([], same, same, added).value is None
 
 
@@ -93,7 +99,9 @@ def test_a_source_that_kills_its_worker_is_named(tmp_path: Path) -> None:
 
 def test_a_program_from_standard_input_reads_in_its_own_process() -> None:
     program = "from perfkit.parallel import map_reduce; print(map_reduce(range(6), float, float, max, workers=2))"
-    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-"], input=program, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "Result(value=5.0, refused=())"
 
 
@@ -106,7 +114,9 @@ def test_a_cluster_without_workers_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("perfkit.parallel.PATIENCE_S", 3)
     with (
         LocalCluster(n_workers=0, dashboard_address=None) as cluster,
-        pytest.raises(PerfkitError, match=r"no worker for 3 s, and 4 of 4 files are not read\. Start workers"),
+        pytest.raises(
+            PerfkitError, match=r"no worker for 3 s, and 4 of 4 files are not read\. Start workers"
+        ),
     ):
         map_reduce(range(4), same, same, added, dask=cluster.scheduler_address)
 

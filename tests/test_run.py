@@ -32,14 +32,20 @@ LATER = 5000  # ns
 
 def named(*names: str) -> nsys.Tables:
     """A capture with one kernel of each name."""
-    return {**nsys.session(), nsys.KERNEL: [nsys.kernel(10 * i, 10 * i + 5, n) for i, n in enumerate(names)]}
+    return {
+        **nsys.session(),
+        nsys.KERNEL: [nsys.kernel(10 * i, 10 * i + 5, n) for i, n in enumerate(names)],
+    }
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         (b"", r"the file is empty \(0 bytes\)"),
-        (b"hello world", r"no reader recognises this file \(11 bytes, starts with b'hello world'\)"),
+        (
+            b"hello world",
+            r"no reader recognises this file \(11 bytes, starts with b'hello world'\)",
+        ),
         (bytes(4096), "no reader recognises this file"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git-LFS pointer.*`git lfs pull`"),
     ],
@@ -55,7 +61,10 @@ def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes, words: str) -
     ("name", "words"),
     [
         ("other.sqlite", r"not an Nsight Systems export \(tables: t0, t1, t2, t3, t4 and 2 more\)"),
-        *(("gone", "gone: no such file or folder"), ("folder", "nothing in this folder is a profile")),
+        *(
+            ("gone", "gone: no such file or folder"),
+            ("folder", "nothing in this folder is a profile"),
+        ),
         *((name, "Check the path") for name in ("x" * 300, "a\0b", "other.sqlite/below")),
     ],
 )
@@ -92,7 +101,9 @@ def test_ranks_follow_the_numbers_in_file_names(tmp_path: Path) -> None:
         for number in (10, 2, 1):
             nsys.sqlite(folder / f"{name}{number}.sqlite", named(f"kernel_{number}"))
         run = perfkit.load(folder)
-        assert [f"{name}1.sqlite", f"{name}2.sqlite", f"{name}10.sqlite"] == [p.path.name for p in run.profiles]
+        assert [f"{name}1.sqlite", f"{name}2.sqlite", f"{name}10.sqlite"] == [
+            p.path.name for p in run.profiles
+        ]
         found = dict(zip(run.kernels["rank"], run.kernels["full_name"], strict=True))
         assert dict(zip(ranks, ["kernel_1", "kernel_2", "kernel_10"], strict=True)) == found
         assert ranks == run.capture["rank"].tolist()
@@ -109,7 +120,11 @@ def test_clocks_are_brought_onto_one_axis(tmp_path: Path) -> None:
     later = nsys.sqlite(tmp_path / "b.sqlite", nsys.capture(t0=t0 + LATER))
     for shifted, paths in ((1, [first, later]), (0, [later, first])):
         run = perfkit.load(paths)
-        for table, time in (("kernels", "start_ns"), ("ranges", "start_ns"), ("samples", "time_ns")):
+        for table, time in (
+            ("kernels", "start_ns"),
+            ("ranges", "start_ns"),
+            ("samples", "time_ns"),
+        ):
             groups = run.table(table.upper()).groupby("rank")
             by_rank = [frame.drop(columns="rank").reset_index(drop=True) for _, frame in groups]
             by_rank[shifted][time] -= LATER
@@ -118,12 +133,20 @@ def test_clocks_are_brought_onto_one_axis(tmp_path: Path) -> None:
 
 def test_a_profile_without_a_clock_starts_with_the_earliest() -> None:
     spans = kernels({"start_ns": 7, "dur_ns": 1})
-    run = Run([profile(t0=100, KERNELS=spans), profile(t0=None, KERNELS=spans), profile(t0=150, KERNELS=spans)])
+    run = Run(
+        [
+            profile(t0=100, KERNELS=spans),
+            profile(t0=None, KERNELS=spans),
+            profile(t0=150, KERNELS=spans),
+        ]
+    )
     assert [7, 7, 57] == run.kernels["start_ns"].tolist()
     assert ("nsys.file: no wall clock, taken to start with the earliest profile",) == run.notes
     assert [7, 7] == Run([profile(t0=None, KERNELS=spans)] * 2).kernels["start_ns"].tolist()
     first = profile("nsys", t0=10_000, KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))
-    second = profile("torch_trace", t0=10_000 + LATER, KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))
+    second = profile(
+        "torch_trace", t0=10_000 + LATER, KERNELS=kernels({"start_ns": 0, "dur_ns": 1})
+    )
     run = Run([first, second])
     assert [0] == run.kernels["start_ns"].tolist()
     assert [LATER] == run.of("torch_trace").kernels["start_ns"].tolist()
@@ -138,7 +161,9 @@ def test_one_capture_in_several_forms_counts_once(tmp_path: Path) -> None:
     run = perfkit.load(tmp_path)
     assert ["mlp.sqlite", "other.sqlite"] == [p.path.name for p in run.profiles]
     assert [1, 1] == run.kernels.groupby("rank").size().tolist()
-    assert {"mlp.nsys-rep", "mlp_pqtdir", "mlp_arwdir"} == {note.split(":")[0] for note in run.notes}
+    assert {"mlp.nsys-rep", "mlp_pqtdir", "mlp_arwdir"} == {
+        note.split(":")[0] for note in run.notes
+    }
     assert all("the capture of mlp.sqlite in another form, left out" in note for note in run.notes)
     for name in ("once", "report"):
         (tmp_path / name).mkdir()
@@ -176,7 +201,9 @@ def test_what_is_neither_file_nor_folder_is_refused_without_opening_it(tmp_path:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
     for name, kind in (("pipe.sqlite", "a FIFO"), ("link.json", "a device"), ("s", "a socket")):
-        with pytest.raises(ReadError, match=f"{name}: {kind}, not a file. Write what it delivers to a file"):
+        with pytest.raises(
+            ReadError, match=f"{name}: {kind}, not a file. Write what it delivers to a file"
+        ):
             perfkit.load(tmp_path / name)
     notes = perfkit.load(tmp_path).notes
     assert (f"{tmp_path.name}: left out what is no profile (link.json, pipe.sqlite, s)",) == notes
@@ -197,7 +224,9 @@ def test_other_files_in_a_folder_are_noted(tmp_path: Path) -> None:
     (tmp_path / "readme.md").write_text("# a run")
     (tmp_path / ".DS_Store").write_bytes(b"\0")
     (tmp_path / "sub").mkdir()
-    assert (f"{tmp_path.name}: left out what is no profile (readme.md, sub)",) == perfkit.load(tmp_path).notes
+    assert (f"{tmp_path.name}: left out what is no profile (readme.md, sub)",) == perfkit.load(
+        tmp_path
+    ).notes
     for name in "abc":
         (tmp_path / name).write_text(name)
     (note,) = perfkit.load(tmp_path).notes
@@ -211,11 +240,16 @@ def test_a_link_to_nowhere_is_explained(tmp_path: Path) -> None:
     assert (f"{tmp_path.name}: left out what is no profile (old)",) == perfkit.load(tmp_path).notes
     (tmp_path / "rank_1.sqlite").symlink_to(tmp_path / "gone")
     (note, _) = perfkit.load(tmp_path).notes
-    assert "rank_1.sqlite: not part of this run, for it cannot be read: the file cannot be opened (No such file" in note
+    assert (
+        "rank_1.sqlite: not part of this run, for it cannot be read: the file cannot be opened (No such file"
+        in note
+    )
 
 
 def test_categories_are_united_over_ranks() -> None:
-    run = Run([profile(KERNELS=kernels({"start_ns": 0, "dur_ns": 1, "name": n})) for n in ("b", "a", "b")])
+    run = Run(
+        [profile(KERNELS=kernels({"start_ns": 0, "dur_ns": 1, "name": n})) for n in ("b", "a", "b")]
+    )
     assert ["b", "a", "b"] == run.kernels["name"].tolist()
     assert ["a", "b"] == run.kernels["name"].cat.categories.tolist()
     assert run.kernels is TABLES["KERNELS"].check(run.kernels)
@@ -227,7 +261,9 @@ def test_categories_are_united_over_ranks() -> None:
 
 def test_what_two_tools_recorded_is_counted_once() -> None:
     works = [kernels({"start_ns": 1, "dur_ns": 1, "name": name}) for name in ("nsys", "torch")]
-    torch = profile("torch_trace", KERNELS=works[1], API_CALLS=api_calls({"start_ns": 1, "dur_ns": 1}))
+    torch = profile(
+        "torch_trace", KERNELS=works[1], API_CALLS=api_calls({"start_ns": 1, "dur_ns": 1})
+    )
     run = Run([torch, profile(KERNELS=works[0])])
     assert ["nsys"] == run.kernels["name"].tolist()
     assert ["torch"] == run.profiles[0].table("KERNELS")["name"].tolist()
@@ -241,7 +277,9 @@ def test_what_two_tools_recorded_is_counted_once() -> None:
 
 def test_tables_are_read_once_and_when_first_asked_for() -> None:
     reads: list[str] = []
-    run = Run([replace(profile(), loaders={"KERNELS": lambda: reads.append("KERNELS") or kernels()})])
+    run = Run(
+        [replace(profile(), loaders={"KERNELS": lambda: reads.append("KERNELS") or kernels()})]
+    )
     assert [] == reads
     assert run.kernels is run.kernels
     assert ["KERNELS"] == reads
@@ -251,10 +289,14 @@ def test_attributes_are_the_tables() -> None:
     run = Run([profile()])
     assert 0 == len(run.ops)
     assert run.ops is TABLES["OPS"].check(run.ops)
-    with pytest.raises(AttributeError, match="run has no table 'kernel'; the tables are capture, devices, kernels"):
+    with pytest.raises(
+        AttributeError, match="run has no table 'kernel'; the tables are capture, devices, kernels"
+    ):
         run.kernel  # noqa: B018
     assert not hasattr(run, "KERNELS")
-    with pytest.raises(ValueError, match="'kernels' is no table; the tables are CAPTURE, DEVICES, KERNELS"):
+    with pytest.raises(
+        ValueError, match="'kernels' is no table; the tables are CAPTURE, DEVICES, KERNELS"
+    ):
         run.table("kernels")
     assert {*map(str.lower, TABLES), "profiles", "missing", "notes"} <= set(dir(run))
     assert "<perfkit.Run of 1 profile(s): nsys.file (nsys)>" == repr(run)
@@ -297,7 +339,9 @@ def test_a_training_log_with_lines_of_nccl_gives_both(tmp_path: Path) -> None:
         for _ in ("read", "from the cache"):
             run = perfkit.load(given)
             assert ["deepspeed", "nccl"] == [p.reader for p in run.profiles]
-            assert [1e9, 0.5e9, 0.25e9] == run.samples.loc[run.samples["metric"] == "iteration_ns", "value"].tolist()
+            assert [1e9, 0.5e9, 0.25e9] == run.samples.loc[
+                run.samples["metric"] == "iteration_ns", "value"
+            ].tolist()
             assert {"ring", "tree", "connection"} == set(run.links["kind"])
             assert 3 == len(run.collectives)
             assert ["NCCL", "Megatron"] == sorted(run.capture["tool"], reverse=True)
@@ -322,9 +366,13 @@ def test_of_two_tools_at_one_time_that_with_more_readings_is_kept() -> None:
     more = samples(power_w=[3, 4, 5, 6])
     for frames in ([less, more], [more, less]):
         kept, notes = distinct(frames, ["a", "b"])
-        assert {(0, "power_w"): [3, 4, 5, 6], (0, "temperature_c"): [60, 61]} == told(pd.concat(kept))
+        assert {(0, "power_w"): [3, 4, 5, 6], (0, "temperature_c"): [60, 61]} == told(
+            pd.concat(kept)
+        )
         first = frames[0] is less
-        assert [f"{'ab'[not first]}: power_w left out, {'ba'[not first]} has more readings of the same GPUs"] == notes
+        assert [
+            f"{'ab'[not first]}: power_w left out, {'ba'[not first]} has more readings of the same GPUs"
+        ] == notes
         assert all(frame is SAMPLES.check(frame) for frame in kept)
     kept, notes = distinct([samples(power_w=[1, 2]), samples(power_w=[3, 4])], ["a", "b"])
     assert {(0, "power_w"): [1, 2]} == told(pd.concat(kept))
@@ -339,7 +387,10 @@ def test_of_two_tools_at_one_time_that_with_more_readings_is_kept() -> None:
     frames = [once, twice, SAMPLES.empty()]
     kept, (note,) = distinct(frames, ["a", "b", "c"])
     assert [0, 10, 0] == [len(frame) for frame in kept]
-    assert "a: energy_j, fan_frac, power_w and 2 more left out, b has more readings of the same GPUs" == note
+    assert (
+        "a: energy_j, fan_frac, power_w and 2 more left out, b has more readings of the same GPUs"
+        == note
+    )
 
 
 def test_other_times_and_devices_are_kept() -> None:
@@ -348,7 +399,12 @@ def test_other_times_and_devices_are_kept() -> None:
     assert [2, 2] == [len(frame) for frame in kept]
     assert [] == notes
     assert all(frame is one for frame, one in zip(kept, frames, strict=True))
-    frames = [samples(power_w=[1, 2]), samples(gpu=1, power_w=[3]), samples(rank=1, power_w=[4]), samples(fan_frac=[1])]
+    frames = [
+        samples(power_w=[1, 2]),
+        samples(gpu=1, power_w=[3]),
+        samples(rank=1, power_w=[4]),
+        samples(fan_frac=[1]),
+    ]
     kept, notes = distinct(frames, ["a", "b", "c", "d"])
     assert [2, 1, 1, 1] == [len(frame) for frame in kept]
     assert [] == notes
@@ -365,11 +421,17 @@ def test_against_a_search_over_all_pairs() -> None:
     for _ in range(50):
         frames = [made() for _ in range(6)]
         kept, _ = distinct(frames, list("abcdef"))
-        assert {0} >= {len(after) for before, after in zip(frames, kept, strict=True) if len(after) != len(before)}
+        assert {0} >= {
+            len(after)
+            for before, after in zip(frames, kept, strict=True)
+            if len(after) != len(before)
+        }
         lengths = [len(frame) for frame in kept]
         spans = [(f["gpu"].iloc[0], f["time_ns"].min(), f["time_ns"].max(), len(f)) for f in frames]
         for i, (gpu, start, end, count) in enumerate(spans):
-            beside = [j for j, other in enumerate(spans) if j != i and other[0] == gpu and lengths[j]]
+            beside = [
+                j for j, other in enumerate(spans) if j != i and other[0] == gpu and lengths[j]
+            ]
             meeting = [spans[j][3] for j in beside if spans[j][1] <= end and start <= spans[j][2]]
             assert bool(meeting) != bool(lengths[i])
             assert lengths[i] or max(meeting) >= count
@@ -387,10 +449,14 @@ HOUR = 60 * MINUTE
 TIMELINE = kernels({"start_ns": 0, "dur_ns": MINUTE})
 
 
-def capture(start_ns: int | None, dur_ns: int, *notes: str, name: str = "gpu.log", **tables: pd.DataFrame) -> Profile:
+def capture(
+    start_ns: int | None, dur_ns: int, *notes: str, name: str = "gpu.log", **tables: pd.DataFrame
+) -> Profile:
     """A profile that began `start_ns` after midnight."""
     t0 = None if start_ns is None else T0 + start_ns
-    return profile("nsys" if tables else "nvidia_smi", name, t0, dur_ns, about={"notes": notes}, **tables)
+    return profile(
+        "nsys" if tables else "nvidia_smi", name, t0, dur_ns, about={"notes": notes}, **tables
+    )
 
 
 CAPTURED = capture(0, MINUTE, name="run.sqlite", KERNELS=TIMELINE)
@@ -405,10 +471,14 @@ LOCAL = f"the times are local ones without a zone, {ZONELESS}"
         (2 * HOUR - 10 * MINUTE, 40 * MINUTE, "between UTC+2:00 and UTC+2:30"),
     ],
 )
-def test_a_log_that_is_a_zone_away_from_the_timeline_is_noted(start_ns: int, dur_ns: int, clock: str) -> None:
+def test_a_log_that_is_a_zone_away_from_the_timeline_is_noted(
+    start_ns: int, dur_ns: int, clock: str
+) -> None:
     # A clock 2 h ahead of UTC began its log at 02:00 of its time when the timeline began at 00:00 UTC.
     (note,) = astray([CAPTURED, capture(start_ns, dur_ns, LOCAL)])
-    assert note.startswith(f"gpu.log: its times, taken as UTC, miss the timeline; as those of a clock {clock} they")
+    assert note.startswith(
+        f"gpu.log: its times, taken as UTC, miss the timeline; as those of a clock {clock} they"
+    )
     assert "record in UTC" in note
 
 
@@ -418,7 +488,10 @@ def test_a_log_that_is_a_zone_away_from_the_timeline_is_noted(start_ns: int, dur
         (-10 * MINUTE, 30 * MINUTE, "it meets the timeline, and would three quarters later too"),
         (MINUTE, MINUTE, "it begins where the timeline ends"),
         (2 * HOUR + 7 * MINUTE, MINUTE, "no quarter of an hour away"),
-        *((20 * HOUR, MINUTE, "there is no such zone"), (-13 * HOUR, MINUTE, "there is no such zone")),
+        *(
+            (20 * HOUR, MINUTE, "there is no such zone"),
+            (-13 * HOUR, MINUTE, "there is no such zone"),
+        ),
         (None, HOUR, "no wall clock"),
     ],
 )
@@ -454,14 +527,18 @@ def test_readers_of_local_times_say_so_in_these_words(tmp_path: Path) -> None:
 
 def test_a_real_log_of_local_times_has_the_note(tmp_path: Path, profiles: Path) -> None:
     # Beside a timeline of 7 hours before it could be of UTC+7 among its neighbours.
-    path = profiles / "monitor" / "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__query-gpu.csv"
+    path = (
+        profiles / "monitor" / "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__query-gpu.csv"
+    )
     log = perfkit.load(path).profiles[0]
     start = int(log.capture["t0_unix_ns"].iloc[0]) - T0 - 7 * HOUR
     (note,) = astray([capture(start, MINUTE, name="run.sqlite", KERNELS=TIMELINE), log])
     assert "UTC+7:00" in note
 
 
-@pytest.mark.skipif(not hasattr(os, "confstr") or "CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="not glibc")
+@pytest.mark.skipif(
+    not hasattr(os, "confstr") or "CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="not glibc"
+)
 def test_memory_of_large_arrays_is_kept_for_the_next_once_a_table_is_large() -> None:
     """An array of 80 MB lies in the heap, which stays, and not in pages that the system clears anew for each."""
     program = r"""
@@ -481,5 +558,7 @@ for rows in (9, 10):
     print(is_in_heap())
 """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
     assert ["False", "True"] == done.stdout.split()

@@ -16,12 +16,19 @@ from perfkit.schema import Column, Table
 from perfkit.tables import KERNELS, SAMPLES, TABLES
 
 COLUMNS = {"gpu": "int32", "name": "category", "start_ns": "int64", "bytes": "Int64"}
-SPANS = Table("SPANS", "a span", tuple(Column(n, d, n) for n, d in COLUMNS.items()), ("gpu", "name", "start_ns"))
+SPANS = Table(
+    "SPANS",
+    "a span",
+    tuple(Column(n, d, n) for n, d in COLUMNS.items()),
+    ("gpu", "name", "start_ns"),
+)
 
 
 def spans(**columns: list[object]) -> pd.DataFrame:
     """A frame SPANS can be made from, with some columns changed."""
-    return pd.DataFrame({"start_ns": [3, 1, 2], "gpu": [0, 0, 0], "bytes": 1, "name": ["b", "b", "a"], **columns})
+    return pd.DataFrame(
+        {"start_ns": [3, 1, 2], "gpu": [0, 0, 0], "bytes": 1, "name": ["b", "b", "a"], **columns}
+    )
 
 
 def one(dtype: str) -> Table:
@@ -80,7 +87,10 @@ def test_a_lossy_cast_is_refused(values: pd.Series, dtype: str, changed: str) ->
         *((pd.Series([2.0**53]), "int64", [2**53]), (pd.Series(["7"]), "int64", [7])),
         (pd.Series([2**63 - 1], dtype="uint64"), "int64", [2**63 - 1]),
         (pd.Series([None, 3], dtype=object), "Int64", [pd.NA, 3]),
-        *((pd.Series([1, 0]), "bool", [True, False]), (pd.Series(["a", None]), "string", ["a", pd.NA])),
+        *(
+            (pd.Series([1, 0]), "bool", [True, False]),
+            (pd.Series(["a", None]), "string", ["a", pd.NA]),
+        ),
     ],
 )
 def test_a_cast_without_loss_is_made(values: pd.Series, dtype: str, expected: list[object]) -> None:
@@ -92,7 +102,12 @@ def test_a_cast_without_loss_is_made(values: pd.Series, dtype: str, expected: li
 def test_sorting_goes_by_text_with_missing_values_first() -> None:
     name = pd.Categorical(["b", "a", "b"], categories=["b", "a"])
     assert ["a", "b", "b"] == SPANS.make(spans(name=name))["name"].tolist()
-    table = Table("T", "t", (Column("path", "string", "path"), Column("line", "Int64", "line")), ("path", "line"))
+    table = Table(
+        "T",
+        "t",
+        (Column("path", "string", "path"), Column("line", "Int64", "line")),
+        ("path", "line"),
+    )
     made = table.make(pd.DataFrame({"path": ["b", None, "a", "a"], "line": [1, 2, 7, None]}))
     assert [pd.NA, "a", "a", "b"] == made["path"].tolist()
     assert [2, pd.NA, 7, 1] == made["line"].tolist()
@@ -104,10 +119,20 @@ def test_missing_values() -> None:
     assert 2.0**53 == made["value"].iloc[1]
     # Names are text also where there are none, so that several ranks' categories can be united.
     for values in ([], [None], [np.nan]):
-        assert object == one("category").make(pd.DataFrame({"value": values}))["value"].cat.categories.dtype
+        assert (
+            object
+            == one("category").make(pd.DataFrame({"value": values}))["value"].cat.categories.dtype
+        )
 
 
-KEYS = {"gpu": "int32", "thread": "int64", "name": "category", "line": "Int64", "start_ns": "int64", "ticks": "int64"}
+KEYS = {
+    "gpu": "int32",
+    "thread": "int64",
+    "name": "category",
+    "line": "Int64",
+    "start_ns": "int64",
+    "ticks": "int64",
+}
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -124,17 +149,23 @@ def test_rows_are_sorted_stably_like_pandas_does(seed: int) -> None:
     }
     keys = [str(key) for key in rng.permutation([*KEYS])[: rng.integers(1, 5)]]
     given = pd.DataFrame(kinds).assign(row=np.arange(rows))
-    table = Table("T", "t", tuple(Column(n, d, n) for n, d in {**KEYS, "row": "int64"}.items()), tuple(keys))
+    table = Table(
+        "T", "t", tuple(Column(n, d, n) for n, d in {**KEYS, "row": "int64"}.items()), tuple(keys)
+    )
     expected = given.sort_values(keys, kind="stable", na_position="first")
     made = table.make(given)
     assert expected["row"].tolist() == made["row"].tolist()
-    pd.testing.assert_frame_equal(expected.reset_index(drop=True)[[*made]].astype(made.dtypes.to_dict()), made)
+    pd.testing.assert_frame_equal(
+        expected.reset_index(drop=True)[[*made]].astype(made.dtypes.to_dict()), made
+    )
 
 
 def test_check_lists_wrong_and_missing_columns() -> None:
     made = SPANS.make(spans())
     assert "more" in SPANS.check(made.assign(more=1))
-    with pytest.raises(SchemaError, match=r"'gpu' is float64, not int32\n  - column 'bytes' is missing"):
+    with pytest.raises(
+        SchemaError, match=r"'gpu' is float64, not int32\n  - column 'bytes' is missing"
+    ):
         SPANS.check(made.astype({"gpu": "float64"}).drop(columns="bytes"))
     with pytest.raises(ValueError, match=r"'x': 'datetime64' is not one of .*'int64'"):
         Column("x", "datetime64", "when")
@@ -156,7 +187,12 @@ MEASURED = Table(
 
 def measured(**changes: list[float | None]) -> pd.DataFrame:
     """Three measurements that can be, with these columns instead."""
-    columns = {"start_ns": [0, 1, 2], "dur_ns": [5, 0, 50], "bytes": [1, None, 0], "busy_frac": [0.0, None, 1.0]}
+    columns = {
+        "start_ns": [0, 1, 2],
+        "dur_ns": [5, 0, 50],
+        "bytes": [1, None, 0],
+        "busy_frac": [0.0, None, 1.0],
+    }
     return MEASURED.make(pd.DataFrame({**columns, "depth": [0, 9, 1], **changes}))
 
 
@@ -172,7 +208,10 @@ def test_values_that_stay() -> None:
     )
     frame, (note,) = MEASURED.checked(measured(depth=[1, 77, 2]))
     assert [1, 0, 2] == frame["depth"].tolist()
-    assert note == "MEASURED: 1 of 3 values of depth replaced by 0: it is 77, which cannot be (legal: 0 to 9)"
+    assert (
+        note
+        == "MEASURED: 1 of 3 values of depth replaced by 0: it is 77, which cannot be (legal: 0 to 9)"
+    )
 
 
 def test_values_that_cannot_be_go_with_their_row_or_become_missing() -> None:
@@ -180,20 +219,33 @@ def test_values_that_cannot_be_go_with_their_row_or_become_missing() -> None:
         frame, (note,) = MEASURED.checked(measured(dur_ns=[5, wrong, 6]))
         assert [5, 6] == frame["dur_ns"].tolist()
         assert [0, 1] == frame.index.tolist()
-        assert note == f"MEASURED: 1 of 3 rows left out: dur_ns is {wrong:.6g}, which cannot be (legal: 0 to 50)"
+        assert (
+            note
+            == f"MEASURED: 1 of 3 rows left out: dur_ns is {wrong:.6g}, which cannot be (legal: 0 to 50)"
+        )
     for wrong in (-1.0, -math.inf, math.inf, 1.2):
         frame, (note,) = MEASURED.checked(measured(busy_frac=[0.5, wrong, 1.0]))
         assert [0.5, None, 1.0] == [None if pd.isna(x) else x for x in frame["busy_frac"]]
-        assert note.startswith(f"MEASURED: 1 of 3 values of busy_frac left out: it is {wrong:.6g}, which cannot be")
+        assert note.startswith(
+            f"MEASURED: 1 of 3 values of busy_frac left out: it is {wrong:.6g}, which cannot be"
+        )
     frame, (note,) = MEASURED.checked(measured(bytes=[1, -5, None]))
     assert [1, pd.NA, pd.NA] == frame["bytes"].tolist()
     assert "(legal: 0 or more)" in note
 
 
 def test_readings_are_checked_by_their_metric() -> None:
-    readings = [("gpu_busy_frac", 2.5), ("gpu_busy_frac", 1.0), ("power_w", -5.0), ("power_w", 250.0)]
+    readings = [
+        ("gpu_busy_frac", 2.5),
+        ("gpu_busy_frac", 1.0),
+        ("power_w", -5.0),
+        ("power_w", 250.0),
+    ]
     readings += [("sm_clock_hz", math.inf), ("temperature_c", -5.0), ("temperature_c", math.nan)]
-    rows = [{"rank": 0, "gpu": 0, "time_ns": 1, "metric": name, "value": value} for name, value in readings]
+    rows = [
+        {"rank": 0, "gpu": 0, "time_ns": 1, "metric": name, "value": value}
+        for name, value in readings
+    ]
     frame, notes = SAMPLES.checked(SAMPLES.make(pd.DataFrame(rows)))
     assert [1.0, 250.0, -5.0] == frame["value"].dropna().tolist()
     assert notes == (
@@ -207,7 +259,9 @@ def test_a_kernel_that_ends_after_the_next_began_is_left_out_with_a_note() -> No
     rows = [{"start_ns": 10**6 * i, "dur_ns": 10**8 if i % 10 == 3 else 10**5} for i in range(60)]
     frame, (note,) = KERNELS.checked(kernels(*rows))
     assert 60 == len(frame)
-    assert note.startswith("KERNELS: 6 of 60 rows (99.1 % of the time) end more than 20 µs after the next operation")
+    assert note.startswith(
+        "KERNELS: 6 of 60 rows (99.1 % of the time) end more than 20 µs after the next operation"
+    )
     believed, reasons = KERNELS.believed(frame)
     assert (54, {Reason.OVERLAP}) == (len(believed), set(reasons))
 
@@ -277,6 +331,8 @@ def test_tables_together() -> None:
         f"{table.name}.{column.name}"
         for table in TABLES.values()
         for column in table.columns
-        if column.name.endswith(units) and column.dtype not in ("string", "category") and math.isinf(column.least)
+        if column.name.endswith(units)
+        and column.dtype not in ("string", "category")
+        and math.isinf(column.least)
     ]
     assert [] == open_ended

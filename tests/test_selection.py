@@ -32,7 +32,9 @@ def _run() -> perfkit.Run:
         {"start_ns": 5, "dur_ns": 10, "gpu": 1, "name": "sgemm_nt"},
         {"start_ns": 20, "dur_ns": 10, "gpu": 1, "name": "Softmax<float>"},
     )
-    return perfkit.Run([profile(dur_ns=100, KERNELS=on, COPIES=copies({"start_ns": 40, "dur_ns": 5, "gpu": 1}))])
+    return perfkit.Run(
+        [profile(dur_ns=100, KERNELS=on, COPIES=copies({"start_ns": 40, "dur_ns": 5, "gpu": 1}))]
+    )
 
 
 def test_gpus_and_kernels_choose_rows_of_every_table() -> None:
@@ -51,16 +53,23 @@ def test_gpus_and_kernels_choose_rows_of_every_table() -> None:
 
 def test_call_paths_have_no_window(tmp_path: Path) -> None:
     run = perfkit.load(hpctoolkit_files.sample(tmp_path / "hpctoolkit-app-database"))
-    with pytest.raises(PerfkitError, match="window: the metrics of call paths are sums over the whole run"):
+    with pytest.raises(
+        PerfkitError, match="window: the metrics of call paths are sums over the whole run"
+    ):
         perfkit.select(run, window=(0, 10))
 
 
 def _two_ranks() -> perfkit.Run:
-    works = [kernels(PLACE | {"name": f"{family}_tn", "family": family}) for family in ("gemm", "softmax")]
+    works = [
+        kernels(PLACE | {"name": f"{family}_tn", "family": family})
+        for family in ("gemm", "softmax")
+    ]
     calls = [api_calls(PLACE | {"name": name}) for name in ("cudaLaunchKernel", "cuLaunchKernel")]
     about = [{"rank": rank} for rank in (0, 1)]
     found = zip(about, works, calls, strict=True)
-    return perfkit.Run([profile(dur_ns=100, about=a, KERNELS=work, API_CALLS=call) for a, work, call in found])
+    return perfkit.Run(
+        [profile(dur_ns=100, about=a, KERNELS=work, API_CALLS=call) for a, work, call in found]
+    )
 
 
 def test_ranks_and_families_choose_rows_of_every_table() -> None:
@@ -80,16 +89,34 @@ def test_ranks_and_families_choose_rows_of_every_table() -> None:
     ("made", "choice", "said"),
     [
         (_run, {"gpus": [3]}, r"gpus: the run has no activity on GPU 3. Choose from 0, 1."),
-        (_run, {"window": (50, 200)}, r"5e-08 s to 2e-07 s reaches beyond the recording, which spans 0 s to 1e-07 s"),
+        (
+            _run,
+            {"window": (50, 200)},
+            r"5e-08 s to 2e-07 s reaches beyond the recording, which spans 0 s to 1e-07 s",
+        ),
         (_run, {"window": (50, 50)}, r"window: \[50, 50\] is not a start and a later end"),
-        (_run, {"kernels": "gemv"}, r"kernels: none of the 3 kernel names contains 'gemv'. Choose for example 'sgemm"),
+        (
+            _run,
+            {"kernels": "gemv"},
+            r"kernels: none of the 3 kernel names contains 'gemv'. Choose for example 'sgemm",
+        ),
         (_two_ranks, {"ranks": [7]}, r"ranks: the run has no rank 7. Choose from 0, 1."),
         (_two_ranks, {"families": ["gems"]}, r"families: 'gems' is unknown. Choose from gemm, "),
-        (_two_ranks, {"families": ["gemm"], "kernels": "soft"}, r"families: no kernel is of gemm and contains 'soft'"),
-        (_two_ranks, {"families": ["attention"]}, r"no kernel is of attention. The run has gemm, softmax."),
+        (
+            _two_ranks,
+            {"families": ["gemm"], "kernels": "soft"},
+            r"families: no kernel is of gemm and contains 'soft'",
+        ),
+        (
+            _two_ranks,
+            {"families": ["attention"]},
+            r"no kernel is of attention. The run has gemm, softmax.",
+        ),
     ],
 )
-def test_what_was_not_recorded_is_refused(made: Callable[[], perfkit.Run], choice: dict[str, Any], said: str) -> None:
+def test_what_was_not_recorded_is_refused(
+    made: Callable[[], perfkit.Run], choice: dict[str, Any], said: str
+) -> None:
     with pytest.raises(PerfkitError, match=said):
         perfkit.select(made(), **choice)
 
@@ -104,14 +131,18 @@ def test_family_of_measured_launches_is_judged_from_their_name() -> None:
 SECOND = 10**9
 
 
-def _recording(name: str, start_s: float, dur_s: float, reader: str = "nsys", **tables: pd.DataFrame) -> Profile:
+def _recording(
+    name: str, start_s: float, dur_s: float, reader: str = "nsys", **tables: pd.DataFrame
+) -> Profile:
     """A profile that was recorded from `start_s` on."""
     return profile(reader, name, 10**18 + int(start_s * SECOND), int(dur_s * SECOND), **tables)
 
 
 def _log(start_s: float, dur_s: int) -> Profile:
     """The power of a GPU, read once a second."""
-    return _recording("gpu.csv", start_s, dur_s, "nvidia_smi", SAMPLES=samples(power_w=[9.0] * (dur_s + 1)))
+    return _recording(
+        "gpu.csv", start_s, dur_s, "nvidia_smi", SAMPLES=samples(power_w=[9.0] * (dur_s + 1))
+    )
 
 
 def _far_apart() -> perfkit.Run:
@@ -125,12 +156,21 @@ def _far_apart() -> perfkit.Run:
 def test_a_window_lies_inside_of_a_capture() -> None:
     run = _far_apart()
     for window in ((100, 150), (10, 30), (199, 220), (5, 250)):
-        with pytest.raises(PerfkitError, match="reaches into a time at which nothing was recorded") as refused:
+        with pytest.raises(
+            PerfkitError, match="reaches into a time at which nothing was recorded"
+        ) as refused:
             perfkit.select(run, window=[edge * SECOND for edge in window])
-        assert "0 s to 20 s (run.sqlite), 0 s to 0.2 s (trace.json), 200 s to 260 s (gpu.csv)" in str(refused.value)
+        assert (
+            "0 s to 20 s (run.sqlite), 0 s to 0.2 s (trace.json), 200 s to 260 s (gpu.csv)"
+            in str(refused.value)
+        )
     for start, end in ((0, 20), (5, 6), (210, 250)):  # a log alone is enough
-        assert (start * SECOND, end * SECOND) == perfkit.select(run, window=[start * SECOND, end * SECOND]).window
-    with pytest.raises(PerfkitError, match=r"beyond the recording, which spans 0 s to 19\.6314021 s"):
+        assert (start * SECOND, end * SECOND) == perfkit.select(
+            run, window=[start * SECOND, end * SECOND]
+        ).window
+    with pytest.raises(
+        PerfkitError, match=r"beyond the recording, which spans 0 s to 19\.6314021 s"
+    ):
         perfkit.select(perfkit.load(sample()), window=(100 * SECOND, 200 * SECOND))
 
 
@@ -154,25 +194,39 @@ def test_a_window_between_two_operations_is_one() -> None:
 
 
 def test_a_window_with_readings_of_a_gpu_is_one() -> None:
-    run = perfkit.Run([*_run().profiles, profile("nvidia_smi", dur_ns=100, SAMPLES=samples(at=[60], power_w=[1.0]))])
+    run = perfkit.Run(
+        [
+            *_run().profiles,
+            profile("nvidia_smi", dur_ns=100, SAMPLES=samples(at=[60], power_w=[1.0])),
+        ]
+    )
     assert (50, 70) == perfkit.select(run, window=(50, 70)).window
 
 
 def test_a_window_long_before_the_work_is_refused(profiles: Path) -> None:
     run = perfkit.load(profiles / "nsys" / MFU)
-    with pytest.raises(PerfkitError, match=r"0 s to 1 s holds no recorded data.*starts at 60\.1\d+ s"):
+    with pytest.raises(
+        PerfkitError, match=r"0 s to 1 s holds no recorded data.*starts at 60\.1\d+ s"
+    ):
         perfkit.select(run, window=(0, SECOND))
 
 
 def test_a_window_inside_what_the_captures_state_reads_only_operations_of_gpus() -> None:
     run, read = _run(), []
     held = run.profiles[0]
-    loaders = {name: lambda name=name, load=load: (read.append(name), load())[1] for name, load in held.loaders.items()}
+    loaders = {
+        name: lambda name=name, load=load: (read.append(name), load())[1]
+        for name, load in held.loaders.items()
+    }
     run = perfkit.Run([replace(held, loaders=loaders)])
     assert (10, 20) == perfkit.select(run, window=(10, 20)).window
     assert {"KERNELS", "COPIES"} == {*read}
-    assert {"sgemm_tn"} == {*perfkit.select(run, window=(5, 20), kernels="sgemm", gpus=[0]).kernels["name"]}
-    with pytest.raises(PerfkitError, match="reaches beyond the recording, which spans 0 s to 1e-07 s"):
+    assert {"sgemm_tn"} == {
+        *perfkit.select(run, window=(5, 20), kernels="sgemm", gpus=[0]).kernels["name"]
+    }
+    with pytest.raises(
+        PerfkitError, match="reaches beyond the recording, which spans 0 s to 1e-07 s"
+    ):
         perfkit.select(run, window=(10, 101))
 
 
@@ -191,27 +245,43 @@ def test_captures_that_lie_far_apart_have_clocks_of_their_own() -> None:
     run = _far_apart()
     assert [SECOND // 10] == perfkit.select(run).framework.kernels["start_ns"].tolist()
     assert [SECOND] == perfkit.select(run).kernels["start_ns"].tolist()
-    (note,) = [note for note in run.notes if "a clock of its own: equal times are not the same moment" in note]
+    (note,) = [
+        note
+        for note in run.notes
+        if "a clock of its own: equal times are not the same moment" in note
+    ]
     assert note.startswith("trace.json: recorded 2 h 10 min after run.sqlite")
     assert run.is_on_one_clock  # of its ranks: the trace is of the same one
 
 
 def test_the_judged_part_of_a_trace_with_a_clock_of_its_own_is_its_own_loop() -> None:
     begun = range(10 * SECOND, 20 * SECOND, SECOND)  # a loop after a start-up of ten seconds
-    timeline = kernels(*({"start_ns": at, "dur_ns": SECOND // 2, "name": "gemm"} for at in (0, *begun)))
+    timeline = kernels(
+        *({"start_ns": at, "dur_ns": SECOND // 2, "name": "gemm"} for at in (0, *begun))
+    )
     step = kernels({"start_ns": SECOND // 10, "dur_ns": SECOND // 10})
     trace = _recording("trace.json", 7800, 0.2, "torch_trace", KERNELS=step, OPS=OPS.empty())
-    judged = diagnosis.judged(perfkit.select(perfkit.Run([_recording("run.sqlite", 0, 20, KERNELS=timeline), trace])))
+    judged = diagnosis.judged(
+        perfkit.select(perfkit.Run([_recording("run.sqlite", 0, 20, KERNELS=timeline), trace]))
+    )
     assert judged.window == (10 * SECOND, 19 * SECOND + SECOND // 2)
     assert judged.framework.window is None
 
 
 def test_a_log_over_all_captures_keeps_them_on_one_clock() -> None:
-    work, later = kernels({"start_ns": 0, "dur_ns": SECOND}), kernels({"start_ns": 5, "dur_ns": SECOND})
-    parts = [_recording("a.sqlite", 0, 2, KERNELS=work), _recording("b.sqlite", 7200, 2, KERNELS=later)]
+    work, later = (
+        kernels({"start_ns": 0, "dur_ns": SECOND}),
+        kernels({"start_ns": 5, "dur_ns": SECOND}),
+    )
+    parts = [
+        _recording("a.sqlite", 0, 2, KERNELS=work),
+        _recording("b.sqlite", 7200, 2, KERNELS=later),
+    ]
     run = perfkit.Run([*parts, _log(-10, 8000)])
     assert [10 * SECOND, 7210 * SECOND + 5] == run.kernels["start_ns"].tolist()
-    assert "idle_frac" not in diagnosis.figures(perfkit.select(run, window=(100 * SECOND, 200 * SECOND)))
+    assert "idle_frac" not in diagnosis.figures(
+        perfkit.select(run, window=(100 * SECOND, 200 * SECOND))
+    )
     # A trace that began within the timeline keeps its place on it.
     trace = _recording("trace.json", 5, 1, "torch_trace", KERNELS=work, OPS=OPS.empty())
     run = perfkit.Run([_recording("run.sqlite", 0, 20, KERNELS=work), trace])
@@ -223,7 +293,9 @@ def test_ranks_on_one_clock_are_measured_over_the_time_of_the_run() -> None:
     works = [kernels({"start_ns": 0, "dur_ns": dur * SECOND}) for dur in (9, 3)]
     call = api_calls({"start_ns": 5 * SECOND, "dur_ns": SECOND, "name": "cudaMemcpy"})
     first = _recording("a.sqlite", 0, 20, KERNELS=works[0])
-    others = (_recording("b.sqlite", start, 20, KERNELS=works[1], API_CALLS=call) for start in (0, 3600))
+    others = (
+        _recording("b.sqlite", start, 20, KERNELS=works[1], API_CALLS=call) for start in (0, 3600)
+    )
     near, far = (perfkit.select(perfkit.Run([first, other])) for other in others)
     assert {0: (0, 9 * SECOND), 1: (0, 6 * SECOND)} == near.measured
     found, unknown = (diagnosis.figures(view) for view in (near, far))
@@ -243,7 +315,9 @@ def test_no_figure_uses_a_share_above_1_that_a_tool_wrote(profiles: Path) -> Non
     assert 1 >= perfkit.select(run).launches[column].max()
     above = int((run.launches[column] > 1).sum())
     assert above == len(run.launches) - perfkit.select(run).launches[column].notna().sum()
-    assert any(f"LAUNCHES: {above} of" in note and "no figure uses them" in note for note in run.notes)
+    assert any(
+        f"LAUNCHES: {above} of" in note and "no figure uses them" in note for note in run.notes
+    )
 
 
 def test_the_same_choice_is_the_same_selection_while_anyone_holds_it() -> None:

@@ -27,7 +27,11 @@ def errors(found: list[tuple[int, list[str]]]) -> list[str]:
     for number, row in sorted(found, key=lambda item: item[0]):
         for part, pair in enumerate(row):
             file, _, text = (each.strip() for each in pair.partition(" :: "))
-            lines = (ROOT / file).read_text(encoding="utf-8").splitlines() if (ROOT / file).is_file() else []
+            lines = (
+                (ROOT / file).read_text(encoding="utf-8").splitlines()
+                if (ROOT / file).is_file()
+                else []
+            )
             if Path(file).name == "mistakes.txt":  # several mistakes of one test
                 lines = [*{line.split(" | ")[1] for line in lines[1:]}]
             count = sum(text in line for line in lines)
@@ -46,7 +50,9 @@ def test_every_item_has_a_place_and_a_test_that_are_there() -> None:
 def test_a_row_that_is_gone_or_points_nowhere_is_an_error() -> None:
     """A missing number, one that stands twice, a text that no file holds or half of it, and the name of no test."""
     page = "tests/test_sources.py :: def test_every_item_has_a_place_and_a_test_that_are_there"
-    found = items(f"1-{COUNT - 1} ; README.md :: # perfkit ; {page}\n2 ; README.md :: perfkit ; none.md :: x\n")
+    found = items(
+        f"1-{COUNT - 1} ; README.md :: # perfkit ; {page}\n2 ; README.md :: perfkit ; none.md :: x\n"
+    )
     wrong = errors(found)
     assert ["2: 2 rows", f"{COUNT}: 0 rows"] == wrong[:2]
     assert [

@@ -77,7 +77,9 @@ def test_a_store_is_a_run_like_any_other(tmp_path: Path) -> None:
     by_hand = run.kernels.groupby("rank")["dur_ns"].sum().tolist()
     assert by_hand == run.reduced.by_device()["kernels_ns"].tolist()
     assert (4 * STEPS, {0, 1, 2, 3}) == (len(run.reduced.steps), {*run.reduced.by_step()["rank"]})
-    pd.testing.assert_frame_equal(run.on_rank(2).kernels, run.kernels.query("rank == 2").reset_index(drop=True))
+    pd.testing.assert_frame_equal(
+        run.on_rank(2).kernels, run.kernels.query("rank == 2").reset_index(drop=True)
+    )
 
 
 def test_engines_and_parts_give_the_same_bits(tmp_path: Path) -> None:
@@ -86,7 +88,11 @@ def test_engines_and_parts_give_the_same_bits(tmp_path: Path) -> None:
     store.ingest([files], tmp_path / "processes", workers=2)
     with ThreadPoolExecutor(3) as pool:
         parts = [(i, 3) for i in (1, 2, 3)]
-        done = list(pool.map(lambda part: store.ingest([files], tmp_path / "array", workers=1, part=part), parts))
+        done = list(
+            pool.map(
+                lambda part: store.ingest([files], tmp_path / "array", workers=1, part=part), parts
+            )
+        )
     assert 5 == sum(each.read for each in done)
     stores = ["serial", "processes", "array"]
     if find_spec("distributed"):
@@ -110,7 +116,9 @@ def test_files_are_refused_only_where_they_were_named(tmp_path: Path) -> None:
     assert ([0, 2], []) == (run.capture["rank"].tolist(), noted(run, "refused"))
 
 
-def test_parts_that_begin_at_the_same_moment_make_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_that_begin_at_the_same_moment_make_one_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Whatever one part sees of a store that another part is making, it takes the store and refuses other folders.
     files, out = folder(tmp_path / "job", 2), tmp_path / "store"
     out.mkdir()
@@ -135,7 +143,9 @@ def test_broken_ranks_are_named_and_a_second_ingest_completes_the_store(tmp_path
     broken[1].write_bytes(b"")
     cut = b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "ts'
     broken[3].write_bytes(gzip.compress(cut))
-    broken[4].write_bytes(gzip.compress(json.dumps(made.trace({"ph": "X", "cat": "kernel", "ts": "x"})).encode()))
+    broken[4].write_bytes(
+        gzip.compress(json.dumps(made.trace({"ph": "X", "cat": "kernel", "ts": "x"})).encode())
+    )
     arguments = ["ingest", str(files), "--out", str(tmp_path / "store"), "--workers", "1"]
     answer = CliRunner().invoke(main, arguments)
     assert (2, True) == (answer.exit_code, "3 files read, 0 kept, 3 refused" in answer.output)
@@ -163,7 +173,9 @@ def test_missing_ranks_are_named_once(tmp_path: Path) -> None:
         assert not noted(run.on_rank(3), "missing")
     for rank in (1, 2, 4):
         (files / f"rank{rank}_trace.json.gz").unlink()
-    assert [f"ranks 1 to 2, 4 and 7 are missing: {said.format(4, 50.0)}"] == noted(perfkit.load(files), "missing")
+    assert [f"ranks 1 to 2, 4 and 7 are missing: {said.format(4, 50.0)}"] == noted(
+        perfkit.load(files), "missing"
+    )
     (tmp_path / "endless").mkdir()
     for rank in (3, 5, 10, 12):
         made.packed(tmp_path / "endless" / f"rank{rank}_trace.json.gz", trace(rank, 10**9))
@@ -174,9 +186,14 @@ def test_missing_ranks_are_named_once(tmp_path: Path) -> None:
 def test_a_note_that_all_ranks_share_is_told_once(tmp_path: Path) -> None:
     for rank in range(5):
         odd = [made.event("odd", "what", 10.0 * i, 5.0) for i in range(rank + 1)]
-        stated = {"distributedInfo": {"rank": rank, "world_size": 5}, "baseTimeNanoseconds": made.BASE}
+        stated = {
+            "distributedInfo": {"rank": rank, "world_size": 5},
+            "baseTimeNanoseconds": made.BASE,
+        }
         operators = [made.op("aten::mm", 1.0, 2.0)]
-        made.packed(tmp_path / f"rank{rank}.json.gz", made.trace(*events(rank), *operators, *odd, **stated))
+        made.packed(
+            tmp_path / f"rank{rank}.json.gz", made.trace(*events(rank), *operators, *odd, **stated)
+        )
     run = perfkit.load(tmp_path)
     single = {note.partition(": ")[2] for note in perfkit.load(tmp_path / "rank0.json.gz").notes}
     assert len(run.notes) == len(single) >= 2
@@ -185,7 +202,9 @@ def test_a_note_that_all_ranks_share_is_told_once(tmp_path: Path) -> None:
     assert [1, 1, 0] == [len(noted(run, word)) for word in words]
 
 
-def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files, out = folder(tmp_path / "job", 3), tmp_path / "store"
     written = Path.write_bytes
 
@@ -198,12 +217,18 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Path, "write_bytes", full)
     refused = store.ingest([files], out, workers=1).refused
     assert (1, True) == (len(refused), "No space left on device" in refused[0].reason)
-    assert [] == [path.name for path in (out / "ranks").iterdir() if path.name.startswith(".") or "rank1" in path.name]
+    assert [] == [
+        path.name
+        for path in (out / "ranks").iterdir()
+        if path.name.startswith(".") or "rank1" in path.name
+    ]
     monkeypatch.undo()
     assert Ingested(1, 2, []) == store.ingest([files], out, workers=1)
 
 
-def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_grows_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = folder(tmp_path / "job", 2)
     read, growing = cache.Source.profile, files / "rank1_trace.json.gz"
 
@@ -216,7 +241,11 @@ def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(cache.Source, "profile", grown)
     made = store.ingest([files], tmp_path / "store", workers=1)
-    assert (1, [growing.name], True) == (made.read, names(made), "the file changed" in made.refused[0].reason)
+    assert (1, [growing.name], True) == (
+        made.read,
+        names(made),
+        "the file changed" in made.refused[0].reason,
+    )
     monkeypatch.undo()
     assert Ingested(1, 1, []) == store.ingest([files], tmp_path / "store", workers=1)
 
@@ -236,7 +265,9 @@ def test_a_table_that_is_damaged_after_it_was_opened_is_refused(tmp_path: Path) 
     store.ingest([folder(tmp_path / "job", 2)], tmp_path / "store", workers=1)
     run = perfkit.load(tmp_path / "store")
     next((tmp_path / "store" / "ranks").glob("rank1*/KERNELS.*.parquet")).write_bytes(b"PAR1")
-    with pytest.raises(ReadError, match=r"KERNELS\.\w+\.parquet: damaged \(its checksum is another\)"):
+    with pytest.raises(
+        ReadError, match=r"KERNELS\.\w+\.parquet: damaged \(its checksum is another\)"
+    ):
         _ = run.kernels
 
 
@@ -270,9 +301,14 @@ def test_many_files_are_not_opened_by_load(tmp_path: Path, monkeypatch: pytest.M
     files = folder(tmp_path / "job", 20)
     opened: list[str] = []
     original = cache.Source.profile
-    monkeypatch.setattr(cache.Source, "profile", lambda self: opened.append(self.path.name) or original(self))
+    monkeypatch.setattr(
+        cache.Source, "profile", lambda self: opened.append(self.path.name) or original(self)
+    )
     run = perfkit.load(files)
-    assert (list(range(20)), {20}) == (run.headers()["rank"].tolist(), {*run.headers()["world_size"]})
+    assert (list(range(20)), {20}) == (
+        run.headers()["rank"].tolist(),
+        {*run.headers()["world_size"]},
+    )
     assert [] == opened
     assert 4 * STEPS == len(run.on_rank(7).kernels)
     assert {"rank7_trace.json.gz"} == {*opened}
@@ -280,8 +316,17 @@ def test_many_files_are_not_opened_by_load(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_nodes_and_the_rank_worth_opening_by_hand() -> None:
-    rows = {"rank": [0, 1, 2, 3], "gpu": [0, 1, 0, 1], "span_ns": [100] * 4, "computation_ns": [90, 80, 70, 75]}
-    rows |= {"exposed_communication_ns": [10, 20, 5, 20], "exposed_copy_ns": [0] * 4, "idle_ns": [0, 0, 25, 5]}
+    rows = {
+        "rank": [0, 1, 2, 3],
+        "gpu": [0, 1, 0, 1],
+        "span_ns": [100] * 4,
+        "computation_ns": [90, 80, 70, 75],
+    }
+    rows |= {
+        "exposed_communication_ns": [10, 20, 5, 20],
+        "exposed_copy_ns": [0] * 4,
+        "idle_ns": [0, 0, 25, 5],
+    }
     found = ranks.by_node(pd.DataFrame(rows), gpus_per_node=2)
     expected = [(0, 0, 1, 0, 2, 0.85, 0.0, 0.15, 0.0), (1, 2, 3, 3, 2, 0.725, 0.15, 0.125, 0.0)]
     assert expected == tuples(found, *found)
@@ -290,7 +335,9 @@ def test_nodes_and_the_rank_worth_opening_by_hand() -> None:
     rows = [(rank, 0, 1, 1, 1, 1, 0, 1000, 900, 50, 50, 0, 50) for rank in range(9)]
     rows.append((9, 0, 1, 1, 1, 1, 0, 1000, 450, 50, 50, 0, 500))
     found = ranks.worth_opening(ranks.Reduction(devices=rows).by_device())
-    assert [(9, "idle_frac", 0.5, 0.05)] == tuples(found, "rank", "figure", "value_frac", "median_frac")
+    assert [(9, "idle_frac", 0.5, 0.05)] == tuples(
+        found, "rank", "figure", "value_frac", "median_frac"
+    )
 
 
 def uneven(path: Path) -> Path:
@@ -310,7 +357,9 @@ def uneven(path: Path) -> Path:
                 kernels += [made.kernel("gemm", at + 100, 850.0, step)]
         stated = {"backend": "nccl", "rank": rank, "world_size": 10}
         header = {"distributedInfo": stated, "baseTimeNanoseconds": made.BASE, "schemaVersion": 1}
-        text = json.dumps({**header, "deviceProperties": [made.DEVICE], "traceEvents": [*calls, *kernels]})
+        text = json.dumps(
+            {**header, "deviceProperties": [made.DEVICE], "traceEvents": [*calls, *kernels]}
+        )
         if rank == 5:  # of 20 kernels the first 8 are left
             text = text[: text.index(json.dumps(kernels[8])) + 9]
         (path / f"rank{rank}_trace.json").write_text(text)
@@ -332,7 +381,9 @@ def test_a_rank_whose_recording_was_cut_is_not_idle(tmp_path: Path) -> None:
         page = timeline.breakdown(view.kernels, view.copies, window=view.measured)
         found = run.reduced.by_device()
         both = [name for name in page if name in found]
-        pd.testing.assert_frame_equal(page[both], found[both], check_index_type=False, check_dtype=False)
+        pd.testing.assert_frame_equal(
+            page[both], found[both], check_index_type=False, check_dtype=False
+        )
         idle = found.set_index(["rank", "gpu"]).loc[(7, 0)]
         assert (19_850_000, 11_350_000) == (idle["span_ns"], idle["idle_ns"])
         worth, of_store = (ranks.worth_opening(frame) for frame in (page, found))
@@ -344,11 +395,15 @@ def test_a_rank_whose_recording_was_cut_is_not_idle(tmp_path: Path) -> None:
 
 
 LAYOUTS = {
-    "torchtitan": [f"profile_traces/iteration_{i}/rank{r}_trace.json" for i in (10, 20) for r in range(3)],
+    "torchtitan": [
+        f"profile_traces/iteration_{i}/rank{r}_trace.json" for i in (10, 20) for r in range(3)
+    ],
     "Megatron-LM": [f"torch_profile/rank-{r}.json.gz" for r in range(3)],
     "vLLM": [f"8f3a-rank-{r}.171219549551{r}689047.pt.trace.json.gz" for r in range(3)],
     "SGLang": [f"{t}.52-TP-{r}.trace.json.gz" for t in (1712195495, 1712195595) for r in range(3)],
-    "tensorboard_trace_handler": [f"node-7_{41 + r}.171219549551{r}689047.pt.trace.json" for r in range(3)],
+    "tensorboard_trace_handler": [
+        f"node-7_{41 + r}.171219549551{r}689047.pt.trace.json" for r in range(3)
+    ],
 }
 
 
@@ -367,7 +422,9 @@ def test_layouts_of_programs(program: str, stated: bool, tmp_path: Path) -> None
         write(path, made.trace(*events(number % 3), baseTimeNanoseconds=later, **header))
     run = perfkit.load(tmp_path / "job")
     rank_of = dict(zip(run.capture["path"], run.capture["rank"], strict=True))
-    assert {str(tmp_path / "job" / name): n % 3 for n, name in enumerate(LAYOUTS[program])} == rank_of
+    assert {
+        str(tmp_path / "job" / name): n % 3 for n, name in enumerate(LAYOUTS[program])
+    } == rank_of
     store.ingest([tmp_path / "job"], tmp_path / "store", workers=1)
     devices = run.reduced.by_device()
     assert devices.equals(perfkit.load(tmp_path / "store").reduced.by_device())
@@ -381,7 +438,9 @@ def test_ranks_in_names_of_nsys_reports(tmp_path: Path) -> None:
     # `nsys profile -o report.%q{SLURM_PROCID}`.
     (tmp_path / "job" / "node0").mkdir(parents=True)
     for rank in (0, 2, 10):
-        nsys_files.sqlite(tmp_path / "job" / "node0" / f"report.{rank}.sqlite", nsys_files.capture())
+        nsys_files.sqlite(
+            tmp_path / "job" / "node0" / f"report.{rank}.sqlite", nsys_files.capture()
+        )
     pattern = r"report\.(\d+)\."
     assert [0, 2, 10] == perfkit.load(tmp_path / "job", rank_regex=pattern).capture["rank"].tolist()
     store.ingest([tmp_path / "job"], tmp_path / "store", workers=1, rank_regex=pattern)
@@ -394,16 +453,24 @@ def test_ranks_in_names_of_nsys_reports(tmp_path: Path) -> None:
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of eight ranks with more kernels than may be opened at once, of which rank 5 computes longest."""
     files = folder(tmp_path / "job", 7)
-    late = [{**event, "dur": 90.0} if str(event["name"]).startswith("gemm") else event for event in events(7)]
+    late = [
+        {**event, "dur": 90.0} if str(event["name"]).startswith("gemm") else event
+        for event in events(7)
+    ]
     stated = {"backend": "nccl", "rank": 7, "world_size": 8}
-    made.packed(files / "rank7_trace.json.gz", made.trace(*late, distributedInfo=stated, baseTimeNanoseconds=made.BASE))
+    made.packed(
+        files / "rank7_trace.json.gz",
+        made.trace(*late, distributedInfo=stated, baseTimeNanoseconds=made.BASE),
+    )
     store.ingest([files], tmp_path / "store", workers=1)
     monkeypatch.setattr("perfkit.run.LARGE", 10)
     monkeypatch.setattr("perfkit.run.MANY", 8)
     return tmp_path / "store"
 
 
-def test_chosen_ranks_of_a_large_store_are_opened_alone(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chosen_ranks_of_a_large_store_are_opened_alone(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = perfkit.load(large)
     view = perfkit.select(run, ranks=[2, 7])
     assert [2, 7] == view.run.capture["rank"].tolist()
@@ -440,7 +507,9 @@ def test_a_report_and_a_notebook_of_a_large_store_look_at_a_few_ranks(
         return outputs(names, parameters, **options)
 
     monkeypatch.setattr("perfkit.report.notebooks.execute", execute)
-    monkeypatch.setattr("perfkit.report.notebooks.answering", lambda *_: ["0_executive_summary", "3_system"])
+    monkeypatch.setattr(
+        "perfkit.report.notebooks.answering", lambda *_: ["0_executive_summary", "3_system"]
+    )
     report.build(large, tmp_path / "report", note=said.append)
     assert any("8 ranks are too many to open" in each for each in said)
     assert [chosen] == given

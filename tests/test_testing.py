@@ -35,13 +35,33 @@ FORMS: tuple[tuple[str, str, Make], ...] = (
     ("nsys", "sqlite", lambda folder: nsys.sqlite(folder / "run.sqlite", nsys.capture())),
     ("nsys", "parquetdir", lambda folder: nsys.parquet(folder / "run_pqtdir", nsys.capture())),
     ("nsys", "arrowdir", lambda folder: nsys.arrow(folder / "run_arwdir", nsys.capture())),
-    ("nsys", "arrowdir of streams", lambda folder: nsys.arrow(folder / "run_arwdir", nsys.capture(), "stream")),
+    (
+        "nsys",
+        "arrowdir of streams",
+        lambda folder: nsys.arrow(folder / "run_arwdir", nsys.capture(), "stream"),
+    ),
     ("ncu", "raw page", lambda folder: ncu.raw(folder / "run.csv", ncu.full(0), ncu.full(1))),
-    ("ncu", "details page", lambda folder: ncu.details(folder / "run.csv", ncu.full(0), ncu.full(1))),
-    ("hpctoolkit", "database", lambda folder: hpctoolkit.sample(folder / "hpctoolkit-app-database")),
-    ("hpctoolkit", "old database", lambda folder: experiment.sample(folder / "hpctoolkit-app-database")),
+    (
+        "ncu",
+        "details page",
+        lambda folder: ncu.details(folder / "run.csv", ncu.full(0), ncu.full(1)),
+    ),
+    (
+        "hpctoolkit",
+        "database",
+        lambda folder: hpctoolkit.sample(folder / "hpctoolkit-app-database"),
+    ),
+    (
+        "hpctoolkit",
+        "old database",
+        lambda folder: experiment.sample(folder / "hpctoolkit-app-database"),
+    ),
     ("torch_trace", "printed", lambda folder: torch.printed(folder / "trace.json", torch.sample())),
-    ("torch_trace", "minified", lambda folder: torch.minified(folder / "trace.json", torch.sample())),
+    (
+        "torch_trace",
+        "minified",
+        lambda folder: torch.minified(folder / "trace.json", torch.sample()),
+    ),
     ("torch_trace", "gzip", lambda folder: torch.packed(folder / "trace.json.gz", torch.sample())),
     ("dcgm", "dmon", lambda folder: dcgm.dmon(folder / "dmon.txt", *dcgm.ticks())),
     ("dcgm", "scrape", lambda folder: dcgm.scrape(folder / "scrape.prom", *dcgm.page())),
@@ -51,13 +71,30 @@ FORMS: tuple[tuple[str, str, Make], ...] = (
     ("nvidia_smi", "text", lambda folder: smi.text(folder / "gpu.txt")),
     ("nvidia_smi", "xml", lambda folder: smi.xml(folder / "gpu.xml", *[smi.gpu()] * 3)),
     ("rocm_smi", "json", lambda folder: smi.rocm(folder / "gpu.json", smi.card(), smi.card())),
-    ("nccl", "table", lambda folder: nccl.written(folder / "test.txt", nccl.table(inner=nccl.rows() * 4, ranks=2))),
+    (
+        "nccl",
+        "table",
+        lambda folder: nccl.written(
+            folder / "test.txt", nccl.table(inner=nccl.rows() * 4, ranks=2)
+        ),
+    ),
     ("nccl", "report", lambda folder: nccl.reported(folder / "all_reduce.json", nccl.report())),
     ("nccl", "log", lambda folder: nccl.sample(folder / "train.log")),
-    ("deepspeed", "report", lambda folder: nccl.written(folder / "profile.txt", deepspeed.report())),
-    ("deepspeed", "iterations", lambda folder: nccl.written(folder / "train.log", deepspeed.training())),
+    (
+        "deepspeed",
+        "report",
+        lambda folder: nccl.written(folder / "profile.txt", deepspeed.report()),
+    ),
+    (
+        "deepspeed",
+        "iterations",
+        lambda folder: nccl.written(folder / "train.log", deepspeed.training()),
+    ),
 )
-OWN = {name: {form: make for of, form, make in FORMS if of == name} for name in dict.fromkeys(row[0] for row in FORMS)}
+OWN = {
+    name: {form: make for of, form, make in FORMS if of == name}
+    for name in dict.fromkeys(row[0] for row in FORMS)
+}
 # Readers, or one form of theirs, of what a killed program leaves behind: cut within its data a file is read, and a note
 # says so.
 UNFINISHED = {
@@ -82,7 +119,9 @@ def frames(profile: Profile) -> dict[str, pd.DataFrame]:
 
 
 @pytest.mark.parametrize("name", every_name())
-def test_what_cannot_be_opened_is_not_claimed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_opened_is_not_claimed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert {*every_name()} == {*OWN}
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "readme.md").write_text("hello")
@@ -136,7 +175,9 @@ REAL = {  # one real capture of each form that is small, by the folder and the r
 
 
 @pytest.mark.parametrize(("name", "make"), CASES)
-def test_own_readers_keep_the_contract_and_claim_their_files_alone(name: str, make: Make, tmp_path: Path) -> None:
+def test_own_readers_keep_the_contract_and_claim_their_files_alone(
+    name: str, make: Make, tmp_path: Path
+) -> None:
     path = make(tmp_path)
     check_reader(reader(name), [path])
     assert [name] == [other for other in every_name() if reader(other).sniff(path)]
@@ -148,14 +189,24 @@ def test_own_readers_keep_the_contract_and_claim_their_files_alone(name: str, ma
 
 
 @pytest.mark.parametrize(("capture", "name"), REAL.items(), ids=REAL)
-def test_own_readers_keep_the_contract_on_real_captures(capture: str, name: str, profiles: Path) -> None:
+def test_own_readers_keep_the_contract_on_real_captures(
+    capture: str, name: str, profiles: Path
+) -> None:
     check_reader(reader(name), [profiles / capture])
 
 
 def changed(whole: ModuleType, **parts: Any) -> Any:
     """The reader with other parts; None takes a part away."""
-    every = {"VERSION": whole.VERSION, "KIND": whole.KIND, "sniff": whole.sniff, "read": whole.read, **parts}
-    return SimpleNamespace(__name__="wrong", **{name: part for name, part in every.items() if part is not None})
+    every = {
+        "VERSION": whole.VERSION,
+        "KIND": whole.KIND,
+        "sniff": whole.sniff,
+        "read": whole.read,
+        **parts,
+    }
+    return SimpleNamespace(
+        __name__="wrong", **{name: part for name, part in every.items() if part is not None}
+    )
 
 
 def parts(**of: Any) -> Wrong:
@@ -195,7 +246,9 @@ def writing(whole: ModuleType) -> Any:
 
 def greedy(whole: ModuleType) -> Any:
     """The reader, whose sniff reads the whole file."""
-    return changed(whole, sniff=lambda path: path.is_file() and path.read_bytes().startswith(whole.FIRST))
+    return changed(
+        whole, sniff=lambda path: path.is_file() and path.read_bytes().startswith(whole.FIRST)
+    )
 
 
 def raising(error: type[Exception], message: str) -> Wrong:
@@ -217,9 +270,18 @@ NO_TOOL = pd.array([""], dtype="string")
 WRONG: dict[str, tuple[Wrong, str]] = {
     "no version": (parts(VERSION=None), "VERSION"),
     "no read": (parts(read=None), "a function read"),
-    "sniff claims everything": (parts(sniff=lambda path: True), "sniff returns True for an empty file"),
-    "sniff claims nothing": (parts(sniff=lambda path: False), "sniff returns False; it must return True"),
-    "sniff looks at the suffix": (parts(sniff=lambda path: path.suffix == ".log"), "it must return False"),
+    "sniff claims everything": (
+        parts(sniff=lambda path: True),
+        "sniff returns True for an empty file",
+    ),
+    "sniff claims nothing": (
+        parts(sniff=lambda path: False),
+        "sniff returns False; it must return True",
+    ),
+    "sniff looks at the suffix": (
+        parts(sniff=lambda path: path.suffix == ".log"),
+        "it must return False",
+    ),
     "sniff raises": (parts(sniff=lambda path: bool(path.read_text())), "sniff raises"),
     "sniff reads everything": (greedy, "bytes of a file of"),
     "another type": (parts(read=lambda path: {}), "read returns dict"),
@@ -232,23 +294,47 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "no rows": (samples(lambda f: f.iloc[:0]), "SAMPLES has no rows"),
     "another rank": (column(rank=1), "SAMPLES has ranks other than 0"),
     "percent": (column(metric="gpu_busy_frac", value=50.0), "a unit may be wrong"),
-    "a metric without a unit": (column(metric="loudness"), "without a unit at the end of their name: loudness"),
+    "a metric without a unit": (
+        column(metric="loudness"),
+        "without a unit at the end of their name: loudness",
+    ),
     "another path": (about(path=Path("x")), "it must be the path"),
-    "no tool": (profile(lambda p: replace(p, capture=p.capture.assign(tool=NO_TOOL))), "does not name the tool"),
+    "no tool": (
+        profile(lambda p: replace(p, capture=p.capture.assign(tool=NO_TOOL))),
+        "does not name the tool",
+    ),
     "no capture": (profile(lambda p: replace(p, capture=p.capture.iloc[:0])), "capture has 0 rows"),
     "notes of another type": (about(notes=["a"]), "must be a tuple of sent"),
-    "missing of no table": (about(missing=(Missing("NAMES", "a", "b"),)), "'NAMES', which is no table"),
-    "missing and there": (about(missing=(Missing("SAMPLES", "a", "b"),)), "SAMPLES is missing, and is among"),
-    "missing without a remedy": (about(missing=(Missing("DEVICES", "a", ""),)), "the option that records it"),
+    "missing of no table": (
+        about(missing=(Missing("NAMES", "a", "b"),)),
+        "'NAMES', which is no table",
+    ),
+    "missing and there": (
+        about(missing=(Missing("SAMPLES", "a", "b"),)),
+        "SAMPLES is missing, and is among",
+    ),
+    "missing without a remedy": (
+        about(missing=(Missing("DEVICES", "a", ""),)),
+        "the option that records it",
+    ),
     "other values each time": (
         samples(lambda f: SAMPLES.make(f.assign(value=float(next(counter))))),
         "differs when it is read again",
     ),
     "a file beside it": (writing, "leaves a file next to it"),
     "rows lost without a note": (about(notes=()), "rows of SAMPLES are gone, and no note says so"),
-    "another error": (raising(KeyError, "x"), "read raises KeyError ('x'); it must raise ReadError or nothing"),
-    "an error without the path": (raising(ReadError, "the file is cut. Copy it."), "must begin with the path"),
-    "an error without a remedy": (raising(ReadError, "{}: the file is cut."), "and then what to do"),
+    "another error": (
+        raising(KeyError, "x"),
+        "read raises KeyError ('x'); it must raise ReadError or nothing",
+    ),
+    "an error without the path": (
+        raising(ReadError, "the file is cut. Copy it."),
+        "must begin with the path",
+    ),
+    "an error without a remedy": (
+        raising(ReadError, "{}: the file is cut."),
+        "and then what to do",
+    ),
 }
 
 

@@ -14,12 +14,24 @@ MS = 1_000_000
 
 def run(reader: str = "nsys", **tables: pd.DataFrame) -> perfkit.Run:
     """A run with these tables."""
-    return perfkit.Run([profile(reader, "p", None, 10**9, **{name.upper(): frame for name, frame in tables.items()})])
+    return perfkit.Run(
+        [
+            profile(
+                reader, "p", None, 10**9, **{name.upper(): frame for name, frame in tables.items()}
+            )
+        ]
+    )
 
 
 @cache
 def training(
-    length: float = 10.0, *, count: int = 20, gpu: str = "A100", seed: int = 0, named: bool = True, reader: str = "nsys"
+    length: float = 10.0,
+    *,
+    count: int = 20,
+    gpu: str = "A100",
+    seed: int = 0,
+    named: bool = True,
+    reader: str = "nsys",
 ) -> perfkit.Run:
     """Steps of so many ms, each with a GEMM of a tenth and a copy kernel of 1 ms, 1 % off by chance; made once."""
     random, rows, spans, at = np.random.default_rng(seed), [], [], 0

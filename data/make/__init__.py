@@ -19,7 +19,16 @@ from make.ncu import cases
 from make.resnet import resnet18_a100
 from make.simulate import archive
 
-__all__ = ["SAMPLES", "Shape", "archive", "bert_a100", "bert_a100_optimised", "capture", "cases", "dlrm_h100"]
+__all__ = [
+    "SAMPLES",
+    "Shape",
+    "archive",
+    "bert_a100",
+    "bert_a100_optimised",
+    "capture",
+    "cases",
+    "dlrm_h100",
+]
 __all__ += ["hpctoolkit", "kineto", "mlp_a100", "resnet18_a100"]
 
 _MAKERS = (bert_a100, bert_a100_optimised, dlrm_h100, mlp_a100, resnet18_a100)

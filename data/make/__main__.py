@@ -12,27 +12,55 @@ from perfkit.errors import PerfkitError
 from perfkit.report import output
 
 
+def _note(text: str) -> None:
+    sys.stderr.write(f"note: {text}\n")
+
+
 def main() -> None:
     """Write what the command line names into a new or empty folder."""
     parser = argparse.ArgumentParser(prog="python -m make", description=__doc__)
-    parser.add_argument("name", choices=[*SAMPLES, "experiments", "capture"], help="sample, or a capture of any size")
+    parser.add_argument(
+        "name",
+        choices=[*SAMPLES, "experiments", "capture"],
+        help="sample, or a capture of any size",
+    )
     parser.add_argument("--out", type=Path, required=True, help="new or empty folder")
     group = parser.add_argument_group("capture")
-    group.add_argument("--kernels", type=int, default=100_000, help="kernels on all GPUs (default: %(default)s)")
-    group.add_argument("--gpus", type=int, default=1, help="GPUs, each with a process (default: %(default)s)")
-    group.add_argument("--streams", type=int, default=1, help="streams per GPU (default: %(default)s)")
-    group.add_argument("--nccl", action="store_true", help="add an all-reduce to each training step")
-    group.add_argument("--seed", type=int, default=0, help="seed of all random times (default: %(default)s)")
+    group.add_argument(
+        "--kernels", type=int, default=100_000, help="kernels on all GPUs (default: %(default)s)"
+    )
+    group.add_argument(
+        "--gpus", type=int, default=1, help="GPUs, each with a process (default: %(default)s)"
+    )
+    group.add_argument(
+        "--streams", type=int, default=1, help="streams per GPU (default: %(default)s)"
+    )
+    group.add_argument(
+        "--nccl", action="store_true", help="add an all-reduce to each training step"
+    )
+    group.add_argument(
+        "--seed", type=int, default=0, help="seed of all random times (default: %(default)s)"
+    )
     options = parser.parse_args()
     try:
-        with output.replacing(options.out, None, note=lambda text: print(f"note: {text}", file=sys.stderr)) as folder:  # noqa: T201
+        with output.replacing(options.out, None, note=_note) as folder:
             if options.name in SAMPLES:
                 SAMPLES[options.name](folder)
             elif options.name == "experiments":
                 archive(folder)
             else:
-                shape = Shape(gpus=options.gpus, processes=options.gpus, streams=options.streams, nccl=options.nccl)
-                capture(folder / "capture.sqlite", kernels=options.kernels, shape=shape, seed=options.seed)
+                shape = Shape(
+                    gpus=options.gpus,
+                    processes=options.gpus,
+                    streams=options.streams,
+                    nccl=options.nccl,
+                )
+                capture(
+                    folder / "capture.sqlite",
+                    kernels=options.kernels,
+                    shape=shape,
+                    seed=options.seed,
+                )
     except (PerfkitError, ValueError) as e:
         parser.error(str(e))
 

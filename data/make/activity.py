@@ -69,11 +69,21 @@ def calls_in(plan: Plan) -> int:
 
 
 def rows(
-    plan: Plan, laid: Laid, worker: Worker, begin: Int, correlation: int, *, kernels: Iterable[str] = KERNELS
+    plan: Plan,
+    laid: Laid,
+    worker: Worker,
+    begin: Int,
+    correlation: int,
+    *,
+    kernels: Iterable[str] = KERNELS,
 ) -> Block:
     """Return the rows of the steps whose operations begin at `begin`, ns."""
-    steps = _Steps(plan, laid, worker, begin, correlation, {key: i for i, key in enumerate(kernels)})
-    return Block(worker, steps.kernels(), steps.copies(), steps.memsets(), steps.calls(), steps.calls("sync"))
+    steps = _Steps(
+        plan, laid, worker, begin, correlation, {key: i for i, key in enumerate(kernels)}
+    )
+    return Block(
+        worker, steps.kernels(), steps.copies(), steps.memsets(), steps.calls(), steps.calls("sync")
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,10 @@ class _Steps:
     def copies(self) -> Rows:
         chosen = self._of("copy")
         direction = [DIRECTIONS.index(op.what) if op.kind == "copy" else -1 for op in self.plan]
-        return self._work(chosen) | {"direction": self._each(chosen, direction), "bytes": self._sizes(chosen)}
+        return self._work(chosen) | {
+            "direction": self._each(chosen, direction),
+            "bytes": self._sizes(chosen),
+        }
 
     def memsets(self) -> Rows:
         chosen = self._of("memset")
@@ -113,7 +126,9 @@ class _Steps:
             "end": self._flat(self.laid.call_end, chosen),
             "correlation": self._ids(chosen),
             "thread": self._each(chosen, [self.worker.threads[op.thread] for op in self.plan]),
-            "name": self._each(chosen, [API.index(_function(op)) if op.called else -1 for op in self.plan]),
+            "name": self._each(
+                chosen, [API.index(_function(op)) if op.called else -1 for op in self.plan]
+            ),
         }
 
     def _work(self, chosen: list[int]) -> Rows:
@@ -183,12 +198,21 @@ def write(
             export.write_samples(db, gpu=0, times=samples[0], values=samples[1])
 
 
-def write_block(db: Database, block: Block, kernels: Sequence[Kernel], *, calls: bool = True) -> None:
+def write_block(
+    db: Database, block: Block, kernels: Sequence[Kernel], *, calls: bool = True
+) -> None:
     """Write a block; `kernels` says what its kernel numbers mean, `calls` whether calls were traced."""
     _write_kernels(db, block, kernels)
     _write_copies(db, block)
     sets, context = block.memsets, _context(block.worker)
-    db.append("CUPTI_ACTIVITY_KIND_MEMSET", **_work(sets), **context, value=0, bytes=sets["bytes"], memKind=2)
+    db.append(
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+        **_work(sets),
+        **context,
+        value=0,
+        bytes=sets["bytes"],
+        memKind=2,
+    )
     if calls:
         _write_calls(db, block)
 
@@ -197,7 +221,9 @@ def _write_kernels(db: Database, block: Block, kernels: Sequence[Kernel]) -> Non
     rows = block.kernels
     kind = rows["kernel"]
     most = max(len(k.grids) for k in kernels)
-    grid = np.array([(*k.grids, *[k.grids[-1]] * (most - len(k.grids))) for k in kernels], np.int64)[kind, rows["slot"]]
+    grid = np.array(
+        [(*k.grids, *[k.grids[-1]] * (most - len(k.grids))) for k in kernels], np.int64
+    )[kind, rows["slot"]]
     db.append(
         "CUPTI_ACTIVITY_KIND_KERNEL",
         **_work(rows),
@@ -285,4 +311,6 @@ def write_ranges(db: Database, ranges: Ranges) -> None:
         end = {"end": ranges.end[chosen]} if closed else {}
         text = [ranges.names[i] for i in chosen.tolist()]
         start = ranges.start[chosen]
-        db.append("NVTX_EVENTS", start=start, **end, eventType=59, text=text, globalTid=thread, domainId=0)
+        db.append(
+            "NVTX_EVENTS", start=start, **end, eventType=59, text=text, globalTid=thread, domainId=0
+        )

@@ -39,7 +39,9 @@ from perfkit.workloads.baseline import UNITS
 
 LAB_LABEL = "perfkit simulate bert_a100: made from the latencies of an A100 lab report; no GPU ran"
 OPTIMISED_LABEL = "perfkit simulate bert_a100_optimised: invented; no report has it, and no GPU ran"
-CPU_NS = dict(zip(SIZES, (64_500_000, 373_400_000, 638_800_000, 1_261_500_000), strict=True))  # Table 13
+CPU_NS = dict(
+    zip(SIZES, (64_500_000, 373_400_000, 638_800_000, 1_261_500_000), strict=True)
+)  # Table 13
 CPU_NAME = "not said by the report; its cluster had AMD Zen 3"
 T0_UNIX_NS = 1_750_085_400_000_000_000  # 14:50 UTC of the report's date, 16 June 2025
 TRACE_UNIX_NS = T0_UNIX_NS + 600_000_000_000
@@ -79,7 +81,10 @@ def bert_a100_optimised(folder: Path, *, seed: int = 0) -> Path:
     segments = run(OPTIMISED, np.random.default_rng([seed, 2]))
     folder.mkdir(parents=True, exist_ok=True)
     counted = _written(folder, "bert_a100_optimised", OPTIMISED, segments, label=OPTIMISED_LABEL)
-    save(folder / "bert_a100_optimised.truth.json", {"simulated": OPTIMISED_LABEL, "seed": seed, **counted})
+    save(
+        folder / "bert_a100_optimised.truth.json",
+        {"simulated": OPTIMISED_LABEL, "seed": seed, **counted},
+    )
     return folder
 
 
@@ -100,7 +105,10 @@ def _written(
         dur_ns=end,
         t0_unix_ns=T0_UNIX_NS,
     )
-    taken = {op.what: float((last.laid.end[i] - last.laid.start[i]).mean()) for i, op in enumerate(last.plan)}
+    taken = {
+        op.what: float((last.laid.end[i] - last.laid.start[i]).mean())
+        for i, op in enumerate(last.plan)
+    }
     layer = write_counters(folder / f"{name}.layer.ncu.csv", phases[-1], taken, label=label)
     return {**run_truth(list(kernels.values()), segments, blocks), "ncu": layer}
 
@@ -132,7 +140,10 @@ def _ranges(segments: Sequence[Segment]) -> Ranges:
             names = [f"step {i}" for i in range(len(ends))] if each.warm else ["warm-up"]
             spans += zip(each.begin.tolist(), ends.tolist(), names, strict=True)
         for part, (begin, end) in each.laid.phases.items() if each.warm else ():
-            spans += [(a, b, part) for a, b in zip(*((each.begin + t).tolist() for t in (begin, end)), strict=True)]
+            spans += [
+                (a, b, part)
+                for a, b in zip(*((each.begin + t).tolist() for t in (begin, end)), strict=True)
+            ]
     return named_ranges(WORKER, spans)
 
 
@@ -153,13 +164,19 @@ def _timed(folder: Path, segments: Sequence[Segment], rng: np.random.Generator) 
     write_timings(folder / "cpu" / "timings.json", rows_of_cpu, device=device, label=LAB_LABEL)
 
 
-def run_truth(kernels: Sequence[Kernel], segments: Sequence[Segment], blocks: Sequence[Block]) -> dict[str, Any]:
+def run_truth(
+    kernels: Sequence[Kernel], segments: Sequence[Segment], blocks: Sequence[Block]
+) -> dict[str, Any]:
     """Return what is true of a run, as numbers and text that JSON can hold."""
     tally = Tally(kernels)
     for block in blocks:
         tally.add(block)
     found = tally.truth()
-    timed = [(each, block) for each, block in zip(segments, blocks, strict=True) if each.phase and each.warm]
+    timed = [
+        (each, block)
+        for each, block in zip(segments, blocks, strict=True)
+        if each.phase and each.warm
+    ]
     named = {each.phase.name: _phase(each, block) for each, block in timed if each.phase}
     return {**found, "kernel_rows": _by_name(kernels, blocks), "phases": named}
 
@@ -194,9 +211,18 @@ def _by_name(kernels: Sequence[Kernel], blocks: Sequence[Block]) -> list[dict[st
     durations = np.concatenate([block.kernels["end"] - block.kernels["start"] for block in blocks])
     rows = []
     for name in sorted({kernels[kind].full_name for kind in np.unique(kinds).tolist()}):
-        own = durations[np.isin(kinds, [i for i, kernel in enumerate(kernels) if kernel.full_name == name])]
+        own = durations[
+            np.isin(kinds, [i for i, kernel in enumerate(kernels) if kernel.full_name == name])
+        ]
         row = {"full_name": name, "count": len(own), "total_ns": int(own.sum())}
-        rows.append(row | {"median_ns": float(np.median(own)), "min_ns": int(own.min()), "max_ns": int(own.max())})
+        rows.append(
+            row
+            | {
+                "median_ns": float(np.median(own)),
+                "min_ns": int(own.min()),
+                "max_ns": int(own.max()),
+            }
+        )
     return sorted(rows, key=lambda row: -int(str(row["total_ns"])))
 
 
@@ -233,7 +259,9 @@ def _row(batch: int, times: Any, wall_ns: int, peak: float | None) -> dict[str, 
     }
 
 
-def write_timings(path: Path, found: list[dict[str, Any]], *, device: Mapping[str, Any], label: str) -> None:
+def write_timings(
+    path: Path, found: list[dict[str, Any]], *, device: Mapping[str, Any], label: str
+) -> None:
     """Write rows to `path`, with the plan that they are of; `label` says that they are simulated."""
     content = {
         "kind": "perfkit workload",
@@ -246,7 +274,13 @@ def write_timings(path: Path, found: list[dict[str, Any]], *, device: Mapping[st
         "is_compiled": False,
         "reads_loss": False,
         "seed": 0,
-        "size": {"sequence": SEQUENCE, "layers": LAYERS, "hidden": HIDDEN, "heads": HEADS, "vocabulary": VOCABULARY},
+        "size": {
+            "sequence": SEQUENCE,
+            "layers": LAYERS,
+            "hidden": HIDDEN,
+            "heads": HEADS,
+            "vocabulary": VOCABULARY,
+        },
         "units": UNITS,
         "parameters_count": sum(PARAMETERS),
         "rows": found,
@@ -271,7 +305,9 @@ def write_trace(
     execution = _executed(segment, kernels, rng)
     named = tuple(kernels.values())
     header = {"SIMULATED": label, "deviceProperties": [torch_trace.card()], "record_shapes": 1}
-    kineto.write(path, torch_trace.trace_events(execution, named), t0_unix_ns=t0_unix_ns, header=header)
+    kineto.write(
+        path, torch_trace.trace_events(execution, named), t0_unix_ns=t0_unix_ns, header=header
+    )
     tally = Tally(named)
     tally.add(execution.block)
     steps = [ran for ran in execution.ran if ran.span.name == STEP]
@@ -301,7 +337,9 @@ def _executed(segment: Segment, kernels: dict[str, Kernel], rng: np.random.Gener
     laid, at = laid_out(step, plan, times, delays)
     end = np.cumsum(at[-1] + OUTSIDE_NS)
     begin = end - at[-1]
-    found = Execution(rows(plan, laid, TRACED_WORKER, begin, 1, kernels=kernels), int(end[-1]) + OUTSIDE_NS)
+    found = Execution(
+        rows(plan, laid, TRACED_WORKER, begin, 1, kernels=kernels), int(end[-1]) + OUTSIDE_NS
+    )
     for number, when in enumerate((at + begin).T.tolist()):
         run_step(found, step, number, when, {})
     return found
@@ -328,7 +366,9 @@ BASE_HZ, BOOST_HZ, MEMORY_HZ = 1_065_000_000, int(CARD["clockRate"]), 1_512_000_
 AGAIN = 8  # how often the SMs ask the L2 cache for what a product reads: each tile needs its rows and columns
 
 
-def write_counters(path: Path, phase: Phase, taken_ns: Mapping[str, float], *, label: str) -> dict[str, Any]:
+def write_counters(
+    path: Path, phase: Phase, taken_ns: Mapping[str, float], *, label: str
+) -> dict[str, Any]:
     """Write the raw page of a layer to `path`; return what is true of each launch and of all.
 
     `taken_ns` is the time that each kernel takes on the timeline, by its key.
@@ -339,7 +379,8 @@ def write_counters(path: Path, phase: Phase, taken_ns: Mapping[str, float], *, l
     launches = [(each.kernel, 0) for each in launched]
     product = np.array([each.is_product for each in launched])
     flops, read, written = (
-        np.array([getattr(c, n) for c in launched]) for n in ("flops", "read_bytes", "written_bytes")
+        np.array([getattr(c, n) for c in launched])
+        for n in ("flops", "read_bytes", "written_bytes")
     )
     taken = np.array([taken_ns[each] for each in keys])
     dur = np.round(np.where(product, taken * BOOST_HZ / BASE_HZ, taken)).astype(np.int64)

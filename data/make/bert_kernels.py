@@ -18,7 +18,9 @@ from make.simulate.export import CARD
 
 Names = tuple[str, str]  # base name, and full name as in Nsight Systems
 
-NAMES: dict[str, Names] = {row["key"]: (row["name"], row["full_name"]) for row in table("bert_kernels")}
+NAMES: dict[str, Names] = {
+    row["key"]: (row["name"], row["full_name"]) for row in table("bert_kernels")
+}
 Precision = Literal["fp32", "tf32"]
 
 SIZES = (1, 8, 16, 32)
@@ -77,7 +79,10 @@ class Product(NamedTuple):
     def bytes(self) -> tuple[int, int]:
         """Bytes of the operands, and of the result."""
         read = self.rows * self.inner + self.inner * self.columns + self.bias * self.columns
-        return FLOAT_BYTES * self.products * read, FLOAT_BYTES * self.products * self.rows * self.columns
+        return (
+            FLOAT_BYTES * self.products * read,
+            FLOAT_BYTES * self.products * self.rows * self.columns,
+        )
 
 
 class Moving(NamedTuple):
@@ -112,12 +117,18 @@ def _hidden(
     names: Names, *, read: int = 1, flops: float = 0, per_block: int = 512, registers: int = 24
 ) -> Callable[[int], Moving]:
     """A kernel on vectors of hidden states."""
-    return lambda n: Moving(*names, read * n * SEQUENCE * HIDDEN, n * SEQUENCE * HIDDEN, flops, per_block, registers)
+    return lambda n: Moving(
+        *names, read * n * SEQUENCE * HIDDEN, n * SEQUENCE * HIDDEN, flops, per_block, registers
+    )
 
 
-def _scores(names: Names, *, flops: float, per_block: int = 512, registers: int = 24) -> Callable[[int], Moving]:
+def _scores(
+    names: Names, *, flops: float, per_block: int = 512, registers: int = 24
+) -> Callable[[int], Moving]:
     """A kernel on the scores of all heads."""
-    return lambda n: Moving(*names, n * HEADS * SEQUENCE**2, n * HEADS * SEQUENCE**2, flops, per_block, registers)
+    return lambda n: Moving(
+        *names, n * HEADS * SEQUENCE**2, n * HEADS * SEQUENCE**2, flops, per_block, registers
+    )
 
 
 def _tokens(names: Names, flops: float = 0) -> Callable[[int], Moving]:
@@ -144,7 +155,9 @@ PLACES: dict[str, Callable[[int], Product | Moving]] = {
     "context": lambda n: Product(SEQUENCE, HIDDEN // HEADS, SEQUENCE, n * HEADS, bias=False),
     "out": _linear(HIDDEN, HIDDEN),
     "fc1": _linear(HIDDEN, WIDE),
-    "gelu": lambda n: Moving(*NAMES["gelu"], n * SEQUENCE * WIDE, n * SEQUENCE * WIDE, 24, registers=30),
+    "gelu": lambda n: Moving(
+        *NAMES["gelu"], n * SEQUENCE * WIDE, n * SEQUENCE * WIDE, 24, registers=30
+    ),
     "fc2": _linear(WIDE, HIDDEN),
     "head": _linear(HIDDEN, 2),
     "logits": _tokens(NAMES["copy"]),
@@ -157,7 +170,19 @@ def places(batch: int) -> tuple[str, ...]:
     Heads lie side by side in memory; only at batch 1 the products of attention can do without copies of them.
     """
     copies = ("copy",) if batch > 1 else ()
-    attention = ("query", "key", "value", *copies, *copies, "scores", "scaled", "masked", "softmax", *copies, "context")
+    attention = (
+        "query",
+        "key",
+        "value",
+        *copies,
+        *copies,
+        "scores",
+        "scaled",
+        "masked",
+        "softmax",
+        *copies,
+        "context",
+    )
     return (*attention, "copy", "out", "add", "norm", "fc1", "gelu", "fc2", "add", "norm")
 
 
@@ -205,13 +230,21 @@ def _needs(work: Product, tile: Tile, precision: Precision) -> int:
     most = ceil(blocks / SMS)
     evenly = blocks / SMS / most
     filled = 0.55 + 0.45 * min(1.0, blocks / SMS / 2)
-    short = work.inner / (work.inner + 32)  # filling the pipeline takes about as long as a sum of 32
+    short = work.inner / (
+        work.inner + 32
+    )  # filling the pipeline takes about as long as a sum of 32
     computing = work.flops / (PEAK[precision] * tile.share * evenly * filled * short)
     moving = sum(work.bytes) / MEMORY
     return LEAST_NS["product"] + round(max(computing, moving) * 1e9)
 
 
 def _launched(
-    name: str, full_name: str, grid: tuple[int, int], dur: int, threads: int, registers: int, shared_bytes: int = 0
+    name: str,
+    full_name: str,
+    grid: tuple[int, int],
+    dur: int,
+    threads: int,
+    registers: int,
+    shared_bytes: int = 0,
 ) -> Kernel:
     return Kernel(name, full_name, dur, 1, dur, dur, dur, (grid,), threads, registers, shared_bytes)

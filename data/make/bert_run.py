@@ -35,8 +35,24 @@ from make.kernels import Kernel
 from make.timeline import Int, Laid, Op, Pace, Plan, Times, draw_durations, lay_out
 
 _NORM = (HIDDEN, HIDDEN)
-_LAYER = (*((HIDDEN * HIDDEN, HIDDEN) * 4), *_NORM, WIDE * HIDDEN, WIDE, HIDDEN * WIDE, HIDDEN, *_NORM)
-PARAMETERS = (VOCABULARY * HIDDEN, POSITIONS * HIDDEN, 2 * HIDDEN, *_NORM, *(_LAYER * LAYERS), 2 * HIDDEN, 2)
+_LAYER = (
+    *((HIDDEN * HIDDEN, HIDDEN) * 4),
+    *_NORM,
+    WIDE * HIDDEN,
+    WIDE,
+    HIDDEN * WIDE,
+    HIDDEN,
+    *_NORM,
+)
+PARAMETERS = (
+    VOCABULARY * HIDDEN,
+    POSITIONS * HIDDEN,
+    2 * HIDDEN,
+    *_NORM,
+    *(_LAYER * LAYERS),
+    2 * HIDDEN,
+    2,
+)
 MASK = ("mask_to_float", "mask_from_one", "mask_scaled")
 EMBEDDING = ("look_up", "look_up", "add", "look_up_places", "add", "norm")
 HEAD = ("head", "logits", "logits")
@@ -56,7 +72,10 @@ def answering(batch: int, *, precision: Precision = "fp32", graph: bool = False)
     """Return the plan of one batch."""
     keys = [key(place, batch, precision) for place in passes(batch)]
     if graph:
-        forward = [Op("graph", "forward", "forward"), *(Op("node", each, "forward") for each in keys)]
+        forward = [
+            Op("graph", "forward", "forward"),
+            *(Op("node", each, "forward") for each in keys),
+        ]
     else:
         forward = [Op("kernel", each, "forward") for each in keys]
     tokens, logits = batch * SEQUENCE * TOKEN_BYTES, batch * SEQUENCE * FLOAT_BYTES
@@ -65,12 +84,17 @@ def answering(batch: int, *, precision: Precision = "fp32", graph: bool = False)
 
 
 STEPS = 12
-LATENCY_NS = dict(zip(SIZES, (9_433_169, 17_024_813, 27_854_667, 48_633_747), strict=True))  # Table 13's snapshots
+LATENCY_NS = dict(
+    zip(SIZES, (9_433_169, 17_024_813, 27_854_667, 48_633_747), strict=True)
+)  # Table 13's snapshots
 HOST = Pace(gap_ns=(20_000, 74_000), call_ns=(4_600, 13_000), delay_ns=(1_400, 4_000))
 JITTER = (0.985, 1.045)  # a kernel's time over its nominal one
 GRAPH_NS = 48_000  # more in the call that launches a graph
 START_NS, BETWEEN_NS, PAUSE_NS = 4_300_000_000, 30_000_000, (120_000, 400_000)
-CUBLAS_NS, COLD_NS = 60_000_000, (2_000_000, 9_000_000)  # before the first product; first launch of each kernel
+CUBLAS_NS, COLD_NS = (
+    60_000_000,
+    (2_000_000, 9_000_000),
+)  # before the first product; first launch of each kernel
 TRIES = 30
 
 
@@ -116,7 +140,9 @@ def run(phases: Sequence[Phase], rng: np.random.Generator) -> list[Segment]:
         for steps, warm in ((1, False), (STEPS, True)):
             plan = answering(phase.batch, precision=phase.precision, graph=phase.graph and warm)
             times = _times(plan, phase, steps, rng)
-            laid = lay_out(plan, _fitted(plan, phase, times, rng) if warm else _cold(plan, times, seen, rng))
+            laid = lay_out(
+                plan, _fitted(plan, phase, times, rng) if warm else _cold(plan, times, seen, rng)
+            )
             begin = clock + np.cumsum(laid.length + rng.integers(*PAUSE_NS, steps)) - laid.length
             segments.append(Segment(phase, plan, laid, begin, warm))
             clock = int(begin[-1] + laid.length[-1])
@@ -127,13 +153,17 @@ def run(phases: Sequence[Phase], rng: np.random.Generator) -> list[Segment]:
 def spread(mean_ns: int, count: int, rng: np.random.Generator) -> Int:
     """Return times with this mean and median, from 1.5 % below to 3 % above, in random order."""
     low, high = round(0.985 * mean_ns), round(1.03 * mean_ns)
-    return rng.permutation(draw_durations(Kernel("", "", count * mean_ns, count, mean_ns, low, high), rng))
+    return rng.permutation(
+        draw_durations(Kernel("", "", count * mean_ns, count, mean_ns, low, high), rng)
+    )
 
 
 def cases(phase: Phase) -> dict[str, Case]:
     """Return the kernels of a phase by their keys."""
     places = dict.fromkeys(passes(phase.batch))
-    return {key(p, phase.batch, phase.precision): case(p, phase.batch, phase.precision) for p in places}
+    return {
+        key(p, phase.batch, phase.precision): case(p, phase.batch, phase.precision) for p in places
+    }
 
 
 def _times(plan: Plan, phase: Phase, steps: int, rng: np.random.Generator) -> Times:
@@ -153,7 +183,11 @@ def _fitted(plan: Plan, phase: Phase, times: Times, rng: np.random.Generator) ->
     found, wanted = cases(phase), spread(phase.latency_ns, times.gap.shape[1], rng)
     of_host = phase.batch == 1
     moved = times.gap if of_host else times.work
-    chosen = [i for i, op in enumerate(plan) if op.what in found and (of_host or found[op.what].is_product)]
+    chosen = [
+        i
+        for i, op in enumerate(plan)
+        if op.what in found and (of_host or found[op.what].is_product)
+    ]
     for _ in range(TRIES):
         missing = wanted - lay_out(plan, times).length
         if not missing.any():

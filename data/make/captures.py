@@ -99,7 +99,10 @@ def _plan(kernels: int, shape: Shape) -> Plan:
         work = [Op("graph", "step", "replay"), *nodes]
     else:
         phases = [_phase(i / kernels) for i in range(kernels)]
-        work = [op._replace(phase=p, thread=int(p == "backward")) for op, p in zip(ops, phases, strict=True)]
+        work = [
+            op._replace(phase=p, thread=int(p == "backward"))
+            for op, p in zip(ops, phases, strict=True)
+        ]
     return (*mlp_run.batch_plan(128), *work, *mlp_run.copies("loss.item", "D2H", 4))
 
 
@@ -162,9 +165,14 @@ class _Piece(NamedTuple):
         return self.begin + self.laid.length
 
 
-def _pieces(crew: Sequence[Worker], kernels: int, shape: Shape, rng: np.random.Generator) -> Iterator[_Piece]:
+def _pieces(
+    crew: Sequence[Worker], kernels: int, shape: Shape, rng: np.random.Generator
+) -> Iterator[_Piece]:
     """Steps of all workers, some thousand at a time."""
-    pools = {key: np.array_split(draw_durations(kernel, rng), len(kernel.grids)) for key, kernel in TABLE_5.items()}
+    pools = {
+        key: np.array_split(draw_durations(kernel, rng), len(kernel.grids))
+        for key, kernel in TABLE_5.items()
+    }
     pools["all_reduce"] = [np.arange(40_000, 90_000)]
     correlation = dict.fromkeys((worker.process for worker in crew), 1)
     for i, worker in enumerate(crew):
@@ -197,7 +205,9 @@ def _ranges(piece: _Piece, shape: Shape) -> Ranges:
         further = [*shape.hostile_names, *(["never closed"] if shape.open_ranges else [])]
         names += further
         start.append(np.full(len(further), piece.start[0] - 1))
-        end.append(np.array([piece.end[0]] * len(shape.hostile_names) + [-1] * shape.open_ranges, np.int64))
+        end.append(
+            np.array([piece.end[0]] * len(shape.hostile_names) + [-1] * shape.open_ranges, np.int64)
+        )
     return Ranges(piece.block.worker, names, np.concatenate(start), np.concatenate(end))
 
 
@@ -206,22 +216,32 @@ def _write_target(
 ) -> dict[str, dict[str, float]]:
     """Write session, GPUs and samples; return the mean of each sampled metric per GPU."""
     label = "make.capture: no GPU ran"
-    export.write_session(db, label=label, arguments="train.py", dur_ns=last + 1_000_000, workers=crew)
+    export.write_session(
+        db, label=label, arguments="train.py", dur_ns=last + 1_000_000, workers=crew
+    )
     if shape.target_info:
         export.write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=shape.gpus, workers=crew)
     means = {}
     for gpu in range(shape.gpus if shape.metrics else 0):
         times = np.linspace(0, last, SAMPLES).astype(np.int64)
         busy = np.diff(tally.kernels_until(gpu, times), prepend=0) / max(last // (SAMPLES - 1), 1)
-        values = {name: np.rint(most * busy).astype(np.int64) for name, most in _AT_FULL_LOAD.items()}
+        values = {
+            name: np.rint(most * busy).astype(np.int64) for name, most in _AT_FULL_LOAD.items()
+        }
         export.write_samples(db, gpu=gpu, times=times, values=values)
         means[str(gpu)] = {name: float(value.mean()) for name, value in values.items()}
     return means
 
 
-def _truth(tally: Tally, lengths: Int, shape: Shape, means: dict[str, dict[str, float]]) -> dict[str, Any]:
+def _truth(
+    tally: Tally, lengths: Int, shape: Shape, means: dict[str, dict[str, float]]
+) -> dict[str, Any]:
     truth = tally.truth()
     if not shape.calls:
         truth |= {"calls": {}, "launches": {}}
-    steps = {"count": len(lengths), "total_ns": int(lengths.sum()), "median_ns": float(np.median(lengths))}
+    steps = {
+        "count": len(lengths),
+        "total_ns": int(lengths.sum()),
+        "median_ns": float(np.median(lengths)),
+    }
     return truth | {"steps": steps, "samples": means}

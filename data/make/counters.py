@@ -21,7 +21,8 @@ from make.simulate.export import CARD
 from make.timeline import Float
 
 SMS, WARPS, BLOCKS, REGISTERS, SHARED = (
-    int(CARD[name]) for name in ("smCount", "maxWarpsPerSm", "maxBlocksPerSm", "maxRegistersPerSm", "maxShmemPerSm")
+    int(CARD[name])
+    for name in ("smCount", "maxWarpsPerSm", "maxBlocksPerSm", "maxRegistersPerSm", "maxShmemPerSm")
 )
 SECTOR, DRAM_PEAK, CHANNELS = 32, 1_280, 40  # bytes, bytes per cycle, and channels of the memory
 SUMS = ("dur_ns", "fp32_flops", "tensor_flops", "dram_bytes")
@@ -87,10 +88,16 @@ def write(
     metrics = {
         **{row["metric"]: _number(row["value"]) for row in table("ncu_device")},
         **dict(_launched(launches)),
-        **{row["metric"]: given[row["value"]] for row in table("ncu_metrics") if row["value"] in given},
+        **{
+            row["metric"]: given[row["value"]]
+            for row in table("ncu_metrics")
+            if row["value"] in given
+        },
         **dict(_stalls(run, kinds)),
     }
-    printed = [ncu.Launch(k.full_name, (*k.grids[slot], 1), (k.block, 1, 1)) for k, slot in launches]
+    printed = [
+        ncu.Launch(k.full_name, (*k.grids[slot], 1), (k.block, 1, 1)) for k, slot in launches
+    ]
     ncu.write(path, printed, ncu.columns(metrics, len(printed)), label=label, output=output)
 
 
@@ -103,7 +110,10 @@ def truth(launches: Sequence[tuple[Kernel, int]], **columns: Sequence[Any]) -> d
         **columns,
     }
     rows = [dict(zip(listed, row, strict=True)) for row in zip(*listed.values(), strict=True)]
-    return {"launches": rows, "totals": {name: sum(values) for name, values in columns.items() if name in SUMS}}
+    return {
+        "launches": rows,
+        "totals": {name: sum(values) for name, values in columns.items() if name in SUMS},
+    }
 
 
 def _number(text: str) -> int | str:
@@ -135,7 +145,10 @@ def _launched(launches: Sequence[tuple[Kernel, int]]) -> Iterator[tuple[str, Any
     yield "sm__maximum_warps_per_active_cycle_pct", theoretical
     # A grid smaller than the GPU leaves an SM with one block, however many would fit.
     warps = np.minimum(np.ceil(grids / SMS), resident) * np.ceil(blocks / 32)
-    yield "sm__warps_active.avg.pct_of_peak_sustained_active", np.minimum(97.3 * warps / WARPS, theoretical)
+    yield (
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        np.minimum(97.3 * warps / WARPS, theoretical),
+    )
 
 
 def _stalls(run: str, kinds: Sequence[str]) -> Iterator[tuple[str, Any]]:

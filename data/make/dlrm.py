@@ -70,7 +70,12 @@ def dlrm_h100(folder: Path, *, seed: int = 0) -> Path:
         t0_unix_ns=T0_UNIX_NS,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    found = {"simulated": LABEL, "seed": seed, "t0_unix_ns": T0_UNIX_NS, **run_truth(ops, end, order)}
+    found = {
+        "simulated": LABEL,
+        "seed": seed,
+        "t0_unix_ns": T0_UNIX_NS,
+        **run_truth(ops, end, order),
+    }
     hpctoolkit.write(folder / DATABASE, database)
     save(folder / f"{NAME}.truth.json", found)
     return folder
@@ -212,7 +217,10 @@ def run_truth(ops: Sequence[Op], end: int, order: Sequence[int]) -> dict[str, An
     for op in ops:
         entries[_ENTRIES.get(op.thread, WORKERS)].append(op)
     by_entry = {name: _metrics(own) for name, own in entries.items()}
-    totals = {metric: sum(values.get(metric, 0) for values in by_entry.values()) for metric in _metrics(ops)}
+    totals = {
+        metric: sum(values.get(metric, 0) for values in by_entry.values())
+        for metric in _metrics(ops)
+    }
     return {
         "wall_ns": end,
         "steps": STEPS,
@@ -223,7 +231,8 @@ def run_truth(ops: Sequence[Op], end: int, order: Sequence[int]) -> dict[str, An
         "copies": _copies(ops),
         "stalls": _stalls(totals),
         "samples": {
-            name: totals[f"GSAMP:{key}"] for name, key in (("taken", "TOT"), ("expected", "EXP"), ("dropped", "DRP"))
+            name: totals[f"GSAMP:{key}"]
+            for name, key in (("taken", "TOT"), ("expected", "EXP"), ("dropped", "DRP"))
         },
         "threads": [{"thread": i + 1, **_thread(ops, number)} for i, number in enumerate(order)],
     }
@@ -242,13 +251,18 @@ def _metrics(ops: Iterable[Op]) -> dict[str, int]:
 def _in_units(sums: dict[str, int]) -> dict[str, float]:
     """Times in seconds; those are the metrics that are no part of another, but for one."""
     times = {"CPUTIME", "GPUOP", "GKER", "GXCOPY", "GMSET", "GMEM", "GSYNC", "GSYNC:STR"}
-    return {metric: value / PER_S if metric in times else value for metric, value in sorted(sums.items())}
+    return {
+        metric: value / PER_S if metric in times else value
+        for metric, value in sorted(sums.items())
+    }
 
 
 def _gpu(ops: Sequence[Op], end: int) -> dict[str, float]:
     device = [op for op in ops if op.kind in ON_DEVICE]
     kernels = [op for op in device if op.kind == "kernel"]
-    kernel_ns, copy_ns = (sum(op.dur for op in device if op.kind == kind) for kind in ("kernel", "copy"))
+    kernel_ns, copy_ns = (
+        sum(op.dur for op in device if op.kind == kind) for kind in ("kernel", "copy")
+    )
     return {
         "launches": len(kernels),
         "kernel_ns": kernel_ns,
@@ -275,7 +289,9 @@ def _kernels(ops: Sequence[Op]) -> list[dict[str, Any]]:
     for op in ops:
         if op.kind == "kernel":
             found.setdefault(KERNELS[op.what].name, []).append(op.dur)
-    rows = [{"name": name, "launches": len(durs), "total_ns": sum(durs)} for name, durs in found.items()]
+    rows = [
+        {"name": name, "launches": len(durs), "total_ns": sum(durs)} for name, durs in found.items()
+    ]
     return sorted(rows, key=lambda row: -int(row["total_ns"]))
 
 
@@ -294,14 +310,20 @@ def _copies(ops: Sequence[Op]) -> dict[str, dict[str, int]]:
 def _stalls(totals: dict[str, int]) -> dict[str, dict[str, float]]:
     every = totals["GINS:STL_ANY"]
     values = {reason.lower(): totals[f"GINS:STL_{reason}"] for reason in STALLS}
-    return {reason: {"instructions": value, "share": value / every} for reason, value in values.items()}
+    return {
+        reason: {"instructions": value, "share": value / every} for reason, value in values.items()
+    }
 
 
 def _thread(ops: Sequence[Op], number: int) -> dict[str, Any]:
     """A CPU thread with what it ran and asked for; the stream with what it did."""
     if number >= CPU_THREADS:
         done = [op for op in ops if op.kind in ON_DEVICE]
-        return {"name": f"GPU context {CONTEXT} stream {STREAM}", "kind": "gpu", "operations": len(done)}
+        return {
+            "name": f"GPU context {CONTEXT} stream {STREAM}",
+            "kind": "gpu",
+            "operations": len(done),
+        }
     own = [op for op in ops if op.thread == number]
     sampled = sum(samples_of(op) for op in own if op.kind == "cpu")
     return {

@@ -63,7 +63,9 @@ class Place(NamedTuple):
 def _places(kind: str) -> dict[str, Place]:
     """Return the places of one kind: gpu, backward (which another thread runs) or host (busy by itself)."""
     return {
-        row["place"]: Place(int(row["line"] or 0), row["python"], tuple(filter(None, row["native"].split("; "))))
+        row["place"]: Place(
+            int(row["line"] or 0), row["python"], tuple(filter(None, row["native"].split("; ")))
+        )
         for row in table("dlrm_places")
         if row["kind"] == kind
     }
@@ -118,9 +120,22 @@ class Kernel(NamedTuple):
 
 
 def _kernel(row: dict[str, str]) -> Kernel:
-    numbers = ("mean_ns", "blocks", "threads", "registers", "sampled", "static_bytes", "dynamic_bytes")
+    numbers = (
+        "mean_ns",
+        "blocks",
+        "threads",
+        "registers",
+        "sampled",
+        "static_bytes",
+        "dynamic_bytes",
+    )
     stalls = tuple(int(row[reason.lower()]) for reason in STALLS)
-    return Kernel(row["name"], stalls=stalls, loop=row["loop"] == "1", **{name: int(row[name]) for name in numbers})
+    return Kernel(
+        row["name"],
+        stalls=stalls,
+        loop=row["loop"] == "1",
+        **{name: int(row[name]) for name in numbers},
+    )
 
 
 KERNELS = {row["key"]: _kernel(row) for row in table("dlrm_kernels")}
@@ -160,7 +175,11 @@ class Sites:
     def __init__(self) -> None:
         self.paths = Paths()
         self._entries = {name: self.paths.entry(name) for name in (ENGINE, MAIN, WORKERS)}
-        self.spot, self.kernel, self.operation = cache(self._spot), cache(self._kernel), cache(self._operation)
+        self.spot, self.kernel, self.operation = (
+            cache(self._spot),
+            cache(self._kernel),
+            cache(self._operation),
+        )
         self.native = cache(self._native)
 
     def _spot(self, name: str) -> Spot:
@@ -192,9 +211,12 @@ class Sites:
             found.append((own, self.paths.line(own, file)))
         (seen, _), (own, line) = found
         if kernel.loop:
-            line = self.paths.line(self.paths.loop(own, file, 0, kernel.module, offset + 0x80), file)
+            line = self.paths.line(
+                self.paths.loop(own, file, 0, kernel.module, offset + 0x80), file
+            )
         places = [
-            self.paths.instruction(line, kernel.module, offset + 16 * i, hidden=True) for i in range(_INSTRUCTIONS)
+            self.paths.instruction(line, kernel.module, offset + 16 * i, hidden=True)
+            for i in range(_INSTRUCTIONS)
         ]
         return Launched(Mark(own, seen), tuple(places))
 
@@ -224,15 +246,23 @@ class Sites:
             name, _, loop = told.partition(" @loop ")
             path = LIBRARIES[library]
             short = path.rpartition("/")[2]
-            offset = int(name.split()[-1], 16) if name.startswith("<unknown") else 16 * crc32(name.encode())
-            at = self.paths.function(at, f"{name} [{short}]", path, offset=offset, file=f"[{short}]")
+            offset = (
+                int(name.split()[-1], 16)
+                if name.startswith("<unknown")
+                else 16 * crc32(name.encode())
+            )
+            at = self.paths.function(
+                at, f"{name} [{short}]", path, offset=offset, file=f"[{short}]"
+            )
             if loop:
                 at = self.paths.loop(at, f"[{short}]", 0, path, int(loop, 16))
             at = self.paths.line(at, f"[{short}]")
         return at
 
     def _call(self, line: int) -> Mark:
-        return self._instruction(self._below(line, ("cudart|cudaLaunchKernel", "driver|<unknown procedure> 0x1f9d60")))
+        return self._instruction(
+            self._below(line, ("cudart|cudaLaunchKernel", "driver|<unknown procedure> 0x1f9d60"))
+        )
 
     def _instruction(self, line: int) -> Mark:
         """An instruction below a line, which is the one that is listed."""
@@ -244,13 +274,34 @@ Line = tuple[str, list[str]]
 
 def _lines(phase: str) -> list[Line]:
     """Return places and what is asked for there in a phase of a step."""
-    return [(row["place"], row["work"].split()) for row in table("dlrm_steps") if row["phase"] == phase]
+    return [
+        (row["place"], row["work"].split()) for row in table("dlrm_steps") if row["phase"] == phase
+    ]
 
 
 FORWARD, BACKWARD, OPTIMISER = map(_lines, ("forward", "backward", "optimiser"))
 # weights and biases of 480-512-256-64 and 100-256-128-1, then four tables of 20,000 rows of 64
-PARAMETERS = (983_040, 2_048, 524_288, 1_024, 65_536, 256, 102_400, 1_024, 131_072, 512, 512, 4, *[5_120_000] * 4)
-BLOCKS = (2_097_152, 20_971_520, 20_971_520, 2_097_152)  # what the caching allocator asks the driver for
+PARAMETERS = (
+    983_040,
+    2_048,
+    524_288,
+    1_024,
+    65_536,
+    256,
+    102_400,
+    1_024,
+    131_072,
+    512,
+    512,
+    4,
+    *[5_120_000] * 4,
+)
+BLOCKS = (
+    2_097_152,
+    20_971_520,
+    20_971_520,
+    2_097_152,
+)  # what the caching allocator asks the driver for
 
 
 STEPS = 100
@@ -259,8 +310,19 @@ MS = 1_000_000
 
 ON_DEVICE = ("kernel", "copy", "memset")  # what the GPU's stream does; the others are the driver's
 
-_KB_PER_S = {"H2D": 6_100_000, "D2H": 6_100_000, "D2D": 1_100_000_000}  # pageable memory of the host
-_SHORTEST_NS = {"H2D": 780, "D2H": 1_650, "D2D": 2_900, "memset": 1_150, "alloc": 38_000, "sync": 2_300}
+_KB_PER_S = {
+    "H2D": 6_100_000,
+    "D2H": 6_100_000,
+    "D2D": 1_100_000_000,
+}  # pageable memory of the host
+_SHORTEST_NS = {
+    "H2D": 780,
+    "D2H": 1_650,
+    "D2D": 2_900,
+    "memset": 1_150,
+    "alloc": 38_000,
+    "sync": 2_300,
+}
 _DELAY_NS = 1_900
 _HOST_SPREAD = 0.4
 _BEFORE_MEMSET_NS = 800_000  # after the kernel's call, which waits for it
@@ -324,7 +386,11 @@ class _Recorder:
         """A thread calls CUDA for an operation: a kernel if it has no size."""
         called = self.about(700_000, _HOST_SPREAD)
         start = max(self.clock[thread] + called // 2 + _DELAY_NS, self.free)
-        op = self._kernel(name, thread, what, start) if size is None else self._other(name, thread, what, size, start)
+        op = (
+            self._kernel(name, thread, what, start)
+            if size is None
+            else self._other(name, thread, what, size, start)
+        )
         self.ops.append(op)
         if op.kind in ON_DEVICE:
             self.free = op.start + op.dur
@@ -342,7 +408,16 @@ class _Recorder:
         launched = self.sites.kernel(name, key)
         number = self.launches[name, key] = self.launches.get((name, key), -1) + 1
         samples = launched.instructions[number % len(launched.instructions)]
-        return Op("kernel", thread, launched.mark, start, self.about(KERNELS[key].mean_ns), key, 0, samples)
+        return Op(
+            "kernel",
+            thread,
+            launched.mark,
+            start,
+            self.about(KERNELS[key].mean_ns),
+            key,
+            0,
+            samples,
+        )
 
     def _other(self, name: str, thread: int, what: str, size: int, start: int) -> Op:
         mark, copied = self.sites.operation(name, what), what in _KB_PER_S
@@ -367,7 +442,12 @@ def run(rng: np.random.Generator) -> tuple[list[Op], Sites, int]:
 def _starts(recorder: _Recorder) -> None:
     """Imports, the model, CUDA, and the model's way to the GPU."""
     spot = recorder.sites.spot
-    for name, dur in (("import torch", 3_900), ("import dynamo", 1_250), ("tables", 2_300), ("layers", 140)):
+    for name, dur in (
+        ("import torch", 3_900),
+        ("import dynamo", 1_250),
+        ("tables", 2_300),
+        ("layers", 140),
+    ):
         recorder.runs(MAIN_THREAD, spot(name).python, recorder.about(dur * MS // 5))
         recorder.runs(MAIN_THREAD, spot(name).native, recorder.about(dur * MS * 4 // 5))
     recorder.runs(MAIN_THREAD, spot("cuda").native, recorder.about(2_700 * MS))
@@ -385,7 +465,9 @@ def _loads(recorder: _Recorder) -> None:
     for worker in range(FIRST_WORKER, FIRST_WORKER + WORKER_COUNT):
         recorder.clock[worker] = start + recorder.about(40_000)
         recorder.runs(worker, recorder.sites.native(WORKERS, WORKER), recorder.about(9 * MS, 0.3))
-        recorder.runs(worker, recorder.sites.native(WORKERS, SPINNING), recorder.about(13 * MS, 0.3))
+        recorder.runs(
+            worker, recorder.sites.native(WORKERS, SPINNING), recorder.about(13 * MS, 0.3)
+        )
 
 
 def _backward(recorder: _Recorder, *, first: bool) -> None:
@@ -393,7 +475,9 @@ def _backward(recorder: _Recorder, *, first: bool) -> None:
     recorder.runs(MAIN_THREAD, recorder.sites.spot("engine").native, recorder.about(300_000))
     recorder.clock[ENGINE_THREAD] = recorder.clock[MAIN_THREAD] + recorder.about(55_000)
     if first:
-        recorder.runs(ENGINE_THREAD, recorder.sites.spot("grad.addmm").native, recorder.about(260 * MS))
+        recorder.runs(
+            ENGINE_THREAD, recorder.sites.spot("grad.addmm").native, recorder.about(260 * MS)
+        )
         for size in BLOCKS[:2]:
             recorder.asks("grad.addmm", ENGINE_THREAD, "alloc", size)
     recorder.step(BACKWARD, ENGINE_THREAD)

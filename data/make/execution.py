@@ -169,7 +169,9 @@ def _run(execution: Execution, step: Sequence[Moment], at: Int) -> None:
     """Add what ran: the program's own functions, and below them every step."""
     for depth, name in enumerate(PROGRAM):
         inset = 1_000 * depth
-        execution.ran.append(Ran(python(name), name, -1, 0, inset, execution.end - inset, -1, depth - 1))
+        execution.ran.append(
+            Ran(python(name), name, -1, 0, inset, execution.end - inset, -1, depth - 1)
+        )
     allocators = {on_gpu: Allocator() for on_gpu in (True, False)}
     around = (len(PROGRAM) - 1,)
     for change in memory_before():
@@ -193,7 +195,9 @@ def run_step(
         part, own = moment.part, around[moment.thread]
         if isinstance(part, Memory):
             address = allocators[part.on_gpu].change(part)
-            execution.levels.append(Level(part, moment.thread, time, address, allocators[part.on_gpu].total))
+            execution.levels.append(
+                Level(part, moment.thread, time, address, allocators[part.on_gpu].total)
+            )
         elif isinstance(part, Op):
             execution.operators[len(execution.operators) + 1] = _innermost(execution, own, "cpu_op")
         elif isinstance(part, Span) and moment.begins:
@@ -207,7 +211,9 @@ def run_step(
 def _ran(execution: Execution, span: Span, thread: int, step: int, around: Sequence[int]) -> Ran:
     """Return a span that runs in those `around` it, without its times."""
     name = f"{STEP}{FIRST_STEP + step}" if span.name == STEP else span.name
-    operator, function = (_innermost(execution, around, category) for category in ("cpu_op", "python_function"))
+    operator, function = (
+        _innermost(execution, around, category) for category in ("cpu_op", "python_function")
+    )
     return Ran(span, name, step, thread, 0, 0, operator, function)
 
 

@@ -52,7 +52,10 @@ def save(path: Path, content: dict[str, Any]) -> None:
 def _kernel(row: dict[str, str]) -> Kernel:
     """Return a kernel of `mlp_kernels.csv`; it has one grid, such as 8x4, for each launch in a step."""
     grids = tuple((int(x), int(y)) for x, y in (grid.split("x") for grid in row["grids"].split()))
-    counted = {name: int(row[name]) for name in ("total_ns", "count", "min_ns", "max_ns", "registers", "shared_bytes")}
+    counted = {
+        name: int(row[name])
+        for name in ("total_ns", "count", "min_ns", "max_ns", "registers", "shared_bytes")
+    }
     return Kernel(
         row["name"],
         row["full_name"],
@@ -64,5 +67,7 @@ def _kernel(row: dict[str, str]) -> Kernel:
 
 
 KERNELS = {row["key"]: _kernel(row) for row in table("mlp_kernels")}
-ALL_REDUCE = KERNELS["all_reduce"]  # the report lacks it; captures of several GPUs need communication
+ALL_REDUCE = KERNELS[
+    "all_reduce"
+]  # the report lacks it; captures of several GPUs need communication
 TABLE_5 = {key: kernel for key, kernel in KERNELS.items() if kernel is not ALL_REDUCE}

@@ -113,17 +113,27 @@ class Label(NamedTuple):
     def text(self, shift_ns: int) -> str:
         """Return the event as Kineto writes it, at the start of the trace."""
         place = _place(self.process, self.thread)
-        return _object(f'"name": {_json(self.name)}, "ph": "M", "ts": {microseconds(shift_ns)}, {place}', self.args)
+        return _object(
+            f'"name": {_json(self.name)}, "ph": "M", "ts": {microseconds(shift_ns)}, {place}',
+            self.args,
+        )
 
 
 Event = Span | Instant | Mark | Flow | Label
 
 
-def described(process: int, threads: Mapping[int, str], *, program: str, gpu: bool = False) -> Iterator[Label]:
+def described(
+    process: int, threads: Mapping[int, str], *, program: str, gpu: bool = False
+) -> Iterator[Label]:
     """Yield the labels of a process, or of a GPU and its streams; `threads` are their names by number."""
     yield Label("process_name", process, 0, {"name": program})
     yield Label("process_labels", process, 0, {"labels": f"GPU {process}" if gpu else "CPU"})
-    yield Label("process_sort_index", process, 0, {"sort_index": GPU_SORT_INDEX + process if gpu else process})
+    yield Label(
+        "process_sort_index",
+        process,
+        0,
+        {"sort_index": GPU_SORT_INDEX + process if gpu else process},
+    )
     for thread, name in threads.items():
         yield Label("thread_name", process, thread, {"name": name})
         yield Label("thread_sort_index", process, thread, {"sort_index": thread})
@@ -154,7 +164,9 @@ BASE_STEP_NS = 7_889_238_000_000_000
 LEVEL = 6
 
 
-def write(path: Path, events: Iterable[Event], *, t0_unix_ns: int, header: Mapping[str, Any]) -> Path:
+def write(
+    path: Path, events: Iterable[Event], *, t0_unix_ns: int, header: Mapping[str, Any]
+) -> Path:
     """Write a trace to `path` and return it; an older file is replaced when the new one is complete."""
     base = t0_unix_ns // BASE_STEP_NS * BASE_STEP_NS
     keys = {"schemaVersion": 1, **header, "displayTimeUnit": "ms", "baseTimeNanoseconds": base}
@@ -165,7 +177,9 @@ def write(path: Path, events: Iterable[Event], *, t0_unix_ns: int, header: Mappi
         gzip.GzipFile("", "wb", LEVEL, file, mtime=0) as packed,
         TextIOWrapper(packed, "utf-8", newline="\n") as out,
     ):
-        out.write("{\n" + "".join(f'  "{key}": {json.dumps(value)},\n' for key, value in keys.items()))
+        out.write(
+            "{\n" + "".join(f'  "{key}": {json.dumps(value)},\n' for key, value in keys.items())
+        )
         out.write('  "traceEvents": [\n')
         out.writelines(_separated(events, t0_unix_ns - base))
         out.write(f'\n  ],\n  "traceName": {json.dumps(path.name)}\n}}\n')
@@ -192,7 +206,14 @@ SPACING_NS, REDUCTION_NS = 1_000, 45_000
 STARTED_NS = 100_000  # from the start of a step to its first kernel
 ELEMENTS = 1 << 20  # of type float, averaged after each block
 LATE = 3, 2  # a late rank computes half as long again
-BEFORE_NS = (14_000, 12_000, 10_000, 5_000, 3_000, 2_000)  # a kernel: two operators and a call begin, and end
+BEFORE_NS = (
+    14_000,
+    12_000,
+    10_000,
+    5_000,
+    3_000,
+    2_000,
+)  # a kernel: two operators and a call begin, and end
 
 PRODUCT = TABLE_5["gemm_tn"]
 BATCH, INPUTS, OUTPUTS = 128, 784, 256
@@ -210,7 +231,12 @@ class _Job:
 
 
 def ranks(
-    folder: Path, *, ranks: int = 16, events: int = 100_000, straggler: int | None = None, seed: int = 0
+    folder: Path,
+    *,
+    ranks: int = 16,
+    events: int = 100_000,
+    straggler: int | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Write the traces of a job into `folder`, ``rank-0.pt.trace.json.gz`` and so on; return what is true of them.
 
@@ -241,7 +267,11 @@ def _job(ranks: int, steps: int, straggler: int | None, rng: np.random.Generator
         length[straggler] = length[straggler] * LATE[0] // LATE[1]
     computed = (length + SPACING_NS).sum(axis=3)
     block = computed.max(axis=0) + REDUCTION_NS + SPACING_NS
-    begin = np.cumsum(block).reshape(steps, BLOCKS) - block + STARTED_NS * np.arange(1, steps + 1)[:, None]
+    begin = (
+        np.cumsum(block).reshape(steps, BLOCKS)
+        - block
+        + STARTED_NS * np.arange(1, steps + 1)[:, None]
+    )
     product = begin[..., None] + np.cumsum(length + SPACING_NS, axis=3) - (length + SPACING_NS)
     done = begin + computed.max(axis=0) + REDUCTION_NS
     return _Job(begin[:, 0] - STARTED_NS, product, length, begin + computed, done)
@@ -264,8 +294,19 @@ def _truth(job: _Job) -> dict[str, Any]:
 
 
 def _header(rank: int, ranks: int) -> dict[str, Any]:
-    group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": ranks}
-    card = {"name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0, "numSms": 108, "warpSize": 32}
+    group = {
+        "pg_name": "0",
+        "pg_desc": "default_pg",
+        "backend_config": "cuda:nccl",
+        "pg_size": ranks,
+    }
+    card = {
+        "name": "NVIDIA A100-SXM4-80GB",
+        "computeMajor": 8,
+        "computeMinor": 0,
+        "numSms": 108,
+        "warpSize": 32,
+    }
     return {
         "SIMULATED": "make.kineto.ranks: no GPU ran",
         "deviceProperties": [{"id": rank % GPUS, **card}],
@@ -302,21 +343,31 @@ def _events(job: _Job, rank: int, ranks: int) -> Iterator[Event]:
         yield Span("user_annotation", f"ProfilerStep#{step}", process, process, begin, end - begin)
         for block in range(BLOCKS):
             at = rank, step, block
-            for start, length in zip(job.product[at].tolist(), job.length[at].tolist(), strict=True):
+            for start, length in zip(
+                job.product[at].tolist(), job.length[at].tolist(), strict=True
+            ):
                 correlation += 1
                 yield from _operators(process, start)
-                yield from _launch(process, gpu, correlation, _Work(start, length, PRODUCT, COMPUTING, {}))
+                yield from _launch(
+                    process, gpu, correlation, _Work(start, length, PRODUCT, COMPUTING, {})
+                )
             correlation += 1
             start, length = int(job.reduction[at]), int(job.done[step, block] - job.reduction[at])
             yield _span(process, "record_param_comms", start, 0, message)
-            yield from _launch(process, gpu, correlation, _Work(start, length, ALL_REDUCE, COMMUNICATING, message))
+            yield from _launch(
+                process, gpu, correlation, _Work(start, length, ALL_REDUCE, COMMUNICATING, message)
+            )
 
 
 def _operators(process: int, start: int) -> Iterator[Event]:
     inputs = [[BATCH, INPUTS], [OUTPUTS, INPUTS], [OUTPUTS]]
-    yield _span(process, "aten::linear", start, 0, {"Input type": ["float"] * 3, "Input Dims": inputs})
+    yield _span(
+        process, "aten::linear", start, 0, {"Input type": ["float"] * 3, "Input Dims": inputs}
+    )
     inputs = [[OUTPUTS], [BATCH, INPUTS], [INPUTS, OUTPUTS]]
-    yield _span(process, "aten::addmm", start, 1, {"Input type": ["float"] * 3, "Input Dims": inputs})
+    yield _span(
+        process, "aten::addmm", start, 1, {"Input type": ["float"] * 3, "Input Dims": inputs}
+    )
 
 
 def _span(process: int, name: str, start: int, depth: int, args: dict[str, Any]) -> Span:
@@ -340,7 +391,9 @@ def _launch(process: int, gpu: int, correlation: int, work: _Work) -> Iterator[E
     kernel, called = work.kernel, work.start - BEFORE_NS[2]
     function, number = ("cudaLaunchKernelExC", 430) if work.message else ("cudaLaunchKernel", 211)
     args = {"cbid": number, "correlation": correlation}
-    yield Span("cuda_runtime", function, process, process, called, BEFORE_NS[2] - BEFORE_NS[3], args)
+    yield Span(
+        "cuda_runtime", function, process, process, called, BEFORE_NS[2] - BEFORE_NS[3], args
+    )
     yield Flow("ac2g", correlation, process, process, called, arrives=False)
     launched = {
         "device": gpu,
@@ -352,5 +405,7 @@ def _launch(process: int, gpu: int, correlation: int, work: _Work) -> Iterator[E
         "grid": (*kernel.grids[0], 1),
         "block": (kernel.block, 1, 1),
     }
-    yield Span("kernel", kernel.full_name, gpu, work.stream, work.start, work.dur, launched | work.message)
+    yield Span(
+        "kernel", kernel.full_name, gpu, work.stream, work.start, work.dur, launched | work.message
+    )
     yield Flow("ac2g", correlation, gpu, work.stream, work.start, arrives=True)

@@ -73,19 +73,31 @@ def mlp_a100(folder: Path, *, seed: int = 0) -> Path:
 
 def _blocks(segments: Sequence[Segment]) -> list[Block]:
     used = np.cumsum([0, *[calls_in(s.plan) * len(s.begin) for s in segments]])
-    return [rows(s.plan, s.laid, WORKER, s.begin, 1 + int(first)) for s, first in zip(segments, used, strict=False)]
+    return [
+        rows(s.plan, s.laid, WORKER, s.begin, 1 + int(first))
+        for s, first in zip(segments, used, strict=False)
+    ]
 
 
 def _joined(blocks: Sequence[Block]) -> Rows:
-    return {name: np.concatenate([block.kernels[name] for block in blocks]) for name in ("start", "end")}
+    return {
+        name: np.concatenate([block.kernels[name] for block in blocks]) for name in ("start", "end")
+    }
 
 
 def _ranges(segments: Sequence[Segment]) -> Ranges:
     """Named ranges as a careful author sets them: a part, its steps, the phases of a step."""
     spans: list[tuple[int, int, str]] = []
-    for part, prefix in (("train", "step"), ("test", "test step"), ("setup", ""), ("inference", "")):
+    for part, prefix in (
+        ("train", "step"),
+        ("test", "test step"),
+        ("setup", ""),
+        ("inference", ""),
+    ):
         chosen = [s for s in segments if s.part == part]
-        start, begin = (np.concatenate([getattr(s, name) for s in chosen]) for name in ("start", "begin"))
+        start, begin = (
+            np.concatenate([getattr(s, name) for s in chosen]) for name in ("start", "begin")
+        )
         end = np.concatenate([s.begin + s.laid.length for s in chosen])
         spans.append((int(start[0]), int(end[-1]), part))
         if prefix:
@@ -101,7 +113,9 @@ def _named(start: Int, end: Int, names: list[str]) -> list[tuple[int, int, str]]
     return list(zip(start.tolist(), end.tolist(), names, strict=True))
 
 
-def _truth(blocks: Sequence[Block], ranges: Ranges, times: Int, values: dict[str, Int], seed: int) -> dict[str, Any]:
+def _truth(
+    blocks: Sequence[Block], ranges: Ranges, times: Int, values: dict[str, Int], seed: int
+) -> dict[str, Any]:
     tally = Tally(list(KERNELS.values()))
     for block in blocks:
         tally.add(block)
@@ -110,7 +124,10 @@ def _truth(blocks: Sequence[Block], ranges: Ranges, times: Int, values: dict[str
         "seed": seed,
         **tally.truth(),
         "ranges": _by_name(ranges),
-        "samples": {name: {"count": len(times), "mean": float(value.mean())} for name, value in values.items()},
+        "samples": {
+            name: {"count": len(times), "mean": float(value.mean())}
+            for name, value in values.items()
+        },
         "report_windows": report_windows(times, values),
     }
 
@@ -121,7 +138,12 @@ def _by_name(ranges: Ranges) -> dict[str, dict[str, float]]:
     for name, dur in zip(ranges.names, (ranges.end - ranges.start).tolist(), strict=True):
         found.setdefault(name.rstrip("0123456789 "), []).append(dur)
     return {
-        name: {"count": len(durs), "total_ns": sum(durs), "median_ns": float(np.median(durs)), "max_ns": max(durs)}
+        name: {
+            "count": len(durs),
+            "total_ns": sum(durs),
+            "median_ns": float(np.median(durs)),
+            "max_ns": max(durs),
+        }
         for name, durs in found.items()
     }
 
@@ -141,7 +163,9 @@ READ, WRITE = "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throu
 CLOCK, SYSTEM = "GPC Clock Frequency [MHz]", "SYS Clock Frequency [MHz]"
 
 
-def sample_metrics(kernels: Rows, end_ns: int, rng: np.random.Generator) -> tuple[Int, dict[str, Int]]:
+def sample_metrics(
+    kernels: Rows, end_ns: int, rng: np.random.Generator
+) -> tuple[Int, dict[str, Int]]:
     """Return when the metrics were read, ns, and the values of those that were not always 0."""
     times = np.arange(PERIOD_NS, end_ns, PERIOD_NS)
     times += (JITTER_NS * (2 * rng.random(len(times)) - 1)).astype(np.int64)
@@ -181,13 +205,20 @@ def _busiest(busy: Int, among: NDArray[np.bool_], count: int) -> Int:
 def report_windows(times: Int, values: Mapping[str, Int]) -> dict[str, dict[str, float]]:
     """Return the means of SM activity, percent, and of memory bandwidth, GB/s, in the report's two windows."""
     windows = {"kernels": KERNEL_WINDOW, "copies": COPY_WINDOW}
-    return {name: window_of(values, _inside(times, window), window) for name, window in windows.items()}
+    return {
+        name: window_of(values, _inside(times, window), window) for name, window in windows.items()
+    }
 
 
-def window_of(values: Mapping[str, Int], inside: NDArray[np.bool_], window: tuple[int, int]) -> dict[str, float]:
+def window_of(
+    values: Mapping[str, Int], inside: NDArray[np.bool_], window: tuple[int, int]
+) -> dict[str, float]:
     """Return a window, ns, and the means in it: SM activity in percent, memory bandwidth in GB/s."""
     sm, read, write = (float(values[metric][inside].mean()) for metric in (SM, READ, WRITE))
-    rates = {"read_gb_per_s": read / 100 * PEAK_GB_PER_S, "write_gb_per_s": write / 100 * PEAK_GB_PER_S}
+    rates = {
+        "read_gb_per_s": read / 100 * PEAK_GB_PER_S,
+        "write_gb_per_s": write / 100 * PEAK_GB_PER_S,
+    }
     return {"first_ns": window[0], "last_ns": window[1], "sm_active_percent": sm, **rates}
 
 
@@ -209,7 +240,9 @@ def write_counters(path: Path) -> dict[str, Any]:
         "memory_percent": np.maximum(dram, 1.9) + 2.4,
         "dram_percent": dram,
         "fma_percent": 1.3 * pipe,
-        **dict.fromkeys(("written", "tensor_instructions", "tensor_percent", "tf32_flops", "int_zero"), 0),
+        **dict.fromkeys(
+            ("written", "tensor_instructions", "tensor_percent", "tf32_flops", "int_zero"), 0
+        ),
         "flops_per_sm": flops / SMS,
         "dram_cycles_mean": count["dram_cycles"] / CHANNELS,
         "load_requests": count["loaded"] // count["per_request"],
@@ -219,7 +252,9 @@ def write_counters(path: Path) -> dict[str, Any]:
         "shared_wavefronts": shared,
         "bank_conflicts": shared // 64,
     }
-    counters.write(path, "mlp", launches, kinds, values, label=LABEL, output=["Running on device: cuda"])
+    counters.write(
+        path, "mlp", launches, kinds, values, label=LABEL, output=["Running on device: cuda"]
+    )
     limits = [counters.limits(kernel) for kernel, _ in launches]
     found = counters.truth(
         launches,
@@ -230,7 +265,9 @@ def write_counters(path: Path) -> dict[str, Any]:
         theoretical_occupancy_frac=[each.occupancy for each in limits],
         limiter=[each.limiter for each in limits],
     )
-    total, read, cycles, hz = (int(each.sum()) for each in (flops, count["read"], count["cycles"], count["hz"]))
+    total, read, cycles, hz = (
+        int(each.sum()) for each in (flops, count["read"], count["cycles"], count["hz"])
+    )
     return {
         "launches": found["launches"],
         "totals": {

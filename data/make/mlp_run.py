@@ -47,7 +47,10 @@ def copies(phase: str, direction: str, *sizes: int) -> Plan:
     return tuple(
         op
         for size in sizes
-        for op in (Op("copy", direction, phase, size=size), Op("sync", "cudaStreamSynchronize_v3020", phase))
+        for op in (
+            Op("copy", direction, phase, size=size),
+            Op("sync", "cudaStreamSynchronize_v3020", phase),
+        )
     )
 
 
@@ -82,7 +85,10 @@ def evaluation_plan(images: int = 128, *, first: bool = False) -> Plan:
     return (
         *batch_plan(images),
         *_launches("forward", FORWARD_16 if last else FORWARD),
-        *_launches("metrics", f"nll {'add_first' if first else 'add_loss'} argmax equal to_long count_right"),
+        *_launches(
+            "metrics",
+            f"nll {'add_first' if first else 'add_loss'} argmax equal to_long count_right",
+        ),
         *copies("metrics", "D2H", 8),
         *_launches("metrics", "mean_loss" if last else ""),
         *(copies("metrics", "D2H", 4) if last else ()),
@@ -138,7 +144,9 @@ def run(rng: np.random.Generator) -> list[Segment]:
     _warm_up(times, rng)
     last = PARTS[-1][1]
     times[-1].gap[_first_kernel(last)] += _delay(lay_out(last, times[-1]))
-    return _placed([lay_out(plan, each) for (_, plan, _), each in zip(PARTS, times, strict=True)], rng)
+    return _placed(
+        [lay_out(plan, each) for (_, plan, _), each in zip(PARTS, times, strict=True)], rng
+    )
 
 
 def _deal(work: list[Int], rng: np.random.Generator) -> None:
@@ -195,7 +203,10 @@ def _placed(laid: list[Laid], rng: np.random.Generator) -> list[Segment]:
     placed = [(setup_begin, setup_begin)]
     placed += [(starts[i:j], begins[i:j]) for i, j in pairwise(bounds)]
     placed += [(np.array([end]), np.array([end]))]
-    return [Segment(part, plan, each, *times) for (part, plan, _), each, times in zip(PARTS, laid, placed, strict=True)]
+    return [
+        Segment(part, plan, each, *times)
+        for (part, plan, _), each, times in zip(PARTS, laid, placed, strict=True)
+    ]
 
 
 def _shares(total: int, count: int, rng: np.random.Generator) -> Int:

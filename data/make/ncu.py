@@ -25,7 +25,17 @@ Dim = tuple[int, int, int]
 Value = float | str | None
 
 HEADER = (
-    *("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size"),
+    *(
+        "ID",
+        "Process ID",
+        "Process Name",
+        "Host Name",
+        "Kernel Name",
+        "Context",
+        "Stream",
+        "Block Size",
+        "Grid Size",
+    ),
     *("Device", "CC"),
 )
 PROCESS = 3_799_129
@@ -84,7 +94,9 @@ def write(
     """
     wrong = [name for name, values in metrics.items() if len(values) != len(launches)]
     if wrong:
-        raise ValueError(f"metrics: {', '.join(wrong)} have not {len(launches)} values, one per launch")
+        raise ValueError(
+            f"metrics: {', '.join(wrong)} have not {len(launches)} values, one per launch"
+        )
     part = path.with_name(f".{path.name}.part")
     with part.open("w", encoding="utf-8", newline="") as file:
         file.writelines(f"{line}\n" for line in _log(launches, label, output))
@@ -92,14 +104,22 @@ def write(
         rows.writerow([*HEADER, *metrics])
         rows.writerow([*("" for _ in HEADER), *map(unit, metrics)])
         for i, launch in enumerate(launches):
-            rows.writerow([*_launched(i, launch, capability), *(_text(values[i]) for values in metrics.values())])
+            rows.writerow(
+                [
+                    *_launched(i, launch, capability),
+                    *(_text(values[i]) for values in metrics.values()),
+                ]
+            )
     os.replace(part, path)
     return path
 
 
 def columns(metrics: Mapping[str, Any], count: int) -> dict[str, list[Value]]:
     """Return the metrics as `write` takes them: one value per launch; a single one holds for all `count`."""
-    return {name: v.tolist() if isinstance(v, np.ndarray) else [v] * count for name, v in metrics.items()}
+    return {
+        name: v.tolist() if isinstance(v, np.ndarray) else [v] * count
+        for name, v in metrics.items()
+    }
 
 
 def unit(metric: str) -> str:
@@ -158,6 +178,8 @@ def cases(path: Path) -> dict[str, dict[str, float]]:
         "sm__cycles_elapsed.avg.per_second": [CASE_HZ] * len(names),
     }
     for row in rows:
-        metrics.setdefault(row["counter"], [None] * len(names))[names.index(row["kernel"])] = int(row["value"])
+        metrics.setdefault(row["counter"], [None] * len(names))[names.index(row["kernel"])] = int(
+            row["value"]
+        )
     write(path, launches, metrics, label="perfkit's cases of every precision; no GPU ran")
     return {row["kernel"]: {row["column"]: int(row["flops"])} for row in rows}

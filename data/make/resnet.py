@@ -30,7 +30,18 @@ from make import activity, counters, resnet_run
 from make.activity import Block, Rows
 from make.counters import CHANNELS, DRAM_PEAK, SECTOR, SMS
 from make.kernels import save
-from make.mlp import CLOCK, CLOCK_HZ, GR, PEAK_GB_PER_S, READ, SM, SYSTEM, SYSTEM_HZ, WRITE, window_of
+from make.mlp import (
+    CLOCK,
+    CLOCK_HZ,
+    GR,
+    PEAK_GB_PER_S,
+    READ,
+    SM,
+    SYSTEM,
+    SYSTEM_HZ,
+    WRITE,
+    window_of,
+)
 from make.resnet_run import Steps, active_ns
 from make.resnet_work import TENSOR, TILES, duration_ns
 from make.tally import Tally
@@ -63,7 +74,9 @@ def resnet18_a100(folder: Path, *, seed: int = 0) -> Path:
     passes = resnet_run.inference_passes(np.random.default_rng([seed, 1]))
     truth = {"simulated": LABEL, "seed": seed, "report": REPORT}
     truth |= _write(folder / f"{NAME}.nsys.sqlite", training, TRAINING_PERIOD_NS, TRAINING)
-    timeline, counters = (inference.with_name(f"{inference.name}{end}") for end in (".nsys.sqlite", ".ncu.csv"))
+    timeline, counters = (
+        inference.with_name(f"{inference.name}{end}") for end in (".nsys.sqlite", ".ncu.csv")
+    )
     truth["inference"] = _write(timeline, passes, INFERENCE_PERIOD_NS, INFERENCE)
     truth["ncu"] = write_counters(counters, label=LABEL)
     save(folder / f"{NAME}.truth.json", truth)
@@ -76,12 +89,24 @@ def _write(path: Path, steps: Steps, period_ns: int, wanted: Wanted) -> dict[str
     block, kernels = steps.block(), list(steps.program.kernels.values())
     times, values = sample_metrics(steps, end_ns, period_ns, wanted)
     script = "part3_resnet18_train.py -b 128" if steps.waits else "part3_resnet18_inf.py -b 1"
-    about: dict[str, Any] = {"label": LABEL, "arguments": script, "dur_ns": end_ns, "t0_unix_ns": T0_UNIX_NS}
+    about: dict[str, Any] = {
+        "label": LABEL,
+        "arguments": script,
+        "dur_ns": end_ns,
+        "t0_unix_ns": T0_UNIX_NS,
+    }
     activity.write(path, [block], kernels, steps.ranges(), (times, values), **about)
     tally = Tally(kernels)
     tally.add(block)
-    return {**tally.truth(), "steps": _steps(steps), "report_window": window_means(steps, times, values)} | {
-        "samples": {name: {"count": len(times), "mean": float(value.mean())} for name, value in values.items()}
+    return {
+        **tally.truth(),
+        "steps": _steps(steps),
+        "report_window": window_means(steps, times, values),
+    } | {
+        "samples": {
+            name: {"count": len(times), "mean": float(value.mean())}
+            for name, value in values.items()
+        }
     }
 
 
@@ -95,7 +120,10 @@ def _steps(steps: Steps) -> dict[str, float]:
 
 
 ISSUE, TENSOR_ACTIVE = "SM Issue [Throughput %]", "Tensor Active [Throughput %]"
-WARPS, UNUSED = "Compute Warps in Flight [Throughput %]", "Unallocated Warps in Active SMs [Throughput %]"
+WARPS, UNUSED = (
+    "Compute Warps in Flight [Throughput %]",
+    "Unallocated Warps in Active SMs [Throughput %]",
+)
 RECEIVED, SENT = "PCIe RX Throughput [Throughput %]", "PCIe TX Throughput [Throughput %]"
 TENSOR_FLOPS_PER_NS, LINK_BYTES_PER_NS = 156_000, 31.5
 OCCUPIED, ISSUED = 0.31, 0.22  # of an active SM's warps that are there, of its cycles that issue
@@ -113,12 +141,17 @@ TRAINING = Wanted(14.41, 47.98, 34.97)  # sections 3.3.1 and 3.3.2
 INFERENCE = Wanted(3.23, 8.02, 7.58)  # sections 3.4.1 and 3.4.2
 
 
-def sample_metrics(steps: Steps, end_ns: int, period_ns: int, wanted: Wanted) -> tuple[Int, dict[str, Int]]:
+def sample_metrics(
+    steps: Steps, end_ns: int, period_ns: int, wanted: Wanted
+) -> tuple[Int, dict[str, Int]]:
     """Return when the metrics were read, ns, and the values of those that were not always 0."""
     times = np.arange(period_ns, end_ns, period_ns)
     block = steps.block()
     inside = _inside(times, steps.window)
-    shares = {name: _spread(block.kernels, did, times) / period_ns for name, did in _done(steps, block).items()}
+    shares = {
+        name: _spread(block.kernels, did, times) / period_ns
+        for name, did in _done(steps, block).items()
+    }
     active = _to_mean(100 * shares[SM], inside, wanted.sm_percent)
     peak = PEAK_GB_PER_S  # bytes per ns
     return times, {
@@ -199,7 +232,11 @@ FIRST_PER_S = (91.77e9, 11.17e9, 31.85e9, 479.81e9, 180.11e9, 543.29e9)
 FIRST_PERCENT = (4.5, 0.55, 1.57, 23.65, 8.84, 26.71)
 DRAM_HZ = 1_590_000_000
 SM_HZ, BOOST_HZ = 1_260_000_000, 1_410_000_000  # the tool holds the clock at its base
-TF32_PER_CYCLE, FP32_PER_CYCLE, PER_INSTRUCTION = 1_024, 128, 2_048  # FLOP of an SM, and of an m16n8k8 on tensor cores
+TF32_PER_CYCLE, FP32_PER_CYCLE, PER_INSTRUCTION = (
+    1_024,
+    128,
+    2_048,
+)  # FLOP of an SM, and of an m16n8k8 on tensor cores
 WRITERS = 7  # launches late in the pass whose writes do not all stay in the cache
 
 PROGRAM = resnet_run.inference_program(1)
@@ -216,7 +253,9 @@ def write_counters(path: Path, *, label: str) -> dict[str, Any]:
     exact, dram_hz, read, written = _exact_ns(), _dram_hz(), _read(), _written()
     dur = np.rint(exact).astype(np.int64)
     cycles = np.rint(exact * SM_HZ / 1e9).astype(np.int64)
-    most = DRAM_PEAK * dram_hz * exact / 1e9  # bytes that memory could have moved in each launch's time
+    most = (
+        DRAM_PEAK * dram_hz * exact / 1e9
+    )  # bytes that memory could have moved in each launch's time
     dram = 100 * (read + written) / most
     tensor = np.where(USES_TENSOR, np.array([launch.tiled_flops for launch in LAUNCHES]), 0)
     pipe = 100 * tensor / (TF32_PER_CYCLE * SMS * cycles)
@@ -257,7 +296,9 @@ def write_counters(path: Path, *, label: str) -> dict[str, Any]:
     }
     launches = list(zip(KERNELS, SLOTS, strict=True))
     kinds = np.where(USES_TENSOR, "tensor", "moving").tolist()
-    counters.write(path, "resnet", launches, kinds, values, label=label, output=["Using cuda for inference"])
+    counters.write(
+        path, "resnet", launches, kinds, values, label=label, output=["Using cuda for inference"]
+    )
     found = counters.truth(
         launches,
         dur_ns=dur.tolist(),

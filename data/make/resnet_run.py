@@ -62,7 +62,9 @@ def _program(before: Plan, phases: Phases, after: Plan) -> Program:
             launches.append(launch)
             slots.append((launch.blocks, 1))
     kernels = {key: _kernel(key, tuple(slots)) for key, slots in grids.items()}
-    return Program((*before, *ops, *after), kernels, [*[None] * len(before), *launches, *[None] * len(after)])
+    return Program(
+        (*before, *ops, *after), kernels, [*[None] * len(before), *launches, *[None] * len(after)]
+    )
 
 
 def _kernel(key: str, grids: tuple[tuple[int, int], ...]) -> Kernel:
@@ -115,7 +117,13 @@ class Steps:
         """Return named ranges as a careful author sets them: all, each step, its phases and the wait for data."""
         spans = [(int(self.start[0]), int(self.end[-1]), self.name)]
         for i, number in enumerate(self.numbers):
-            spans.append((int(self.start[i]), int(self.end[i]), f"{'step' if self.waits else 'pass'} {number}"))
+            spans.append(
+                (
+                    int(self.start[i]),
+                    int(self.end[i]),
+                    f"{'step' if self.waits else 'pass'} {number}",
+                )
+            )
             if self.waits:
                 spans.append((int(self.start[i]), int(self.begin[i]), "data loading"))
             for phase, (first, last) in self.laid.phases.items():
@@ -164,7 +172,9 @@ def inference_passes(rng: np.random.Generator) -> Steps:
     rest = _shares(PASSES * PASS_NS - int(laid.length.sum()), PASSES, rng)
     end = INFERENCE_BEGIN_NS + np.cumsum(laid.length + rest)
     start = np.r_[INFERENCE_BEGIN_NS, end[:-1]]
-    return Steps(program, laid, Worker(process=3_806_019), start, start, end, "inference", range(PASSES))
+    return Steps(
+        program, laid, Worker(process=3_806_019), start, start, end, "inference", range(PASSES)
+    )
 
 
 def _kernels(program: Program) -> list[tuple[int, Launch]]:

@@ -68,7 +68,9 @@ CONVOLUTIONS = tuple(Convolution(*each) for each in flops.convolutions(IMAGE))
 STEM = CONVOLUTIONS[0]
 _NAMED = {each.name: each for each in CONVOLUTIONS}
 BLOCKS = tuple(
-    Block(_NAMED[f"blocks.{n}.conv1"], _NAMED[f"blocks.{n}.conv2"], _NAMED.get(f"blocks.{n}.shortcut"))
+    Block(
+        _NAMED[f"blocks.{n}.conv1"], _NAMED[f"blocks.{n}.conv2"], _NAMED.get(f"blocks.{n}.shortcut")
+    )
     for n in range(2 * len(WIDTHS))
 )
 PARAMETERS = sum(c.weights + 2 * c.outputs for c in CONVOLUTIONS) + (WIDTHS[-1] + 1) * CLASSES
@@ -83,13 +85,24 @@ class Speed(NamedTuple):
 
 _ROWS = {row["key"]: row for row in table("resnet_kernels")}
 NAMES = {key: row["full_name"] for key, row in _ROWS.items()}
-SPEEDS = {key: Speed(float(row["flops_per_s"]), float(row["bytes_per_s"])) for key, row in _ROWS.items()}
+SPEEDS = {
+    key: Speed(float(row["flops_per_s"]), float(row["bytes_per_s"])) for key, row in _ROWS.items()
+}
 # rows and columns of the result that a block of a matrix product computes
-TILES = {key: (int(row["tile_rows"]), int(row["tile_columns"])) for key, row in _ROWS.items() if row["tile_rows"]}
+TILES = {
+    key: (int(row["tile_rows"]), int(row["tile_columns"]))
+    for key, row in _ROWS.items()
+    if row["tile_rows"]
+}
 TENSOR = {key for key, name in NAMES.items() if "tensor" in name}
 # threads per block, registers per thread, shared memory per block: static, dynamic
 LAUNCHED = {
-    key: (int(row["block"]), int(row["registers"]), int(row["shared_bytes"]), int(row["dynamic_shared_bytes"]))
+    key: (
+        int(row["block"]),
+        int(row["registers"]),
+        int(row["shared_bytes"]),
+        int(row["dynamic_shared_bytes"]),
+    )
     for key, row in _ROWS.items()
 }
 
@@ -126,12 +139,16 @@ def _moving(key: str, read: int, written: int, flops: int = 0) -> Launch:
     return Launch(key, flops, read * FLOAT, written * FLOAT, max(blocks, 1))
 
 
-def _product(key: str, rows: int, columns: int, flops: int, read: int, written: int, *, split: bool = False) -> Launch:
+def _product(
+    key: str, rows: int, columns: int, flops: int, read: int, written: int, *, split: bool = False
+) -> Launch:
     height, width = TILES[key]
     blocks = ceil(rows / height) * ceil(columns / width)
     depth = ceil(flops / (2 * rows * columns) / DEPTH) * DEPTH
     grid = blocks * ceil(FLIGHT / blocks) if split else blocks
-    return Launch(key, flops, read * FLOAT, written * FLOAT, grid, 2 * blocks * height * width * depth)
+    return Launch(
+        key, flops, read * FLOAT, written * FLOAT, grid, 2 * blocks * height * width * depth
+    )
 
 
 def _converted(*sizes: int, back: bool = False) -> Iterator[Launch]:
@@ -150,7 +167,9 @@ def _fprop(conv: Convolution, batch: int) -> str:
 def _convolved(conv: Convolution, batch: int) -> Iterator[Launch]:
     key, inputs, size = _fprop(conv, batch), batch * conv.inputs_size, batch * conv.size
     yield from _converted(inputs, conv.weights)
-    yield _product(key, batch * conv.side**2, conv.outputs, batch * conv.flops, inputs + conv.weights, size)
+    yield _product(
+        key, batch * conv.side**2, conv.outputs, batch * conv.flops, inputs + conv.weights, size
+    )
     if key in ("fprop_wo_smem", "fprop_cutlass"):
         yield from _converted(size, back=True)
 
@@ -174,7 +193,13 @@ def forward(batch: int, *, training: bool) -> Iterator[Launch]:
     yield _moving("max_pool", batch * STEM.size, 3 * pooled if training else pooled)
     for block in BLOCKS:
         yield from _work_block(block, batch, training=training)
-    yield Launch("mean", batch * LAST * 49, batch * LAST * 49 * FLOAT, batch * LAST * FLOAT, ceil(batch * LAST / 64))
+    yield Launch(
+        "mean",
+        batch * LAST * 49,
+        batch * LAST * 49 * FLOAT,
+        batch * LAST * FLOAT,
+        ceil(batch * LAST / 64),
+    )
     yield _linear(batch)
 
 
@@ -271,7 +296,9 @@ def _weights_back(conv: Convolution, batch: int) -> Iterator[Launch]:
     if key != "wgrad_alg1":
         yield from _converted(inputs, size)
     depth = conv.weights // conv.outputs
-    yield _product(key, conv.outputs, depth, batch * conv.flops, inputs + size, conv.weights, split=True)
+    yield _product(
+        key, conv.outputs, depth, batch * conv.flops, inputs + size, conv.weights, split=True
+    )
     if key != "wgrad_alg1":
         yield from _converted(conv.weights, back=True)
 

@@ -111,7 +111,11 @@ def _part(row: dict[str, str], inner: tuple[Part, ...]) -> Part:
 
 def _input(text: str) -> Input:
     if text[0] in "=[":
-        return Input("Scalar", concrete=text[1:]) if text[0] == "=" else Input("ScalarList", concrete=text)
+        return (
+            Input("Scalar", concrete=text[1:])
+            if text[0] == "="
+            else Input("ScalarList", concrete=text)
+        )
     kind, bracket, dims = text.partition("[")
     if not bracket:
         return Input(kind.strip("-"))

@@ -65,7 +65,9 @@ class Tally:
         self._in_graph += int((rows["node"] >= 0).sum())
         self._cover(block)
         for direction, name in enumerate(DIRECTIONS):
-            _count(self._copies[name], block.copies, block.copies["direction"] == direction, "bytes")
+            _count(
+                self._copies[name], block.copies, block.copies["direction"] == direction, "bytes"
+            )
         _count(self._copies["memset"], block.memsets, block.memsets["bytes"] >= 0, "bytes")
         for number, name in enumerate(API):
             _count(self._calls[name], block.calls, block.calls["name"] == number)
@@ -75,7 +77,9 @@ class Tally:
         work = self._work[block.worker.gpu]
         kernels = np.where(self._communicates[block.kernels["kernel"]], COMMUNICATION, KERNEL)
         for rows, kind in ((block.kernels, kernels), (block.copies, COPY), (block.memsets, MEMSET)):
-            work.append((rows["start"], rows["end"], np.broadcast_to(np.int8(kind), rows["start"].shape)))
+            work.append(
+                (rows["start"], rows["end"], np.broadcast_to(np.int8(kind), rows["start"].shape))
+            )
 
     def kernels_until(self, gpu: int, times: Int) -> Int:
         """Return the time that kernels cover on a GPU before each of the ascending `times`, ns."""
@@ -87,13 +91,21 @@ class Tally:
         """Return all sums, as numbers and text that JSON can hold."""
         durations = np.concatenate(self._durations)
         return {
-            "kernels": {"count": len(durations), "total_ns": int(durations.sum()), "in_graph": self._in_graph},
+            "kernels": {
+                "count": len(durations),
+                "total_ns": int(durations.sum()),
+                "in_graph": self._in_graph,
+            },
             "kernel_rows": self._rows(durations, np.concatenate(self._kinds)),
             "gpus": {str(gpu): _device(work) for gpu, work in sorted(self._work.items())},
             "copies": {
-                name: {"count": n, "total_ns": ns, "bytes": size} for name, (n, ns, size) in self._copies.items() if n
+                name: {"count": n, "total_ns": ns, "bytes": size}
+                for name, (n, ns, size) in self._copies.items()
+                if n
             },
-            "calls": {name: {"count": n, "total_ns": ns} for name, (n, ns) in self._calls.items() if n},
+            "calls": {
+                name: {"count": n, "total_ns": ns} for name, (n, ns) in self._calls.items() if n
+            },
             "launches": self._launches(),
         }
 
@@ -101,7 +113,10 @@ class Tally:
         order = np.argsort(kinds, kind="stable")
         found, first = np.unique(kinds[order], return_index=True)
         parts = np.split(durations[order], first[1:])
-        rows = [_row(self._kernels[kind], part) for kind, part in zip(found.tolist(), parts, strict=True)]
+        rows = [
+            _row(self._kernels[kind], part)
+            for kind, part in zip(found.tolist(), parts, strict=True)
+        ]
         return sorted(rows, key=lambda row: -row["total_ns"])
 
     def _launches(self) -> dict[str, float]:
@@ -121,7 +136,9 @@ def _lengths(rows: Rows) -> Int:
 
 def _count(sums: list[int], rows: Rows, chosen: NDArray[np.bool_], *columns: str) -> None:
     """Add number, time and further columns of the chosen rows to `sums`."""
-    for i, values in enumerate((chosen, _lengths(rows)[chosen], *(rows[column][chosen] for column in columns))):
+    for i, values in enumerate(
+        (chosen, _lengths(rows)[chosen], *(rows[column][chosen] for column in columns))
+    ):
         sums[i] += int(values.sum())
 
 
@@ -147,7 +164,10 @@ def _device(work: list[tuple[Int, Int, Int]]) -> dict[str, Any]:
         return int((last - first).sum())
 
     span = int(end.max() - start.min())
-    computation, computing_or_communicating = busy(KERNEL, MEMSET), busy(KERNEL, MEMSET, COMMUNICATION)
+    computation, computing_or_communicating = (
+        busy(KERNEL, MEMSET),
+        busy(KERNEL, MEMSET, COMMUNICATION),
+    )
     device = busy(KERNEL, MEMSET, COMMUNICATION, COPY)
     kernels = kind <= COMMUNICATION
     return {

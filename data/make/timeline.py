@@ -129,7 +129,9 @@ QUICK = Pace(gap_ns=(400, 1_400), call_ns=(2_200, 4_600), delay_ns=(900, 2_400))
 def draw_times(plan: Plan, steps: int, pace: Pace, rng: np.random.Generator) -> Times:
     """Return the times of `steps` steps of a plan; those of kernels on the GPU are 0 and left to the caller."""
     shape = (len(plan), steps)
-    gap, call, delay = (_between(bounds, shape, rng) for bounds in (pace.gap_ns, pace.call_ns, pace.delay_ns))
+    gap, call, delay = (
+        _between(bounds, shape, rng) for bounds in (pace.gap_ns, pace.call_ns, pace.delay_ns)
+    )
     staged = np.array([op.size // STAGING if op.what in ("H2D", "D2H") else 0 for op in plan])
     return Times(gap, call + staged[:, None], delay, _copies(plan, steps, rng))
 
@@ -157,9 +159,13 @@ def draw_durations(kernel: Kernel, rng: np.random.Generator) -> Int:
     low, high = _bounds(kernel)
     spare = kernel.total_ns - int(low.sum())
     if not 0 <= spare <= int((high - low).sum()):
-        raise ValueError(f"kernel: {kernel.name} cannot have {kernel.count} launches of {kernel.total_ns} ns in all")
+        raise ValueError(
+            f"kernel: {kernel.name} cannot have {kernel.count} launches of {kernel.total_ns} ns in all"
+        )
     reach = int((high - low).sum())
-    drawn = low + ((high - low) * _unit(len(low), spare / reach if reach else 0.0, rng)).astype(np.int64)
+    drawn = low + ((high - low) * _unit(len(low), spare / reach if reach else 0.0, rng)).astype(
+        np.int64
+    )
     return np.sort(_nudged(drawn, low, high, kernel.total_ns))[::-1]
 
 

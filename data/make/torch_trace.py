@@ -19,7 +19,17 @@ import numpy as np
 
 from make import kineto
 from make.activity import API, DIRECTIONS, STREAM, Rows
-from make.execution import FIRST_STEP, LOADER, SLOWER, STEP, WORKER, Execution, Ran, executed, product_flops
+from make.execution import (
+    FIRST_STEP,
+    LOADER,
+    SLOWER,
+    STEP,
+    WORKER,
+    Execution,
+    Ran,
+    executed,
+    product_flops,
+)
 from make.kernels import KERNELS, Kernel
 from make.kineto import Event, Flow, Instant, Mark, Span, described
 from make.mlp_run import Segment
@@ -32,7 +42,9 @@ PROGRAM = "python3"
 CUDA = 12_040
 
 
-def write(path: Path, segments: Sequence[Segment], rng: np.random.Generator, *, t0_unix_ns: int) -> dict[str, Any]:
+def write(
+    path: Path, segments: Sequence[Segment], rng: np.random.Generator, *, t0_unix_ns: int
+) -> dict[str, Any]:
     """Write the trace to `path` and return what is true of it."""
     execution = executed(segments, rng)
     header = {
@@ -65,7 +77,9 @@ def card() -> dict[str, int | str]:
     return {"id": WORKER.gpu, **{theirs: CARD[ours] for theirs, ours in same.items()}}
 
 
-def trace_events(execution: Execution, kernels: Sequence[Kernel] = tuple(KERNELS.values())) -> Iterator[Event]:
+def trace_events(
+    execution: Execution, kernels: Sequence[Kernel] = tuple(KERNELS.values())
+) -> Iterator[Event]:
     """Yield all events in the order in which Kineto writes them; `kernels` says what the kernels' numbers mean."""
     main, autograd = WORKER.threads
     threads = {main: f"thread {main} ({PROGRAM})", autograd: f"thread {autograd} (pt_autograd_0)"}
@@ -73,12 +87,22 @@ def trace_events(execution: Execution, kernels: Sequence[Kernel] = tuple(KERNELS
     yield from described(WORKER.gpu, {STREAM: f"stream {STREAM} "}, program=PROGRAM, gpu=True)
     yield from host_events(execution)
     yield from device_events(execution, kernels)
-    yield Span("Trace", "PyTorch Profiler (0)", "Spans", "PyTorch Profiler", 0, execution.end, {"Op count": 0})
+    yield Span(
+        "Trace",
+        "PyTorch Profiler (0)",
+        "Spans",
+        "PyTorch Profiler",
+        0,
+        execution.end,
+        {"Op count": 0},
+    )
     yield Mark("Iteration Start: PyTorch Profiler", "Traces", "Trace PyTorch Profiler", 0)
     yield Mark("Record Window End", "", "", execution.end)
 
 
-RESERVED_BYTES = 26 << 20  # of the allocator: a segment of 20 MiB for cuBLAS, three of 2 MiB for all else
+RESERVED_BYTES = (
+    26 << 20
+)  # of the allocator: a segment of 20 MiB for cuBLAS, three of 2 MiB for all else
 SMS, WARPS, THREADS = (int(CARD[name]) for name in ("smCount", "maxWarpsPerSm", "threadsPerWarp"))
 COPIES = {"H2D": "Memcpy HtoD (Pageable -> Device)", "D2H": "Memcpy DtoH (Device -> Pageable)"}
 CBID = {  # CUPTI's numbers of the functions
@@ -94,7 +118,9 @@ def host_events(execution: Execution) -> Iterator[Event]:
     """Yield operators and annotations with their arrows, calls, changes of memory and Python's functions."""
     external = _numbered(execution, python=False)
     for n, number in external.items():
-        yield _span(execution.ran[n], {**_arguments(execution.ran[n], number), "Ev Idx": number - 1})
+        yield _span(
+            execution.ran[n], {**_arguments(execution.ran[n], number), "Ev Idx": number - 1}
+        )
     yield from _links(execution)
     yield from _calls(execution, external)
     yield from _memory(execution, len(external))
@@ -103,7 +129,11 @@ def host_events(execution: Execution) -> Iterator[Event]:
 
 def _numbered(execution: Execution, *, python: bool) -> dict[int, int]:
     """Return the numbers, from 1 on, that the profiler gives Python's functions, or all else."""
-    chosen = [n for n, ran in enumerate(execution.ran) if (ran.span.category == "python_function") == python]
+    chosen = [
+        n
+        for n, ran in enumerate(execution.ran)
+        if (ran.span.category == "python_function") == python
+    ]
     return {n: i for i, n in enumerate(chosen, start=1)}
 
 
@@ -113,8 +143,14 @@ def _arguments(ran: Ran, number: int) -> dict[str, Any]:
         args |= {"Sequence number": _sequence(ran), "Fwd thread id": int(ran.thread > 0)}
     args["Record function id"] = 0
     if inputs := ran.span.inputs:
-        args |= {"Concrete Inputs": [i.concrete for i in inputs], "Input type": [i.kind for i in inputs]}
-        args |= {"Input Strides": [i.strides for i in inputs], "Input Dims": [i.dims for i in inputs]}
+        args |= {
+            "Concrete Inputs": [i.concrete for i in inputs],
+            "Input type": [i.kind for i in inputs],
+        }
+        args |= {
+            "Input Strides": [i.strides for i in inputs],
+            "Input Dims": [i.dims for i in inputs],
+        }
     return args
 
 
@@ -150,7 +186,9 @@ def _calls(execution: Execution, external: dict[int, int]) -> Iterator[Event]:
         start, thread, correlation = row["start"], row["thread"], row["correlation"]
         args = {"External id": external[execution.operators[correlation]], "cbid": CBID[function]}
         args |= {"correlation": correlation}
-        yield Span("cuda_runtime", function, WORKER.process, thread, start, row["end"] - start, args)
+        yield Span(
+            "cuda_runtime", function, WORKER.process, thread, start, row["end"] - start, args
+        )
         yield Flow("ac2g", correlation, WORKER.process, thread, start, arrives=False)
 
 
@@ -174,10 +212,14 @@ def _functions(execution: Execution, first: int) -> Iterator[Span]:
     numbers = _numbered(execution, python=True)
     for i, (n, number) in enumerate(numbers.items(), start=first):
         caller = numbers.get(execution.ran[n].function)
-        yield _span(execution.ran[n], {"Python parent id": caller, "Python id": number, "Ev Idx": i})
+        yield _span(
+            execution.ran[n], {"Python parent id": caller, "Python id": number, "Ev Idx": i}
+        )
 
 
-def device_events(execution: Execution, kernels: Sequence[Kernel] = tuple(KERNELS.values())) -> Iterator[Event]:
+def device_events(
+    execution: Execution, kernels: Sequence[Kernel] = tuple(KERNELS.values())
+) -> Iterator[Event]:
     """Yield kernels, copies and memsets, each with the arrow from its call; `kernels` says what their numbers mean."""
     external = _numbered(execution, python=False)
     block = execution.block
@@ -185,7 +227,12 @@ def device_events(execution: Execution, kernels: Sequence[Kernel] = tuple(KERNEL
         for row in _rows(rows):
             category, name, args = _work(row, kernels)
             start, stream, correlation = row["start"], row["stream"], row["correlation"]
-            place = {"device": WORKER.gpu, "context": 1, "stream": stream, "correlation": correlation}
+            place = {
+                "device": WORKER.gpu,
+                "context": 1,
+                "stream": stream,
+                "correlation": correlation,
+            }
             args = {"External id": external[execution.operators[correlation]], **place, **args}
             yield Span(category, name, WORKER.gpu, stream, start, row["end"] - start, args)
             yield Flow("ac2g", correlation, WORKER.gpu, stream, start, arrives=True)
@@ -217,7 +264,10 @@ def _work(row: dict[str, int], kernels: Sequence[Kernel]) -> tuple[str, str, dic
                 "est. achieved occupancy %": round(100 * warps / WARPS),
             },
         )
-    args = {"bytes": row["bytes"], "memory bandwidth (GB/s)": row["bytes"] / (row["end"] - row["start"])}
+    args = {
+        "bytes": row["bytes"],
+        "memory bandwidth (GB/s)": row["bytes"] / (row["end"] - row["start"]),
+    }
     if "direction" in row:
         return "gpu_memcpy", COPIES[DIRECTIONS[row["direction"]]], args
     return "gpu_memset", "Memset (Device)", args
@@ -291,7 +341,11 @@ def _truth_memory(execution: Execution) -> dict[str, dict[str, int]]:
     for gpu, on_gpu in (("-1", False), ("0", True)):
         levels = [level for level in execution.levels if level.change.on_gpu == on_gpu]
         most = max(levels, key=lambda level: level.total)
-        peaks[gpu] = {"peak_allocated_bytes": most.total, "peak_ns": most.time, "changes": len(levels)}
+        peaks[gpu] = {
+            "peak_allocated_bytes": most.total,
+            "peak_ns": most.time,
+            "changes": len(levels),
+        }
     peaks["0"]["reserved_bytes"] = RESERVED_BYTES
     return peaks
 
@@ -299,4 +353,7 @@ def _truth_memory(execution: Execution) -> dict[str, dict[str, int]]:
 def _synchronisations(execution: Execution) -> dict[str, int]:
     """Return how many calls wait for the GPU: those that say so, and copies to pageable memory."""
     to_host = Counter(execution.block.copies["direction"].tolist())[DIRECTIONS.index("D2H")]
-    return {"cudaStreamSynchronize": len(execution.block.syncs["start"]), "cudaMemcpyAsync": to_host}
+    return {
+        "cudaStreamSynchronize": len(execution.block.syncs["start"]),
+        "cudaMemcpyAsync": to_host,
+    }

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (120 columns, as in the package; the notebooks here have 100)
 # fmt: off
 """Grade the labs in two processes: the student's kernel, and that of nbgrader, which holds the comparison.
 

@@ -43,8 +43,37 @@ from perfkit.analysis import (
     whatif,
 )
 
-__all__ = ["access", "alignment", "calltree", "causes", "checkpoints", "clocks", "communication", "compare"]
+__all__ = [
+    "access",
+    "alignment",
+    "calltree",
+    "causes",
+    "checkpoints",
+    "clocks",
+    "communication",
+    "compare",
+]
 __all__ += ["completeness", "dossier", "efficiency"]
-__all__ += ["flops", "gaps", "grouping", "host", "kernels", "lanes", "limiters", "llm_operations", "memory"]
-__all__ += ["operators", "ownership", "phases", "ranks", "readings", "repetitions", "roofline", "scaling", "steps"]
+__all__ += [
+    "flops",
+    "gaps",
+    "grouping",
+    "host",
+    "kernels",
+    "lanes",
+    "limiters",
+    "llm_operations",
+    "memory",
+]
+__all__ += [
+    "operators",
+    "ownership",
+    "phases",
+    "ranks",
+    "readings",
+    "repetitions",
+    "roofline",
+    "scaling",
+    "steps",
+]
 __all__ += ["timeline", "warps", "whatif"]

@@ -73,7 +73,9 @@ class Unit(NamedTuple):
 
 def _per_request(kind: str) -> Rule:
     def rule(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
-        sectors, requests = (values[kind.format(what)].to_numpy() for what in ("sectors", "requests"))
+        sectors, requests = (
+            values[kind.format(what)].to_numpy() for what in ("sectors", "requests")
+        )
         return sectors / positive(requests), requests == 0
 
     return rule
@@ -82,7 +84,9 @@ def _per_request(kind: str) -> Rule:
 def _conflicts(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
     conflicts, wavefronts = values[_CONFLICTS].to_numpy(), values[_WAVEFRONTS].to_numpy()
     none = np.where(conflicts == 0, 0.0, np.nan)  # known also where the wavefronts were not counted
-    return first(conflicts / positive(wavefronts), np.where(wavefronts == 0, np.nan, none)), wavefronts == 0
+    return first(
+        conflicts / positive(wavefronts), np.where(wavefronts == 0, np.nan, none)
+    ), wavefronts == 0
 
 
 def _excess(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
@@ -95,8 +99,14 @@ def _share(metric: str, whole: float) -> Rule:
 
 
 _RULES: dict[str, tuple[tuple[str, ...], Rule]] = {
-    "load_sectors_per_request": ((_LOAD.format("sectors"), _LOAD.format("requests")), _per_request(_LOAD)),
-    "store_sectors_per_request": ((_STORE.format("sectors"), _STORE.format("requests")), _per_request(_STORE)),
+    "load_sectors_per_request": (
+        (_LOAD.format("sectors"), _LOAD.format("requests")),
+        _per_request(_LOAD),
+    ),
+    "store_sectors_per_request": (
+        (_STORE.format("sectors"), _STORE.format("requests")),
+        _per_request(_STORE),
+    ),
     "excess_sectors_frac": ((_SECTORS, f"{_SECTORS}_ideal"), _excess),
     "sector_use_frac": ((_USED,), _share(_USED, 32)),
     "bank_conflicts_frac": ((_CONFLICTS, _WAVEFRONTS), _conflicts),
@@ -118,10 +128,20 @@ _UNCLEAR = (
 )
 _CONTRADICTORY = "The counters come from different passes and contradict each other: measure again."
 
-CAUSES = ("uncoalesced", "bank_conflicts", "divergence", "spills", "imbalance", "atomics", "narrow_loads")
+CAUSES = (
+    "uncoalesced",
+    "bank_conflicts",
+    "divergence",
+    "spills",
+    "imbalance",
+    "atomics",
+    "narrow_loads",
+)
 _LOCAL = tuple(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st"))
 _CYCLES = tuple(f"smsp__cycles_active.{which}" for which in ("avg", "max"))
-_ATOMICS = tuple(f"lts__d_atomic_input_cycles_active.{w}.pct_of_peak_sustained_elapsed" for w in ("avg", "max"))
+_ATOMICS = tuple(
+    f"lts__d_atomic_input_cycles_active.{w}.pct_of_peak_sustained_elapsed" for w in ("avg", "max")
+)
 _L1 = tuple(f"l1tex__throughput.avg.pct_of_peak_sustained_{of}" for of in ("elapsed", "active"))
 _INSTRUCTIONS = "smsp__inst_executed.sum"
 _SMS = ("launch__sm_count", "device__attribute_multiprocessor_count")
@@ -170,10 +190,14 @@ def checks(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     values = wide(launches, counters, [metric for check in _CHECKS for metric in check.metrics])
     parts = [_judged(values, check) for check in _CHECKS]
     columns = {name: np.stack([part[name] for part in parts], axis=1).ravel() for name in _COLUMNS}
-    table = LAUNCHES.check(launches)[["rank", "launch", "name"]].loc[launches.index.repeat(len(_CHECKS))]
+    table = LAUNCHES.check(launches)[["rank", "launch", "name"]].loc[
+        launches.index.repeat(len(_CHECKS))
+    ]
     table = table.reset_index(drop=True).assign(**columns)
     table["verdict"] = pd.Categorical(table["verdict"], categories=VERDICTS)
-    return table.astype({"check": "string", "sentence": "string", "measure": "string", "value": "float64"})
+    return table.astype(
+        {"check": "string", "sentence": "string", "measure": "string", "value": "float64"}
+    )
 
 
 def _judged(values: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic]]:
@@ -183,9 +207,13 @@ def _judged(values: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic
     good = value >= check.target if check.above else value <= check.target
     free = np.full(len(value), np.isnan(check.target))
     wide_type = check.name.endswith("_per_request") & (value <= WIDEST)
-    case = np.select([unused, np.isnan(value), outside, free, good, wide_type], [2, 4, 5, 3, 0, 6], 1)
+    case = np.select(
+        [unused, np.isnan(value), outside, free, good, wide_type], [2, 4, 5, 3, 0, 6], 1
+    )
     absent = f"Not measured: record it with `{check.measure}`."
-    sentences = np.array([check.met, check.missed, _UNUSED, _NO_TARGET, absent, _CONTRADICTORY, _UNCLEAR], object)
+    sentences = np.array(
+        [check.met, check.missed, _UNUSED, _NO_TARGET, absent, _CONTRADICTORY, _UNCLEAR], object
+    )
     constant = {"check": check.name, "target": check.target, "measure": check.measure}
     return {
         **{name: np.full(len(value), what) for name, what in constant.items()},
@@ -215,7 +243,9 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     checked with 24 kernels on an H100, each timed with and without its cause.
     """
     checked = [metric for check in _CHECKS for metric in check.metrics]
-    metrics = wide(launches, counters, [*checked, *_LOCAL, *_CYCLES, *_ATOMICS, *_L1, *_SMS, _INSTRUCTIONS])
+    metrics = wide(
+        launches, counters, [*checked, *_LOCAL, *_CYCLES, *_ATOMICS, *_L1, *_SMS, _INSTRUCTIONS]
+    )
     check = {check.name: check.rule(metrics)[0] for check in _CHECKS}
     columns = ("sm_frac", "memory_frac", "dram_frac")
     sm, memory, dram = (launches[name].to_numpy("float64") for name in columns)
@@ -224,27 +254,45 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
         check[name] for name in ("excess_sectors_frac", "bank_conflicts_frac", "active_lanes_frac")
     )
     of_global = [name.format("sectors") for name in (_LOAD, _STORE)]
-    local, others = (metrics[names].sum(axis=1).to_numpy("float64") for names in ([*_LOCAL], of_global))
+    local, others = (
+        metrics[names].sum(axis=1).to_numpy("float64") for names in ([*_LOCAL], of_global)
+    )
     spilled = local / positive(local + others)
-    balance, slices = (metrics[a].to_numpy() / positive(metrics[b].to_numpy()) for a, b in (_CYCLES, _ATOMICS))
+    balance, slices = (
+        metrics[a].to_numpy() / positive(metrics[b].to_numpy()) for a, b in (_CYCLES, _ATOMICS)
+    )
     contended = (metrics[_ATOMICS[1]].to_numpy() / 100 >= LIMITING) & (slices * _SLICES <= 1)
-    loads = metrics[_LOAD.format("requests")].to_numpy() / positive(metrics[_INSTRUCTIONS].to_numpy())
+    loads = metrics[_LOAD.format("requests")].to_numpy() / positive(
+        metrics[_INSTRUCTIONS].to_numpy()
+    )
     width = check["load_sectors_per_request"]  # 32 bytes for 32 threads
     by_memory, by_sm = (memory >= LIMITING) & (memory >= sm), (sm >= LIMITING) & (sm > memory)
-    narrow = (width <= _NARROW) & (loads >= _LOADING) & (check["sector_use_frac"] >= 0.9) & (lanes >= 0.9)
+    narrow = (
+        (width <= _NARROW)
+        & (loads >= _LOADING)
+        & (check["sector_use_frac"] >= 0.9)
+        & (lanes >= 0.9)
+    )
     waves = occupancy(launches, counters)["waves"].to_numpy("float64")
     # Where the cycles were not measured and no unit is busy, the waves tell.
     by_waves = np.where(np.fmax(sm, memory) < LIMITING, 1 - tail_lost(waves, balance), 1.0)
     worked = first(balance, by_waves)
     long = launches["dur_ns"].to_numpy("float64") >= _LONG_NS
     occupied, possible = (
-        launches[f"{which}_occupancy_frac"].to_numpy("float64") for which in ("achieved", "theoretical")
+        launches[f"{which}_occupancy_frac"].to_numpy("float64")
+        for which in ("achieved", "theoretical")
     )
     filled = np.fmin(occupied / positive(possible), 1.0)  # an SM with fewer warps works slower too
-    is_wide = launches["grid_blocks"].to_numpy("float64") >= first(*(metrics[name].to_numpy() for name in _SMS))
+    is_wide = launches["grid_blocks"].to_numpy("float64") >= first(
+        *(metrics[name].to_numpy() for name in _SMS)
+    )
     is_wide |= waves >= 1
     found = {
-        "uncoalesced": (by_memory & (excess >= _EXCESS) & ~contended, excess, 1 - np.fmax(sm, dram * (1 - excess))),
+        "uncoalesced": (
+            by_memory & (excess >= _EXCESS) & ~contended,
+            excess,
+            1 - np.fmax(sm, dram * (1 - excess)),
+        ),
         "bank_conflicts": (
             (conflicts >= _CONFLICTED) & (l1 >= LIMITING),
             conflicts,
@@ -257,7 +305,10 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
         "narrow_loads": (narrow & ~(dram >= LIMITING), width, 1 - dram),
     }
     keys = LAUNCHES.check(launches)[["rank", "launch", "name"]]
-    parts = [keys[at].assign(cause=name, value=of[at], lost_frac=lost[at]) for name, (at, of, lost) in found.items()]
+    parts = [
+        keys[at].assign(cause=name, value=of[at], lost_frac=lost[at])
+        for name, (at, of, lost) in found.items()
+    ]
     table: pd.DataFrame = pd.concat(parts, ignore_index=True).astype({"cause": "string"})
     return table
 
@@ -268,14 +319,18 @@ def pipe_shares(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     A row per launch, in their order; NaN where a pipe was not measured. Of what was recorded, the larger counts: the
     share of the cycles in which the SMs work, or of all. Source: Nsight Compute, Kernel Profiling Guide, "Pipelines".
     """
-    names = [form.format(pipe, of) for pipe in PIPES for form in _PIPE for of in ("active", "elapsed")]
+    names = [
+        form.format(pipe, of) for pipe in PIPES for form in _PIPE for of in ("active", "elapsed")
+    ]
     metrics = wide(launches, counters, names).to_numpy() / 100
     of_each = len(names) // len(PIPES)
     busy = np.fmax.reduce(metrics.reshape(len(launches), len(PIPES), of_each), axis=2)
     return pd.DataFrame(busy, launches.index, list(PIPES))
 
 
-def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.DataFrame | None = None) -> pd.DataFrame:
+def target_checks(
+    launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Return six checks of each launch against the targets of the performance guide.
 
     Tensor use applies to matrix products (by name), DRAM throughput to launches that the vendor's rule calls
@@ -291,7 +346,9 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
     stall = stall.reindex(pd.MultiIndex.from_frame(launches[["rank", "launch"]]))
     columns = ["sm_frac", "tensor_frac", "dram_frac", "achieved_occupancy_frac"]
     sm, tensor, dram, occupancy = (launches[column].to_numpy("float64") for column in columns)
-    value = np.column_stack([sm, tensor, dram, metrics[_L2_HIT].to_numpy() / 100, occupancy, stall["share_frac"]])
+    value = np.column_stack(
+        [sm, tensor, dram, metrics[_L2_HIT].to_numpy() / 100, occupancy, stall["share_frac"]]
+    )
     wrong = np.argwhere((value < 0) | (value > _PLAUSIBLE))
     if len(wrong):
         row, column = wrong[0]
@@ -301,33 +358,51 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
         )
     limit = speed_of_light(launches["sm_frac"], launches["memory_frac"], metrics[_WAVES]).to_numpy()
     applies = np.ones((len(launches), len(NAMES)), bool)
-    is_product = where(launches["full_name"], lambda name: names.family(name) in ("gemm", "convolution"))
+    is_product = where(
+        launches["full_name"], lambda name: names.family(name) in ("gemm", "convolution")
+    )
     applies[:, NAMES.index("tensor_use")] = is_product
-    applies[:, NAMES.index("dram_throughput")] = np.isin(limit.astype(str), ["memory", "not measured"])
+    applies[:, NAMES.index("dram_throughput")] = np.isin(
+        limit.astype(str), ["memory", "not measured"]
+    )
     unmeasured = np.isnan(value)
     unmeasured[:, NAMES.index("dram_throughput")] |= limit == "not measured"
     target = np.tile(list(TARGETS.values()), (len(value), 1))
     good = np.where(np.array(NAMES) == "largest_stall", value <= target, value > target)
-    verdict = np.select([~applies, unmeasured, good], ["not applicable", "not measured", "met"], "missed")
-    table = launches[["rank", "gpu", "launch", "name"]].loc[launches.index.repeat(len(NAMES))].reset_index(drop=True)
+    verdict = np.select(
+        [~applies, unmeasured, good], ["not applicable", "not measured", "met"], "missed"
+    )
+    table = (
+        launches[["rank", "gpu", "launch", "name"]]
+        .loc[launches.index.repeat(len(NAMES))]
+        .reset_index(drop=True)
+    )
     return table.assign(
         check=pd.Categorical(NAMES * len(value), NAMES),
         value_frac=value.ravel(),
         target_frac=target.ravel(),
         verdict=pd.Categorical(verdict.ravel(), TARGET_VERDICTS),
-        detail=pd.array(_details(verdict, limit, stall["reason"].astype("object").fillna("")).ravel(), "string"),
+        detail=pd.array(
+            _details(verdict, limit, stall["reason"].astype("object").fillna("")).ravel(), "string"
+        ),
     )
 
 
 def _details(verdict: NDArray[np.str_], limit: Objects, reason: pd.Series) -> Objects:
     """Return what a person asks next: which stall, why not, or how to measure it."""
     details = np.where(
-        verdict == "not measured", [f"record with `ncu --section {section}`" for _, section in _TARGETS.values()], ""
+        verdict == "not measured",
+        [f"record with `ncu --section {section}`" for _, section in _TARGETS.values()],
+        "",
     )
     details = details.astype(object)
-    stall, tensor, dram = (NAMES.index(name) for name in ("largest_stall", "tensor_use", "dram_throughput"))
+    stall, tensor, dram = (
+        NAMES.index(name) for name in ("largest_stall", "tensor_use", "dram_throughput")
+    )
     details[:, stall] = np.where(reason == "", details[:, stall], reason)
     apart = verdict == "not applicable"
     details[apart[:, tensor], tensor] = "its name does not say matrix product"
-    details[apart[:, dram], dram] = [f"not limited by memory: {one.replace('_', ' ')}" for one in limit[apart[:, dram]]]
+    details[apart[:, dram], dram] = [
+        f"not limited by memory: {one.replace('_', ' ')}" for one in limit[apart[:, dram]]
+    ]
     return details

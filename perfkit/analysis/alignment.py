@@ -38,7 +38,11 @@ _SOURCES = ("sm_max_clock_hz", "sm_clock_hz")
 
 
 def clock_under_kernels(
-    samples: pd.DataFrame, kernels: pd.DataFrame, *, below: float = BELOW, window: Window | None = None
+    samples: pd.DataFrame,
+    kernels: pd.DataFrame,
+    *,
+    below: float = BELOW,
+    window: Window | None = None,
 ) -> pd.DataFrame:
     """Return the SM clock of each device at the readings at which a kernel ran, against its maximum.
 
@@ -59,10 +63,14 @@ def clock_under_kernels(
     highest = as_of(replace(whole, value=peak[whole.row_series]), found)
     most, recorded = np.where(np.isnan(most), highest, most), ~np.isnan(most)
     joined = aligned(found, kernels, window)
-    frame = pd.DataFrame({"device": joined.of_reading, "clock": found.value, "low": found.value < below * most})
+    frame = pd.DataFrame(
+        {"device": joined.of_reading, "clock": found.value, "low": found.value < below * most}
+    )
     seen = frame[running(found, joined)].groupby("device")
     source = pd.Categorical(np.where(recorded, *_SOURCES), _SOURCES)
-    of_device = pd.DataFrame({"max_clock_hz": most, "max_source": source}, joined.of_reading).iloc[found.first]
+    of_device = pd.DataFrame({"max_clock_hz": most, "max_source": source}, joined.of_reading).iloc[
+        found.first
+    ]
     table = joined.index.iloc[joined.both].assign(count=seen.size())
     table = table.assign(
         count=table["count"].fillna(0).astype("int64"),
@@ -83,7 +91,10 @@ def aligned(found: Readings, kernels: pd.DataFrame, window: Window | None) -> Al
     both = np.intersect1d(of_series, of_kernel)
     if len(of_series) and len(busy.start):
         # Some device must have readings in the span of its kernels.
-        first, last = np.full(len(index), np.iinfo(np.int64).max), np.full(len(index), np.iinfo(np.int64).min)
+        first, last = (
+            np.full(len(index), np.iinfo(np.int64).max),
+            np.full(len(index), np.iinfo(np.int64).min),
+        )
         np.minimum.at(first, busy.group, busy.start)
         np.maximum.at(last, busy.group, busy.end)
         read = held(found, of_reading, np.arange(len(found.time)))
@@ -96,7 +107,8 @@ def _apart(found: Readings, busy: Intervals) -> str:
     late = int(found.time.min()) - int(busy.start.min())
     way = "after" if late > 0 else "before"
     devices_of = ", ".join(
-        f"rank {rank} gpu {gpu}" for rank, gpu in found.series[DEVICE].drop_duplicates().itertuples(index=False)
+        f"rank {rank} gpu {gpu}"
+        for rank, gpu in found.series[DEVICE].drop_duplicates().itertuples(index=False)
     )
     return (
         f"samples: no device ({devices_of[:200]}) has readings in the span of its kernels; the first is "
@@ -117,7 +129,11 @@ def running(found: Readings, joined: Aligned) -> NDArray[np.bool_]:
 
 
 def bins(
-    samples: pd.DataFrame, *, metrics: Collection[str] = (), bins: int = 300, window: Window | None = None
+    samples: pd.DataFrame,
+    *,
+    metrics: Collection[str] = (),
+    bins: int = 300,
+    window: Window | None = None,
 ) -> pd.DataFrame:
     """Return mean, least and most of each metric of each device in equal bins of one time axis.
 
@@ -137,37 +153,59 @@ def bins(
     found = readings(samples, *metrics, window=window)
     # Where most readings of a series repeat a time, each counts for 1 ns at least.
     hold: Int = np.maximum(found.hold, (found.usual == 0)[found.row_series])
-    first, last = window or ((int(found.time.min()), int((found.time + hold).max())) if len(hold) else (0, 1))
+    first, last = window or (
+        (int(found.time.min()), int((found.time + hold).max())) if len(hold) else (0, 1)
+    )
     finest = min(found.usual[found.usual > 0].tolist(), default=1)
     edges = np.append(np.arange(first, last, max(-(-(last - first) // bins), finest)), last)
     place = np.empty((len(found.first), len(edges)), np.int64)
-    for number, (row, length) in enumerate(zip(found.first.tolist(), found.count.tolist(), strict=True)):
+    for number, (row, length) in enumerate(
+        zip(found.first.tolist(), found.count.tolist(), strict=True)
+    ):
         place[number] = row + np.searchsorted(found.time[row : row + length], edges)
     series, at = np.divmod(np.arange(place[:, 1:].size), len(edges) - 1)
     table = found.series.take(series).reset_index(drop=True)
     table = table.assign(start_ns=edges[at], dur_ns=np.diff(edges)[at])
     begin, stop = place[:, :-1].ravel(), place[:, 1:].ravel()
-    table = table.assign(**_figures(found, hold, begin, stop, begin > found.first[series], edges[at], edges[at + 1]))
+    table = table.assign(
+        **_figures(found, hold, begin, stop, begin > found.first[series], edges[at], edges[at + 1])
+    )
     return table[table["covered_ns"] > 0].reset_index(drop=True)
 
 
 def _figures(
-    found: Readings, hold: Int, begin: Int, stop: Int, follows: NDArray[np.bool_], start: Int, end: Int
+    found: Readings,
+    hold: Int,
+    begin: Int,
+    stop: Int,
+    follows: NDArray[np.bool_],
+    start: Int,
+    end: Int,
 ) -> dict[str, NDArray[np.int64] | NDArray[np.float64]]:
     """Return the figures of bins [start, end) with the readings [begin, stop), and of the reading each `follows`."""
     taken = stop > begin
-    reaching, until = np.append(found.value, 0)[begin - 1], np.append(found.time + hold, 0)[begin - 1]
+    reaching, until = (
+        np.append(found.value, 0)[begin - 1],
+        np.append(found.time + hold, 0)[begin - 1],
+    )
     reach = np.where(follows, np.clip(until, start, end) - start, 0)
     last = stop[taken] - 1
     hold[last] = np.minimum(hold[last], end[taken] - found.time[last])
     covered = np.where(taken, over(np.add, hold, begin, stop), 0) + reach
-    whole = np.where(taken, over(np.add, found.value * hold, begin, stop), 0) + np.where(reach > 0, reaching * reach, 0)
+    whole = np.where(taken, over(np.add, found.value * hold, begin, stop), 0) + np.where(
+        reach > 0, reaching * reach, 0
+    )
     low, high = (
-        extreme(np.where(taken, over(extreme, found.value, begin, stop), limit), np.where(reach > 0, reaching, limit))
+        extreme(
+            np.where(taken, over(extreme, found.value, begin, stop), limit),
+            np.where(reach > 0, reaching, limit),
+        )
         for extreme, limit in ((np.minimum, np.inf), (np.maximum, -np.inf))
     )
     return {
-        "covered_ns": np.minimum(covered, end - start),  # readings of one time may count for 1 ns each
+        "covered_ns": np.minimum(
+            covered, end - start
+        ),  # readings of one time may count for 1 ns each
         "count": stop - begin,
         "mean": np.divide(whole, covered, out=np.zeros(len(covered)), where=covered > 0),
         "min": low,

@@ -47,14 +47,32 @@ LAUNCH_CALLS = GRAPH_LAUNCH_CALLS.union(
     (f"cuda{call}" for call in ("Launch", "LaunchKernel", "LaunchKernelExC", *COOPERATIVE)),
     (
         f"cu{call}"
-        for call in ("Launch", "LaunchGrid", "LaunchGridAsync", "LaunchKernel", "LaunchKernelEx", *COOPERATIVE)
+        for call in (
+            "Launch",
+            "LaunchGrid",
+            "LaunchGridAsync",
+            "LaunchKernel",
+            "LaunchKernelEx",
+            *COOPERATIVE,
+        )
     ),
-    (f"hip{call}" for call in ("LaunchByPtr", "LaunchKernel", "LaunchKernelExC", "DrvLaunchKernelEx", *COOPERATIVE)),
+    (
+        f"hip{call}"
+        for call in (
+            "LaunchByPtr",
+            "LaunchKernel",
+            "LaunchKernelExC",
+            "DrvLaunchKernelEx",
+            *COOPERATIVE,
+        )
+    ),
     (f"hip{kind}LaunchKernel" for kind in ("Ext", "Module", "ExtModule", "HccModule")),
     ("hipExtLaunchMultiKernelMultiDevice", "hipModuleLaunchCooperativeKernel"),
 )
 COPY_CALL = re.compile(r"(?:cuda|cu|hip)Mem(?:cpy|set)")
-SYNC_CALL = re.compile(r"(?:cuda|cu|hip)(?:(?:Device|Thread|Ctx|Stream|Event)Synchronize$|Memcpy(?!.*Async))")
+SYNC_CALL = re.compile(
+    r"(?:cuda|cu|hip)(?:(?:Device|Thread|Ctx|Stream|Event)Synchronize$|Memcpy(?!.*Async))"
+)
 MEMORY_CALL = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
     r"|(?:cu|hip)Mem(?:Alloc|Free|Create|Release|Map|Unmap|Address|SetAccess|Host(?:Alloc|Register|Unregister))"
@@ -72,13 +90,19 @@ class Placed(NamedTuple):
 
 CAUSES = ("host_wait", "kernel_wait", "other", "unattributed", "edge")
 DETAILS = ("sync", "launch", "memory", "cuda_call", "data_loading", "mpi", "system", "host_code")
-PARTS = (*(f"{detail}_ns" for detail in DETAILS), "kernel_wait_ns", "other_ns")  # of a gap with a launch call
+PARTS = (
+    *(f"{detail}_ns" for detail in DETAILS),
+    "kernel_wait_ns",
+    "other_ns",
+)  # of a gap with a launch call
 KERNEL_WAIT_NS = 30_000  # HTA's consecutive_kernel_delay, 30; its text says ns, its data are us
 LACKING_LIMIT_FRAC = 0.2
 DENSE = 4  # keys up to so many times their number are looked up, not searched for
 THREAD = ["rank", "process", "thread"]
 # "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch", "batch-generator"
-DATA_LOADING = re.compile(r"data[ _-]?load|(?:next|get|load|fetch)[ _-]?batch|batch[ _-]?generator", re.IGNORECASE)
+DATA_LOADING = re.compile(
+    r"data[ _-]?load|(?:next|get|load|fetch)[ _-]?batch|batch[ _-]?generator", re.IGNORECASE
+)
 
 MPI = re.compile(r"P?MPI_[A-Z]")
 
@@ -110,7 +134,9 @@ def determinable(
     tables = KERNELS.check(kernels), COPIES.check(copies)
     call = np.concatenate([started_by(each, API_CALLS.check(api_calls)) for each in tables])
     graphs = np.flatnonzero(where(api_calls["name"], is_graph_launch))
-    return judged(len(call), int((call < 0).sum()), len(graphs), int((~np.isin(graphs, call)).sum()))
+    return judged(
+        len(call), int((call < 0).sum()), len(graphs), int((~np.isin(graphs, call)).sum())
+    )
 
 
 def judged(operations: int, without_call: int, graphs: int, without_operation: int) -> Determinable:
@@ -140,7 +166,9 @@ def placed(start: Int, end: Int) -> Placed:
     if not ((step[close] == 0) & (end[close + 1] <= end[close])).all():
         order = np.argsort(start, kind="stable")
         same = np.diff(start[order]) == 0
-        among = np.flatnonzero(np.append(same, False) | np.append(False, same))  # sorting by both costs twice as much
+        among = np.flatnonzero(
+            np.append(same, False) | np.append(False, same)
+        )  # sorting by both costs twice as much
         order[among] = order[among][np.lexsort((-end[order[among]], start[order[among]]))]
         row, start, end = row[order], start[order], end[order]
     return Placed(start, end, row)
@@ -158,7 +186,9 @@ def on_one_axis(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> list[
     return [(start, end) for start, (_, end) in zip(groups, times, strict=True)]
 
 
-def covered_by(stretches: pd.DataFrame, spans: pd.DataFrame, columns: Sequence[str] = ("rank",)) -> Int:
+def covered_by(
+    stretches: pd.DataFrame, spans: pd.DataFrame, columns: Sequence[str] = ("rank",)
+) -> Int:
     """Return how much of each stretch the spans of its group cover, ns."""
     (first, last), (start, end) = on_one_axis([stretches, spans], columns)
     return covered(union(start, end), first, last)
@@ -185,7 +215,9 @@ def stopped(cover: Intervals, time: Int) -> Int:
 
 def _covered_before(cover: Intervals, time: Int) -> Int:
     begun = np.searchsorted(cover.start, time, side="right")
-    beyond = np.maximum(np.r_[time.min(initial=0), cover.end][begun] - time, 0)  # nothing before the first start
+    beyond = np.maximum(
+        np.r_[time.min(initial=0), cover.end][begun] - time, 0
+    )  # nothing before the first start
     return np.asarray(np.r_[0, np.cumsum(cover.end - cover.start)][begun] - beyond, np.int64)
 
 
@@ -245,7 +277,9 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
     place = np.searchsorted(intervals.start, first + (last - first) // 2, side="right") - 1
     while len(wait := wait[place >= 0]):
         place = place[place >= 0]
-        overlap = np.minimum(intervals.end[place], last[wait]) - np.maximum(intervals.start[place], first[wait])
+        overlap = np.minimum(intervals.end[place], last[wait]) - np.maximum(
+            intervals.start[place], first[wait]
+        )
         enough = 2 * overlap >= last[wait] - first[wait]
         rows[wait[enough]] = intervals.row[place[enough]]
         wait, place = wait[~enough], parent[place[~enough]]
@@ -305,19 +339,29 @@ def numbered_together(frames: Sequence[pd.DataFrame], columns: Sequence[str]) ->
     heads = [stretches(of_frame, len(frame)) for of_frame, frame in zip(keys, frames, strict=True)]
     codes = [np.zeros(len(head), np.int64) for head in heads]
     for number in range(len(columns)):
-        values = [of_frame[number][head].astype(np.int64) for of_frame, head in zip(keys, heads, strict=True)]
+        values = [
+            of_frame[number][head].astype(np.int64)
+            for of_frame, head in zip(keys, heads, strict=True)
+        ]
         distinct = _distinct(values)
         if len(distinct) > 1:
             places = (_place(distinct, v) for v in values)
-            codes = [code * len(distinct) + place for code, place in zip(codes, places, strict=True)]
+            codes = [
+                code * len(distinct) + place for code, place in zip(codes, places, strict=True)
+            ]
     present = _distinct(codes)
     lengths = (np.diff(head, append=len(frame)) for head, frame in zip(heads, frames, strict=True))
-    return [np.repeat(_place(present, code), length) for code, length in zip(codes, lengths, strict=True)]
+    return [
+        np.repeat(_place(present, code), length)
+        for code, length in zip(codes, lengths, strict=True)
+    ]
 
 
 def _place(distinct: Int, values: Int) -> Int:
     """Return where each value stands among the distinct ones, by a table where they lie close together."""
-    if not len(distinct) or (span := int(distinct[-1]) - int(distinct[0]) + 1) > max(len(values) // 2, 1):
+    if not len(distinct) or (span := int(distinct[-1]) - int(distinct[0]) + 1) > max(
+        len(values) // 2, 1
+    ):
         return np.searchsorted(distinct, values)
     table = np.zeros(span, np.int64)
     table[distinct - distinct[0]] = np.arange(len(distinct))
@@ -341,7 +385,9 @@ def started_by(operations: pd.DataFrame, api_calls: pd.DataFrame) -> Int:
     groups = numbered_together([operations, api_calls], ["rank", "process"])
     span = int(max(i.max() for i in ids)) + 2
     if span * (int(max(g.max() for g in groups)) + 1) >= 2**62:  # the product would not fit int64
-        return _places(numbered_together([operations, api_calls], ["rank", "process", "correlation"]), ids)
+        return _places(
+            numbered_together([operations, api_calls], ["rank", "process", "correlation"]), ids
+        )
     for group, number in zip(groups, ids, strict=True):
         group *= span
         group += number
@@ -353,7 +399,9 @@ def _places(keyed: list[Int], ids: tuple[Int, Int]) -> Int:
     rows = np.flatnonzero(ids[1] >= 0)
     wanted, keys = keyed[0], keyed[1] if len(rows) == len(keyed[1]) else keyed[1][rows]
     most = int(max(keys.max(initial=-1), wanted.max()))
-    if most < DENSE * (len(keys) + len(wanted)):  # a table of all keys; the first row is written last
+    if most < DENSE * (
+        len(keys) + len(wanted)
+    ):  # a table of all keys; the first row is written last
         row_of = np.full(most + 2, -1, np.int32 if len(ids[1]) < 2**31 else np.int64)
         row_of[keys[::-1]] = rows[::-1]
         return np.where(ids[0] >= 0, row_of[wanted], np.int64(-1))

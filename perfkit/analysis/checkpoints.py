@@ -27,7 +27,18 @@ from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Int, Window
 from perfkit.schema import Column, Table
-from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OS_CALLS, PYTHON_CALLS, RANGES, RANK, START
+from perfkit.tables import (
+    API_CALLS,
+    COPIES,
+    DUR,
+    GPU,
+    KERNELS,
+    OS_CALLS,
+    PYTHON_CALLS,
+    RANGES,
+    RANK,
+    START,
+)
 
 CHECKPOINTS = Table(
     "CHECKPOINTS",
@@ -37,9 +48,17 @@ CHECKPOINTS = Table(
         Column("bytes", "int64", "bytes that are copied from the device to the host in it"),
         Column("named_ns", "int64", "time of it inside ranges and functions that save, ns"),
         Column("written_ns", "int64", "time of it inside calls that write files, ns"),
-        Column("step", "int64", "step of the rank that began last; -1 before the first, and without steps"),
+        Column(
+            "step",
+            "int64",
+            "step of the rank that began last; -1 before the first, and without steps",
+        ),
         Column("witness", "category", "one of WITNESSES"),
-        Column("name", "string", "name of the range or function that covers most of it; empty if none does"),
+        Column(
+            "name",
+            "string",
+            "name of the range or function that covers most of it; empty if none does",
+        ),
     ),
     ("rank", "gpu", "start_ns"),
 )
@@ -56,7 +75,9 @@ SAVING = re.compile(
     r"|^(?:save|saving|checkpoint|checkpointing|ckpt)$",
     re.IGNORECASE,
 )
-RECOMPUTING = re.compile(r"utils/checkpoint\.py|CheckpointFunction|checkpoint_sequential|activation|recompute", re.I)
+RECOMPUTING = re.compile(
+    r"utils/checkpoint\.py|CheckpointFunction|checkpoint_sequential|activation|recompute", re.I
+)
 EVALUATING = re.compile(r"(?:^|[^a-z])(?:eval|valid|test|infer|predict)", re.IGNORECASE)
 WRITING = re.compile(
     r"(?:p?writev?2?(?:64)?|fwrite|fputs|fflush|fclose|f(?:data)?sync|sync|syncfs|msync"
@@ -81,8 +102,12 @@ def detect(
     A window selects the pauses that begin and end in it. Source: The guide's bottleneck 4.
     """
     followed = _followed(KERNELS.check(kernels), COPIES.check(copies))
-    idle = idle_gaps(followed, COPIES.empty(), API_CALLS.empty(), at_least_ns=SHORTEST_NS, window=window)
-    pauses = idle.loc[idle["cause"] != "edge", ["rank", "gpu", "start_ns", "dur_ns"]].reset_index(drop=True)
+    idle = idle_gaps(
+        followed, COPIES.empty(), API_CALLS.empty(), at_least_ns=SHORTEST_NS, window=window
+    )
+    pauses = idle.loc[idle["cause"] != "edge", ["rank", "gpu", "start_ns", "dur_ns"]].reset_index(
+        drop=True
+    )
     if pauses.empty:
         return CHECKPOINTS.empty()
     functions = RANGES.check(ranges), PYTHON_CALLS.check(python_calls)
@@ -99,26 +124,40 @@ def detect(
     kernel = causes.where(called, causes.is_kernel_launch)
     threads = api_calls.loc[kernel, causes.THREAD].drop_duplicates()
     writing = writing.merge(threads, on=causes.THREAD) if len(threads) and len(writing) else writing
-    others = _named(functions, lambda name: causes.DATA_LOADING.search(name) or EVALUATING.search(name))
+    others = _named(
+        functions, lambda name: causes.DATA_LOADING.search(name) or EVALUATING.search(name)
+    )
     # The bytes of the copies to the host that run in each pause; of several pauses the last has the copy.
     to_host = copies[copies["direction"] == "D2H"]
     (start, end), (first, last) = causes.on_one_axis([to_host, pauses], ["rank", "gpu"])
     place = np.searchsorted(first, end, side="left") - 1
     inside = (place >= 0) & (start < np.append(last, 0)[place])
     pauses = pauses.assign(
-        bytes=np.bincount(place[inside], to_host["bytes"].to_numpy()[inside], len(pauses)).astype(np.int64),
+        bytes=np.bincount(place[inside], to_host["bytes"].to_numpy()[inside], len(pauses)).astype(
+            np.int64
+        ),
         named_ns=causes.covered_by(pauses, saving),
         written_ns=causes.covered_by(pauses, writing),
         step=_steps(steps, pauses),
     )
     dur = pauses["dur_ns"].to_numpy()
     free = 2 * causes.covered_by(pauses, others) < dur
-    by_name, by_file = (2 * pauses[column].to_numpy() >= dur for column in ("named_ns", "written_ns"))
-    witness = np.select([by_name, by_file & free, free & _alike(pauses, copies, steps)], range(len(WITNESSES)), -1)
-    found = pauses.assign(witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)))[witness >= 0]
+    by_name, by_file = (
+        2 * pauses[column].to_numpy() >= dur for column in ("named_ns", "written_ns")
+    )
+    witness = np.select(
+        [by_name, by_file & free, free & _alike(pauses, copies, steps)], range(len(WITNESSES)), -1
+    )
+    found = pauses.assign(witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)))[
+        witness >= 0
+    ]
     names = []
-    by_rank = dict(iter(saving.sort_values("dur_ns", ascending=False, kind="stable").groupby("rank")))
-    for rank, begin, length in found[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None):
+    by_rank = dict(
+        iter(saving.sort_values("dur_ns", ascending=False, kind="stable").groupby("rank"))
+    )
+    for rank, begin, length in found[["rank", "start_ns", "dur_ns"]].itertuples(
+        index=False, name=None
+    ):
         of = by_rank.get(rank, saving.head(0))
         meets = (of["start_ns"] < begin + length) & (of["start_ns"] + of["dur_ns"] > begin)
         names.append(next(iter(of["name"][meets].astype(str)), ""))
@@ -127,13 +166,19 @@ def detect(
 
 def _followed(kernels: pd.DataFrame, copies: pd.DataFrame) -> pd.DataFrame:
     """Return KERNELS with one more on each GPU when the work of its rank ends, if its last kernel ended before."""
-    ended = pd.concat([kernels, copies]).assign(end_ns=lambda rows: rows["start_ns"] + rows["dur_ns"])
+    ended = pd.concat([kernels, copies]).assign(
+        end_ns=lambda rows: rows["start_ns"] + rows["dur_ns"]
+    )
     of_rank = ended.groupby("rank")["end_ns"].max()
-    last = kernels.assign(end_ns=kernels["start_ns"] + kernels["dur_ns"]).sort_values("end_ns", kind="stable")
+    last = kernels.assign(end_ns=kernels["start_ns"] + kernels["dur_ns"]).sort_values(
+        "end_ns", kind="stable"
+    )
     last = last.drop_duplicates(["rank", "gpu"], keep="last")
     added = last.assign(start_ns=last["rank"].map(of_rank), dur_ns=1)
     added = added[added["start_ns"] > last["end_ns"]]
-    return KERNELS.make(pd.concat([kernels, added])[KERNELS.column_names]) if len(added) else kernels
+    return (
+        KERNELS.make(pd.concat([kernels, added])[KERNELS.column_names]) if len(added) else kernels
+    )
 
 
 def _open(pauses: pd.DataFrame, saving: pd.DataFrame) -> pd.DataFrame:
@@ -147,7 +192,9 @@ def _open(pauses: pd.DataFrame, saving: pd.DataFrame) -> pd.DataFrame:
 def _ended(kernels: pd.DataFrame, pauses: pd.DataFrame) -> Int:
     """Return when the last kernel of each pause's device ends, ns."""
     end = (kernels["start_ns"] + kernels["dur_ns"]).groupby([kernels["rank"], kernels["gpu"]]).max()
-    of_pause: Int = end.reindex(pd.MultiIndex.from_frame(pauses[["rank", "gpu"]])).to_numpy(np.int64)
+    of_pause: Int = end.reindex(pd.MultiIndex.from_frame(pauses[["rank", "gpu"]])).to_numpy(
+        np.int64
+    )
     return of_pause
 
 
@@ -158,7 +205,12 @@ def _says_saving(name: str) -> bool:
 def _named(frames: Iterable[pd.DataFrame], fulfils: Callable[[str], object]) -> pd.DataFrame:
     """Return the rows whose name fulfils a condition."""
     found = [frame[causes.where(frame["name"], fulfils)] for frame in frames]
-    return pd.concat([one[[*causes.THREAD, "start_ns", "dur_ns", "name"]].astype({"name": "string"}) for one in found])
+    return pd.concat(
+        [
+            one[[*causes.THREAD, "start_ns", "dur_ns", "name"]].astype({"name": "string"})
+            for one in found
+        ]
+    )
 
 
 def _steps(steps: pd.DataFrame, pauses: pd.DataFrame) -> Int:
@@ -180,7 +232,9 @@ def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> N
         usual = inside.groupby("step")["dur_ns"].max().reindex(steady, fill_value=0).median()
         long = inside[inside["dur_ns"] >= max(LONG_NS, LONGER * usual)]
         device = (copies["rank"] == rank) & (copies["gpu"] == gpu) & (copies["direction"] == "D2H")
-        rest = (int(copies.loc[device, "bytes"].sum()) - int(long["bytes"].sum())) / len(steps[steps["rank"] == rank])
+        rest = (int(copies.loc[device, "bytes"].sum()) - int(long["bytes"].sum())) / len(
+            steps[steps["rank"] == rank]
+        )
         much = long[long["bytes"] >= max(FEWEST_BYTES, MORE_BYTES * rest)]
         recurring = much.loc[~much["is_last"], "step"].nunique()
         if recurring >= 2 and much["step"].nunique() <= len(steady) / 2:

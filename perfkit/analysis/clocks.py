@@ -29,8 +29,16 @@ CLOCKS = Table(
     (
         RANK,
         Column("count", "int64", "collectives that compare it with another rank"),
-        Column("offset_ns", "float64", "by which it is ahead at time 0 of the run, ns; NaN when not known"),
-        Column("drift_frac", "float64", "by which it runs fast, s/s; 0 where no drift is seen, NaN when not known"),
+        Column(
+            "offset_ns",
+            "float64",
+            "by which it is ahead at time 0 of the run, ns; NaN when not known",
+        ),
+        Column(
+            "drift_frac",
+            "float64",
+            "by which it runs fast, s/s; 0 where no drift is seen, NaN when not known",
+        ),
         Column("error_ns", "float64", "by which the offset can be wrong, ns; NaN when not known"),
         Column("moved", "bool", "whether `aligned` moves its times: the offset exceeds its error"),
         Column("verdict", "category", "what follows, in words"),
@@ -44,12 +52,34 @@ LOSSES = Table(
         Column("group", "category", "process group; missing when not recorded"),
         Column("span", "category", "within a node, across nodes, or not known"),
         Column("ranks_count", "int64", "ranks of the group"),
-        Column("count", "int64", "collectives that all of them recorded, and in which all were at one moment"),
-        Column("transfer_ns", "float64", "sum of the transfers: the shortest duration over the ranks, ns"),
-        Column("skew_ns", "float64", "sum of what the first rank waited for the last, whose GPU worked for longer, ns"),
-        Column("dispatch_ns", "float64", "the same where the GPU of the last rank had nothing to do for longer, ns"),
-        Column("error_ns", "float64", "by which each wait can be wrong: the error of the clocks, ns; NaN not known"),
-        Column("verdict", "category", "transfer, arrival skew, host dispatch, mixed or inconclusive"),
+        Column(
+            "count",
+            "int64",
+            "collectives that all of them recorded, and in which all were at one moment",
+        ),
+        Column(
+            "transfer_ns",
+            "float64",
+            "sum of the transfers: the shortest duration over the ranks, ns",
+        ),
+        Column(
+            "skew_ns",
+            "float64",
+            "sum of what the first rank waited for the last, whose GPU worked for longer, ns",
+        ),
+        Column(
+            "dispatch_ns",
+            "float64",
+            "the same where the GPU of the last rank had nothing to do for longer, ns",
+        ),
+        Column(
+            "error_ns",
+            "float64",
+            "by which each wait can be wrong: the error of the clocks, ns; NaN not known",
+        ),
+        Column(
+            "verdict", "category", "transfer, arrival skew, host dispatch, mixed or inconclusive"
+        ),
     ),
     ("group", "span"),
 )
@@ -100,10 +130,20 @@ def of_ranks(collectives: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
         return COLLECTIVES.make(timed)
     rows = every[every["family"] == "communication"]
     names = rows["full_name"].astype("category").cat
-    found = [next((o for o, text in BY_NAME.items() if re.search(text, n, re.I)), None) for n in names.categories]
+    found = [
+        next((o for o, text in BY_NAME.items() if re.search(text, n, re.I)), None)
+        for n in names.categories
+    ]
     rows = rows.assign(operation=np.array([*found, None], object)[names.codes.to_numpy()])
-    counts = rows.groupby(["operation", "rank", "gpu"]).size().groupby(level=0).agg(["min", "max", "size"])
-    same = counts[counts["min"].eq(counts["max"]) & counts["size"].eq(rows.groupby(["rank", "gpu"]).ngroups)]
+    counts = (
+        rows.groupby(["operation", "rank", "gpu"])
+        .size()
+        .groupby(level=0)
+        .agg(["min", "max", "size"])
+    )
+    same = counts[
+        counts["min"].eq(counts["max"]) & counts["size"].eq(rows.groupby(["rank", "gpu"]).ngroups)
+    ]
     rows = rows[rows["operation"].isin(same.index)].assign(bytes=0, ranks=None, source="trace")
     unknown = dict.fromkeys(("dtype", "algorithm", "protocol", "placement", "group"))
     return COLLECTIVES.make(rows.assign(**unknown)[list(COLLECTIVES.column_names)])
@@ -138,7 +178,10 @@ def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
                 base = clocks[via]
                 error_ns = float(np.hypot(base.error_ns, clock.error_ns))
                 clocks[rank] = Clock(
-                    base.offset_ns + clock.offset_ns, base.drift_frac + clock.drift_frac, error_ns, clock.compared
+                    base.offset_ns + clock.offset_ns,
+                    base.drift_frac + clock.drift_frac,
+                    error_ns,
+                    clock.compared,
                 )
     end = int((timed["start_ns"] + timed["dur_ns"].fillna(0)).max())
     unknown = "not known: it shares no process group with a rank whose clock is known"
@@ -147,7 +190,9 @@ def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
         clock = clocks.get(rank) or Clock(reason=reasons.get(rank, unknown))
         most = max(abs(clock.offset_ns), abs(clock.offset_ns + clock.drift_frac * end))
         moved = most > clock.error_ns  # False where nothing is known
-        verdict = "moved" if moved else "agrees within the error" if clock.compared else "the reference"
+        verdict = (
+            "moved" if moved else "agrees within the error" if clock.compared else "the reference"
+        )
         rows.append((rank, clock.compared, *clock[:3], moved, clock.reason or verdict))
     return CLOCKS.make(pd.DataFrame(rows, columns=list(CLOCKS.column_names)))
 
@@ -160,7 +205,9 @@ def _teams(timed: pd.DataFrame) -> list[dict[int, Recorded]]:
     timed = timed.sort_values(["kind", "start_ns"], kind="stable")
     counts = timed.groupby(["kind", "rank"]).size().groupby(level=0).agg(["min", "size"])
     members = timed.groupby("team")["rank"].nunique().to_numpy()[team]  # of the group of each kind
-    is_one = ~(kinds["ranks"].to_numpy(np.float64, na_value=np.nan) < members)  # else several groups share the name
+    is_one = ~(
+        kinds["ranks"].to_numpy(np.float64, na_value=np.nan) < members
+    )  # else several groups share the name
     usable = (counts["size"].to_numpy() == members) & is_one
     place = timed.groupby(["kind", "rank"]).cumcount().to_numpy()
     kept = timed[usable[timed["kind"]] & (place < counts["min"].to_numpy()[timed["kind"]])]
@@ -192,7 +239,9 @@ def _compared(reference: Recorded, other: Recorded) -> Clock:
     slopes = (value[second] - value[first])[apart > 0] / apart[apart > 0]
     drift = float(np.median(slopes)) if len(slopes) else 0.0
     error = _scatter(ahead - drift * time)
-    if abs(drift) * np.ptp(time) <= SEEN * error * np.sqrt(12 / count):  # error of a slope through even points
+    if abs(drift) * np.ptp(time) <= SEEN * error * np.sqrt(
+        12 / count
+    ):  # error of a slope through even points
         drift = 0.0
     offset = float(np.median(ahead - drift * time))
     resolution = float(np.gcd.reduce(np.concatenate([time, later]).astype(np.int64)))
@@ -200,11 +249,17 @@ def _compared(reference: Recorded, other: Recorded) -> Clock:
     shifted = [_scatter(later[k:] - (1 + drift) * time[: count - k]) for k in range(1, LAGS + 1)]
     shifted += [_scatter(later[: count - k] - (1 + drift) * time[k:]) for k in range(1, LAGS + 1)]
     if min(shifted) < error * (BETTER if reference.recorded == other.recorded else 1 / BETTER):
-        return Clock(reason="not known: the ends fit as well to collectives before or after. Are these the same steps?")
+        return Clock(
+            reason="not known: the ends fit as well to collectives before or after. Are these the same steps?"
+        )
     if abs(drift) > MOST_DRIFT:
-        return Clock(reason="not known: the times drift apart faster than clocks do. Are these the same steps?")
+        return Clock(
+            reason="not known: the times drift apart faster than clocks do. Are these the same steps?"
+        )
     if np.mean(np.abs(ahead - drift * time - offset) <= transfer + 2 * resolution) < POSSIBLE:
-        return Clock(reason="not known: ends lie farther apart than the transfers last. Are these the same steps?")
+        return Clock(
+            reason="not known: ends lie farther apart than the transfers last. Are these the same steps?"
+        )
     return Clock(offset, drift, 2 * error, count)  # twice a standard deviation of one collective
 
 
@@ -218,7 +273,9 @@ def aligned(frame: pd.DataFrame, clocks: pd.DataFrame) -> pd.DataFrame:
     `clocks` is what `offsets` returned; ranks that it does not move stay as they are. Durations stay.
     """
     moved = CLOCKS.check(clocks)[clocks["moved"]].set_index("rank")
-    offset, drift = (frame["rank"].map(moved[name]).fillna(0.0) for name in ("offset_ns", "drift_frac"))
+    offset, drift = (
+        frame["rank"].map(moved[name]).fillna(0.0) for name in ("offset_ns", "drift_frac")
+    )
     ahead = (offset + drift * frame["start_ns"].astype("Float64")).round().fillna(0).astype("int64")
     return frame.assign(start_ns=frame["start_ns"] - ahead)
 
@@ -230,7 +287,11 @@ def per_node(devices: pd.DataFrame) -> int:
 
 
 def losses(
-    collectives: pd.DataFrame, kernels: pd.DataFrame, clocks: pd.DataFrame, *, gpus_per_node: int = 0
+    collectives: pd.DataFrame,
+    kernels: pd.DataFrame,
+    clocks: pd.DataFrame,
+    *,
+    gpus_per_node: int = 0,
 ) -> pd.DataFrame:
     """Return where the time of collectives goes, by process group: LOSSES; empty where no ranks were together.
 
@@ -247,12 +308,16 @@ def losses(
     moved = aligned(timed, clocks)
     rows = matched(COLLECTIVES.make(moved.drop(columns="idle_ns")))
     keys = ["rank", "gpu", "start_ns"]
-    rows = rows[rows["together"]].merge(moved[[*keys, "idle_ns"]].drop_duplicates(keys), on=keys, how="left")
+    rows = rows[rows["together"]].merge(
+        moved[[*keys, "idle_ns"]].drop_duplicates(keys), on=keys, how="left"
+    )
     rows = rows.assign(
         node=rows["rank"] // gpus_per_node if gpus_per_node > 1 else 0,
         error_ns=rows["rank"].map(clocks.set_index("rank")["error_ns"]).fillna(np.inf),
     )
-    of = rows.sort_values(["collective", "wait_ns"], kind="stable").groupby("collective")  # the last to come is first
+    of = rows.sort_values(["collective", "wait_ns"], kind="stable").groupby(
+        "collective"
+    )  # the last to come is first
     each = of.agg(
         group=("group", "first"),
         nodes=("node", "nunique"),
@@ -263,18 +328,30 @@ def losses(
         first_idle_ns=("idle_ns", "last"),
         error_ns=("error_ns", "max"),
     )
-    spans = np.where(each["nodes"] > 1, "across nodes", "within a node") if gpus_per_node > 1 else "not known"
+    spans = (
+        np.where(each["nodes"] > 1, "across nodes", "within a node")
+        if gpus_per_node > 1
+        else "not known"
+    )
     dispatch = (each["last_idle_ns"] - each["first_idle_ns"]).clip(0, each["wait_ns"])
-    each = each.assign(span=spans, dispatch_ns=dispatch, skew_ns=each["wait_ns"] - dispatch, count=1)
+    each = each.assign(
+        span=spans, dispatch_ns=dispatch, skew_ns=each["wait_ns"] - dispatch, count=1
+    )
     sums = dict.fromkeys(("count", "transfer_ns", "skew_ns", "dispatch_ns"), "sum")
-    of_group = each.astype({"group": object}).groupby(["group", "span"], dropna=False, as_index=False)
+    of_group = each.astype({"group": object}).groupby(
+        ["group", "span"], dropna=False, as_index=False
+    )
     table = of_group.agg({"ranks_count": "max", **sums, "error_ns": "max"})
     table["error_ns"] = table["error_ns"].replace(np.inf, np.nan)
     return LOSSES.make(table.assign(verdict=[_verdict(row) for _, row in table.iterrows()]))
 
 
 def _verdict(row: pd.Series) -> str:
-    parts = {"transfer": row["transfer_ns"], "arrival skew": row["skew_ns"], "host dispatch": row["dispatch_ns"]}
+    parts = {
+        "transfer": row["transfer_ns"],
+        "arrival skew": row["skew_ns"],
+        "host dispatch": row["dispatch_ns"],
+    }
     name, most = max(parts.items(), key=lambda item: item[1])
     unsure = name != "transfer" and not most / row["count"] > row["error_ns"]
     if row["count"] < FEWEST or np.isnan(row["error_ns"]) or unsure or not most:

@@ -60,7 +60,9 @@ def overlap(kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
     index, (group,) = devices(KERNELS.check(kernels))
     start, end = ends(kernels, window)
     communicates = (kernels["family"] == "communication").to_numpy()
-    communication, computation = (union(start[rows], end[rows], group[rows]) for rows in (communicates, ~communicates))
+    communication, computation = (
+        union(start[rows], end[rows], group[rows]) for rows in (communicates, ~communicates)
+    )
     communication_ns = total(communication, len(index))
     overlapped_ns = total(intersect(communication, computation), len(index))
     return index.assign(
@@ -85,7 +87,9 @@ def bandwidth(collectives: pd.DataFrame) -> pd.DataFrame:
     """
     seconds = COLLECTIVES.check(collectives)["dur_ns"].where(collectives["dur_ns"] > 0) / 1e9
     algorithm = collectives["bytes"] / seconds
-    return collectives.assign(algorithm_bytes_per_s=algorithm, bus_bytes_per_s=algorithm * _factor(collectives))
+    return collectives.assign(
+        algorithm_bytes_per_s=algorithm, bus_bytes_per_s=algorithm * _factor(collectives)
+    )
 
 
 def _factor(collectives: pd.DataFrame) -> pd.Series:
@@ -142,9 +146,13 @@ def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
     table, group = numbered(measured, _KIND)
     tops = measured["bytes"].groupby(group).max()
     largest = tops.to_numpy()[group]
-    large = measured["bytes"] > largest - measured["bytes"]  # more than half, without a product that overflows
+    large = (
+        measured["bytes"] > largest - measured["bytes"]
+    )  # more than half, without a product that overflows
     smaller = ~large & (measured["bytes"] > largest // 4)
-    at_top, below = (measured["bus_bytes_per_s"][rows].groupby(group[rows]).median() for rows in (large, smaller))
+    at_top, below = (
+        measured["bus_bytes_per_s"][rows].groupby(group[rows]).median() for rows in (large, smaller)
+    )
     table = table.assign(
         largest_bytes=tops,
         count=np.bincount(group[large], minlength=len(table)),
@@ -183,15 +191,27 @@ def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
         last_frac=table["last_count"] / table["count"].where(table["count"] > 0),
         wait_frac=table["wait_ns"] / table["inside_ns"].where(table["inside_ns"] > 0),
     )
-    ordered = table.reset_index().sort_values(["last_count", "rank", "gpu"], ascending=[False, True, True])
-    columns = ["count", "last_count", "last_frac", "wait_ns", "wait_frac", "apart_count", "unmatched_count"]
+    ordered = table.reset_index().sort_values(
+        ["last_count", "rank", "gpu"], ascending=[False, True, True]
+    )
+    columns = [
+        "count",
+        "last_count",
+        "last_frac",
+        "wait_ns",
+        "wait_frac",
+        "apart_count",
+        "unmatched_count",
+    ]
     return ordered[["rank", "gpu", *columns]].reset_index(drop=True)
 
 
 def _summed(rows: pd.DataFrame) -> pd.DataFrame:
     """Return counts and times per rank and GPU: of collectives with all ranks together, and of the others a count."""
     together = rows["together"]
-    first = stretches([rows["collective"].to_numpy()], len(rows))  # the first to come waited longest
+    first = stretches(
+        [rows["collective"].to_numpy()], len(rows)
+    )  # the first to come waited longest
     skew_ns = np.repeat(rows["wait_ns"].to_numpy()[first], np.diff(first, append=len(rows)))
     figures = rows[["rank", "gpu"]].assign(
         count=together.astype("int64"),
@@ -227,14 +247,22 @@ def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
     """
     missing = [column for column in ("rank", value) if column not in frame]
     if missing:
-        raise ValueError(f"frame: it has no column {missing[0]!r}. Its columns are {list(frame.columns)}.")
+        raise ValueError(
+            f"frame: it has no column {missing[0]!r}. Its columns are {list(frame.columns)}."
+        )
     ranks = frame[["rank", value]].dropna().sort_values("rank", kind="stable", ignore_index=True)
     if ranks["rank"].duplicated().any():
-        raise ValueError(f"frame: rank {ranks['rank'][ranks['rank'].duplicated()].iloc[0]} has several rows. Give one.")
+        raise ValueError(
+            f"frame: rank {ranks['rank'][ranks['rank'].duplicated()].iloc[0]} has several rows. Give one."
+        )
     if (ranks[value] < 0).any():
-        raise ValueError(f"value: {value!r} is {ranks[value].min()} on a rank. Give a figure that is not negative.")
+        raise ValueError(
+            f"value: {value!r} is {ranks[value].min()} on a rank. Give a figure that is not negative."
+        )
     mean = ranks[value].mean()
-    top = ranks.nlargest(1, value).reset_index(drop=True).astype({"rank": "int32", value: "float64"})
+    top = (
+        ranks.nlargest(1, value).reset_index(drop=True).astype({"rank": "int32", value: "float64"})
+    )
     columns = {
         "ranks_count": np.full(len(top), len(ranks)),
         f"mean_{value}": np.full(len(top), float(mean)),

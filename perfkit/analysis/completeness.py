@@ -33,7 +33,9 @@ BEYOND_NS = 1_000_000
 # Of the usual operators or duration: a step with so many does the work of the others (convention).
 SIMILAR = 0.5
 OF_COLLECTOR = ("profiler", "flush")  # kinds of OVERHEAD that are no work of CUDA itself
-WAIT_CALL = re.compile(r"(?:cuda|hip)(?:Device|Thread|Stream)Synchronize|cu(?:Ctx|Stream)Synchronize")
+WAIT_CALL = re.compile(
+    r"(?:cuda|hip)(?:Device|Thread|Stream)Synchronize|cu(?:Ctx|Stream)Synchronize"
+)
 HOST_FUNCTION_CALL = re.compile(r"(?:cuda|cu|hip)LaunchHostFunc")
 BEGIN_CAPTURE = re.compile(r"(?:cuda|cu|hip)StreamBeginCapture")
 END_CAPTURE = re.compile(r"(?:cuda|cu|hip)StreamEndCapture")
@@ -61,12 +63,16 @@ def launches(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFram
     if none has its kernel and as many kernels without a call follow: then the ids do not agree.
     """
     KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls)
-    calls = api_calls[causes.where(api_calls["name"], is_single_launch) & (api_calls["correlation"] >= 0)]
+    calls = api_calls[
+        causes.where(api_calls["name"], is_single_launch) & (api_calls["correlation"] >= 0)
+    ]
     calls = calls.drop_duplicates(CALL)
     calls = calls[~_in_capture(calls, api_calls)].reset_index(drop=True)
     operations = _operations(kernels, copies)
     row = causes.started_by(operations, calls)
-    started = operations[row >= 0].assign(row=row[row >= 0], end_ns=lambda rows: rows["start_ns"] + rows["dur_ns"])
+    started = operations[row >= 0].assign(
+        row=row[row >= 0], end_ns=lambda rows: rows["start_ns"] + rows["dur_ns"]
+    )
     of_call = started.groupby("row").agg(
         gpu=("gpu", "first"), kernel_start_ns=("start_ns", "min"), kernel_end_ns=("end_ns", "max")
     )
@@ -126,7 +132,9 @@ def _in_capture(calls: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool
     return inside
 
 
-def without_call(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+def without_call(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> pd.DataFrame:
     """Return the operations without a recorded call, of processes in which others have theirs.
 
     Left out are nodes of graphs, pages of unified memory, and the operations of a process in which
@@ -211,7 +219,9 @@ def beyond_work(
     operations = _operations(kernels, copies)
     of_process = dict(iter(operations.groupby(PROCESS)))
     parts = [
-        _tails(calls, of_process[key], _of(host, key)) for key, calls in waits.groupby(PROCESS) if key in of_process
+        _tails(calls, of_process[key], _of(host, key))
+        for key, calls in waits.groupby(PROCESS)
+        if key in of_process
     ]
     if not parts:
         return STRETCHES.empty().assign(work_ns=0)
@@ -277,7 +287,9 @@ def empty_steps(
     launching = api_calls[causes.where(api_calls["name"], causes.is_launch)]
     begun = _started_in(steps, _operations(kernels, copies))
     called = _started_in(steps, launching)
-    is_empty = (begun == 0) & (called == 0) & steps["rank"].isin(api_calls["rank"].unique()).to_numpy()
+    is_empty = (
+        (begun == 0) & (called == 0) & steps["rank"].isin(api_calls["rank"].unique()).to_numpy()
+    )
     if is_empty.all() or not is_empty.any():
         return steps.iloc[:0]
     weight = _started_in(steps, ops)
@@ -295,7 +307,9 @@ def _started_in(steps: pd.DataFrame, events: pd.DataFrame) -> Int:
     for rank in steps["rank"].unique():
         times = np.sort(events.loc[events["rank"] == rank, "start_ns"].to_numpy())
         of_rank = (steps["rank"] == rank).to_numpy()
-        count[of_rank] = np.searchsorted(times, last[of_rank]) - np.searchsorted(times, first[of_rank])
+        count[of_rank] = np.searchsorted(times, last[of_rank]) - np.searchsorted(
+            times, first[of_rank]
+        )
     return count
 
 
@@ -325,7 +339,9 @@ def cut_gaps(gaps: pd.DataFrame, stretches: pd.DataFrame) -> pd.DataFrame:
     pieces = subtract(union(begin[touched], finish[touched]), hidden)
     row = touched[np.searchsorted(begin[touched], pieces.start, side="right") - 1]
     length = pieces.end - pieces.start
-    rest = gaps.take(row).assign(start_ns=gaps["start_ns"].to_numpy()[row] + pieces.start - begin[row], dur_ns=length)
+    rest = gaps.take(row).assign(
+        start_ns=gaps["start_ns"].to_numpy()[row] + pieces.start - begin[row], dur_ns=length
+    )
     whole = gaps["dur_ns"].to_numpy()[row]
     is_known = 2 * unknown[row] < whole
     rest = rest.assign(**_shrunk(rest, length, whole, is_known))
@@ -335,7 +351,9 @@ def cut_gaps(gaps: pd.DataFrame, stretches: pd.DataFrame) -> pd.DataFrame:
     return GAPS.make(pd.concat([gaps.take(untouched), rest], ignore_index=True))
 
 
-def _shrunk(rest: pd.DataFrame, length: Int, whole: Int, is_known: NDArray[np.bool_]) -> dict[str, Int]:
+def _shrunk(
+    rest: pd.DataFrame, length: Int, whole: Int, is_known: NDArray[np.bool_]
+) -> dict[str, Int]:
     """Return the parts of the pieces of gaps, in proportion; the largest takes what rounding leaves."""
     parts = rest[[*causes.PARTS]].to_numpy()
     scaled = (parts * (length / whole)[:, None]).astype(np.int64) * is_known[:, None]

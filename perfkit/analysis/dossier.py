@@ -28,7 +28,14 @@ _TIMES = ("ns", "s")
 SAME_CLOCK = 0.02  # ratios nearer to 1 are one clock read twice
 FLOPS = ["fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops"]
 WEIGHTED = [
-    *("clock_hz", "clock_ratio", "achieved_occupancy_frac", "theoretical_occupancy_frac", "sm_frac", "memory_frac")
+    *(
+        "clock_hz",
+        "clock_ratio",
+        "achieved_occupancy_frac",
+        "theoretical_occupancy_frac",
+        "sm_frac",
+        "memory_frac",
+    )
 ]
 _SECTIONS = {
     "flops": "SpeedOfLight_RooflineChart",
@@ -38,9 +45,33 @@ _SECTIONS = {
     "main_stall": "WarpStateStats",
 }
 _COLUMNS = [
-    *("name", "full_name", "family", "count", "total_ns", "share_frac", "matched_by", "measured_count"),
-    *("same_grid_frac", "dur_ns", "clock_hz", "clock_ratio", "other_clock", "scaled_dur_ns", "flops", "dram_bytes"),
-    *("achieved_occupancy_frac", "theoretical_occupancy_frac", "sm_frac", "memory_frac", "main_stall"),
+    *(
+        "name",
+        "full_name",
+        "family",
+        "count",
+        "total_ns",
+        "share_frac",
+        "matched_by",
+        "measured_count",
+    ),
+    *(
+        "same_grid_frac",
+        "dur_ns",
+        "clock_hz",
+        "clock_ratio",
+        "other_clock",
+        "scaled_dur_ns",
+        "flops",
+        "dram_bytes",
+    ),
+    *(
+        "achieved_occupancy_frac",
+        "theoretical_occupancy_frac",
+        "sm_frac",
+        "memory_frac",
+        "main_stall",
+    ),
     *("main_stall_frac", "operator", "python", "call_path", "missing"),
 ]
 
@@ -81,14 +112,18 @@ def kernels(
     timeline["count"] = np.bincount(group, minlength=len(timeline))
     time = np.bincount(group, kernels["dur_ns"].to_numpy(), len(timeline))  # exact: below 2**53 ns
     timeline["total_ns"] = time.astype(np.int64)
-    timeline = ranked(timeline.astype({"name": "string", "full_name": "string"}), "total_ns", ["full_name"])
+    timeline = ranked(
+        timeline.astype({"name": "string", "full_name": "string"}), "total_ns", ["full_name"]
+    )
     match = matched(timeline, launches)
     by_name = timeline.groupby("name", sort=False)
     table = by_name[["count", "total_ns"]].sum().join(by_name[["full_name", "family"]].first())
     table = ranked(table.reset_index().astype({"family": "string"}), "total_ns", ["name"])
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     table = table.join(_measured(match, launches, timeline, devices), on="name")
-    table = table.join(_main_stall(match, launches, STALLS.empty() if stalls is None else stalls), on="name")
+    table = table.join(
+        _main_stall(match, launches, STALLS.empty() if stalls is None else stalls), on="name"
+    )
     table["matched_by"] = pd.Categorical(table["matched_by"].fillna("none"), categories=MATCHED_BY)
     table["measured_count"] = table["measured_count"].fillna(0).astype("int64")
     table["same_grid_frac"] = table["same_grid_frac"].fillna(0.0)
@@ -123,13 +158,22 @@ def covered(dossier: pd.DataFrame) -> float:
     """
     absent = [column for column in ("total_ns", "matched_by") if column not in dossier]
     if absent:
-        raise ValueError(f"dossier: column {', '.join(absent)} is missing; give what dossier.kernels returned")
+        raise ValueError(
+            f"dossier: column {', '.join(absent)} is missing; give what dossier.kernels returned"
+        )
     total = int(dossier["total_ns"].sum())
-    return float(dossier["total_ns"][dossier["matched_by"].ne("none")].sum() / total) if total else np.nan
+    return (
+        float(dossier["total_ns"][dossier["matched_by"].ne("none")].sum() / total)
+        if total
+        else np.nan
+    )
 
 
 def _measured(
-    match: pd.DataFrame, launches: pd.DataFrame, timeline: pd.DataFrame, devices: pd.DataFrame | None
+    match: pd.DataFrame,
+    launches: pd.DataFrame,
+    timeline: pd.DataFrame,
+    devices: pd.DataFrame | None,
 ) -> pd.DataFrame:
     """Return the counters of each name on the timeline that was measured."""
     used = launches.assign(
@@ -144,7 +188,11 @@ def _measured(
     table = by_kernel[["dur_ns", "flops", "dram_bytes"]].mean()
     for column in WEIGHTED:
         weight = used["weight"].where(used[column].notna())
-        sums = pd.DataFrame({"part": used[column] * weight, "weight": weight}).groupby(used["kernel"]).sum(min_count=1)
+        sums = (
+            pd.DataFrame({"part": used[column] * weight, "weight": weight})
+            .groupby(used["kernel"])
+            .sum(min_count=1)
+        )
         table[column] = sums["part"] / sums["weight"]
     table["measured_count"] = by_kernel["is_measured"].sum()
     table["matched_by"] = by_kernel["how"].first()
@@ -171,7 +219,11 @@ def _clock(launches: pd.DataFrame, devices: pd.DataFrame | None) -> pd.Series:
     if len(clocks) and (clocks == clocks.iloc[0]).all():
         return pd.Series(clocks.iloc[0], launches.index)
     keys = ["rank", "gpu"]
-    return launches[keys].merge(devices[[*keys, "clock_hz"]], on=keys, how="left")["clock_hz"].set_axis(launches.index)
+    return (
+        launches[keys]
+        .merge(devices[[*keys, "clock_hz"]], on=keys, how="left")["clock_hz"]
+        .set_axis(launches.index)
+    )
 
 
 def _main_stall(match: pd.DataFrame, launches: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
@@ -181,11 +233,17 @@ def _main_stall(match: pd.DataFrame, launches: pd.DataFrame, stalls: pd.DataFram
     waits = stall_shares(stalls).dropna(subset=["share_frac"]).merge(used, on=keys)
     weights = waits.drop_duplicates(keys).groupby("kernel")["weight"].sum()
     waits = waits[waits["place"].notna()].astype({"reason": "string"})
-    parts = (waits["share_frac"] * waits["weight"]).groupby([waits["kernel"], waits["reason"]]).sum()
+    parts = (
+        (waits["share_frac"] * waits["weight"]).groupby([waits["kernel"], waits["reason"]]).sum()
+    )
     part = parts.reset_index(name="part")
     part["main_stall_frac"] = part["part"] / part["kernel"].map(weights)
-    largest = part.sort_values("main_stall_frac", ascending=False, kind="stable").drop_duplicates("kernel")
-    return largest.set_index("kernel").rename(columns={"reason": "main_stall"})[["main_stall", "main_stall_frac"]]
+    largest = part.sort_values("main_stall_frac", ascending=False, kind="stable").drop_duplicates(
+        "kernel"
+    )
+    return largest.set_index("kernel").rename(columns={"reason": "main_stall"})[
+        ["main_stall", "main_stall_frac"]
+    ]
 
 
 def _missing(table: pd.DataFrame) -> pd.Series:
@@ -196,14 +254,21 @@ def _missing(table: pd.DataFrame) -> pd.Series:
     for full_name, lacks, nothing in zip(table["full_name"], absent, unmeasured, strict=True):
         columns = [column for column, lacking in zip(_SECTIONS, lacks, strict=True) if lacking]
         what = "not measured" if nothing else f"without {', '.join(columns)}"
-        options = "--set full" if nothing else " ".join(f"--section {_SECTIONS[column]}" for column in columns)
+        options = (
+            "--set full"
+            if nothing
+            else " ".join(f"--section {_SECTIONS[column]}" for column in columns)
+        )
         pattern = shlex.quote(f"regex:^{names.base(full_name)}$")
         notes.append(f"{what}: `ncu {options} -k {pattern}`" if columns else "")
     return pd.Series(notes, table.index, dtype="string")
 
 
 def operators(
-    kernels: pd.DataFrame, ops: pd.DataFrame, api_calls: pd.DataFrame, python_calls: pd.DataFrame | None = None
+    kernels: pd.DataFrame,
+    ops: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    python_calls: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return `operator` and `python` (the line) in which most of each kernel's time was launched, by kernel name.
 
@@ -219,9 +284,13 @@ def operators(
         call = started_by(kernels, api_calls)
         python[call >= 0] = lines(python_calls, api_calls.take(call[call >= 0]))
     site["python"] = pd.array(python, dtype="string")
-    site = site.assign(name=kernels["name"].astype("string").to_numpy(), dur_ns=kernels["dur_ns"].to_numpy())
+    site = site.assign(
+        name=kernels["name"].astype("string").to_numpy(), dur_ns=kernels["dur_ns"].to_numpy()
+    )
     time = site.groupby(["name", "operator", "python"], dropna=False)["dur_ns"].sum().reset_index()
-    most = time.sort_values(["dur_ns", "operator"], ascending=[False, True], kind="stable").drop_duplicates("name")
+    most = time.sort_values(
+        ["dur_ns", "operator"], ascending=[False, True], kind="stable"
+    ).drop_duplicates("name")
     return most.set_index("name")[["operator", "python"]]
 
 
@@ -236,10 +305,25 @@ def call_paths(calltree: pd.DataFrame, call_metrics: pd.DataFrame | None = None)
     if sites.empty and not calltree["name"].eq(KERNEL).any():
         parent = parents(calltree)
         row = np.setdiff1d(np.arange(len(parent)), parent)
-        timed = metrics[metrics["unit"].isin(_TIMES)].groupby(["rank", "node"])["inclusive"].max().rename("total_ns")
-        table = calltree[["rank", "node", "name"]].rename(columns={"name": "full_name"}).astype({"full_name": "string"})
-        sites = table.iloc[row].assign(row=row).join(timed, on=["rank", "node"])[["row", "full_name", "total_ns"]]
-    sites["kernel"] = sites["full_name"].map({name: names.short(name) for name in sites["full_name"].dropna().unique()})
+        timed = (
+            metrics[metrics["unit"].isin(_TIMES)]
+            .groupby(["rank", "node"])["inclusive"]
+            .max()
+            .rename("total_ns")
+        )
+        table = (
+            calltree[["rank", "node", "name"]]
+            .rename(columns={"name": "full_name"})
+            .astype({"full_name": "string"})
+        )
+        sites = (
+            table.iloc[row]
+            .assign(row=row)
+            .join(timed, on=["rank", "node"])[["row", "full_name", "total_ns"]]
+        )
+    sites["kernel"] = sites["full_name"].map(
+        {name: names.short(name) for name in sites["full_name"].dropna().unique()}
+    )
     sites = sites.sort_values("total_ns", ascending=False, kind="stable").drop_duplicates("kernel")
     paths = described(calltree, parents(calltree), sites["row"].to_numpy(), sites["kernel"])
     return pd.Series(paths, sites["kernel"], dtype="string")

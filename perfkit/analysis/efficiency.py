@@ -40,7 +40,9 @@ _RATES = ["forward_flops_per_s", "training_flops_per_s"]
 _TIMES = ["forward_ns", "backward_ns", "iteration_ns"]
 
 
-def mfu(*, tokens_per_s: float, flops_per_token: float, gpus: int, peaks: Peaks | None, precision: str) -> pd.DataFrame:
+def mfu(
+    *, tokens_per_s: float, flops_per_token: float, gpus: int, peaks: Peaks | None, precision: str
+) -> pd.DataFrame:
     """Return the model FLOP utilisation: tokens per second x FLOP per token / (GPUs x dense peak).
 
     Of a model without tokens give samples or images per second, and the FLOP of one of these. One row: `tokens_per_s`,
@@ -102,10 +104,18 @@ def hfu(
     """
     if not 0 <= recomputed_frac <= 1:
         raise ValueError(f"recomputed_frac: {recomputed_frac} is not within 0 and 1")
-    model = mfu(tokens_per_s=tokens_per_s, flops_per_token=flops_per_token, gpus=gpus, peaks=peaks, precision=precision)
+    model = mfu(
+        tokens_per_s=tokens_per_s,
+        flops_per_token=flops_per_token,
+        gpus=gpus,
+        peaks=peaks,
+        precision=precision,
+    )
     share = float(model["mfu_frac"].iloc[0]) * (1 + recomputed_frac / 3)
     note = pd.array([credible(share, what="hfu", gpus=gpus)], "string")
-    both = model.drop(columns=["verdict", "note"]).assign(recomputed_frac=float(recomputed_frac), hfu_frac=share)
+    both = model.drop(columns=["verdict", "note"]).assign(
+        recomputed_frac=float(recomputed_frac), hfu_frac=share
+    )
     return both.assign(verdict=model["verdict"], note=note)
 
 
@@ -150,18 +160,25 @@ def reported_mfu(samples: pd.DataFrame, *, peaks: Peaks | None, precision: str) 
     peak = peak_flops(peaks, precision, what="reported_mfu")
     wanted = SAMPLES.check(samples)[where(samples["metric"], {*_RATES, *_TIMES}.__contains__)]
     named = wanted.astype({"metric": "string"})
-    printed = named.pivot_table(index=["rank", "gpu"], columns="metric", values="value", aggfunc="mean")
+    printed = named.pivot_table(
+        index=["rank", "gpu"], columns="metric", values="value", aggfunc="mean"
+    )
     printed = printed.reindex(columns=[*_RATES, *_TIMES]).dropna(subset=_RATES, how="all")
     passes = printed["forward_ns"] + printed["backward_ns"]
     shares = {
         "forward_frac": printed["forward_flops_per_s"] / peak,
         "mfu_frac": printed["training_flops_per_s"] / peak,
-        "iteration_mfu_frac": printed["training_flops_per_s"] / peak * passes / printed["iteration_ns"],
+        "iteration_mfu_frac": printed["training_flops_per_s"]
+        / peak
+        * passes
+        / printed["iteration_ns"],
     }
     table = pd.DataFrame({"peak_flops_per_s": peak, **shares}, index=printed.index)
     highest = table[list(shares)].max(axis=1)
     table["note"] = pd.array([credible(share, what="reported_mfu") for share in highest], "string")
-    return table.reset_index().astype({"rank": "int32", "gpu": "int32", **dict.fromkeys(shares, "float64")})
+    return table.reset_index().astype(
+        {"rank": "int32", "gpu": "int32", **dict.fromkeys(shares, "float64")}
+    )
 
 
 def modules(listed: pd.DataFrame) -> pd.DataFrame:
@@ -175,13 +192,17 @@ def modules(listed: pd.DataFrame) -> pd.DataFrame:
     frame = MODULES.check(listed)
     inner = frame.groupby(["rank", "parent"])["forward_ns"].sum().rename("inner_ns")
     own = frame.join(inner, on=["rank", "module"])
-    own["self_ns"] = (own["forward_ns"] - own.pop("inner_ns").fillna(0).astype("int64")).clip(lower=0)
+    own["self_ns"] = (own["forward_ns"] - own.pop("inner_ns").fillna(0).astype("int64")).clip(
+        lower=0
+    )
     whole = frame[frame["parent"] < 0].groupby("rank")["forward_ns"].sum().astype("float64")
     amounts = ["parameters_count", "forward_flops", "forward_ns", "self_ns"]
     kinds = own.groupby(["rank", "kind"], observed=True)
     table = kinds[amounts].sum().assign(count=kinds.size()).reset_index()
     table["share_frac"] = table["self_ns"] / table["rank"].map(whole.where(whole > 0))
-    return ranked(table[["rank", "kind", "count", *amounts, "share_frac"]], "self_ns", ["rank", "kind"])
+    return ranked(
+        table[["rank", "kind", "count", *amounts, "share_frac"]], "self_ns", ["rank", "kind"]
+    )
 
 
 def credible(share: float, *, what: str, gpus: int = 1) -> str:

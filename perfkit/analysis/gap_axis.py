@@ -46,7 +46,9 @@ class GapAxis:
 
     def pieces(self, start: Int, end: Int, row: Int, *, whole: bool = False) -> Pieces:
         """Return what stretches on the axis of threads cover of the gaps before the launch call, or of `whole` gaps."""
-        order = np.lexsort([-end, start]) if (start[1:] <= start[:-1]).any() else np.arange(len(start))
+        order = (
+            np.lexsort([-end, start]) if (start[1:] <= start[:-1]).any() else np.arange(len(start))
+        )
         order = order[end[order] > start[order]]
         latest = np.maximum.accumulate(end[order])
         order = order[end[order] > np.append(np.iinfo(np.int64).min, latest[:-1])[: len(order)]]

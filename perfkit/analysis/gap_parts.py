@@ -38,18 +38,26 @@ WAITS = 1 << 17  # explained at once, so that of millions of calls only those ar
 class Host:
     """What the threads of the CPU did, thread by thread: asked what a GPU waited for in any stretch of time."""
 
-    def __init__(self, api_calls: pd.DataFrame, ranges: pd.DataFrame, os_calls: pd.DataFrame) -> None:
+    def __init__(
+        self, api_calls: pd.DataFrame, ranges: pd.DataFrame, os_calls: pd.DataFrame
+    ) -> None:
         tables = (api_calls, ranges, os_calls)
         self.call_names, self.range_names = (table["name"].cat.categories for table in tables[:2])
-        self._answers = [answered(tables[number]["name"], fulfils) for number, fulfils in CONDITIONS]
+        self._answers = [
+            answered(tables[number]["name"], fulfils) for number, fulfils in CONDITIONS
+        ]
         numbers = numbered_together(tables, THREAD)
         self._threads = _keys(tables, numbers)
-        self._tables = [_Sorted.of(*pair, len(self._threads)) for pair in zip(tables, numbers, strict=True)]
+        self._tables = [
+            _Sorted.of(*pair, len(self._threads)) for pair in zip(tables, numbers, strict=True)
+        ]
 
     def threads(self, rows: pd.DataFrame) -> Int:
         """Return the number of the thread of each row with rank, process and thread; -1 where it did nothing."""
         of_rows, of_threads = numbered_together([rows, self._threads], THREAD)
-        number = np.full(1 + int(max(of_rows.max(initial=-1), of_threads.max(initial=-1))), -1, np.int64)
+        number = np.full(
+            1 + int(max(of_rows.max(initial=-1), of_threads.max(initial=-1))), -1, np.int64
+        )
         number[of_threads] = np.arange(len(of_threads))
         return number[of_rows]
 
@@ -67,7 +75,9 @@ class Host:
             near = int(start[part].min()), int(returned[part].max())
             around = [table.between(low, high, near) for table in self._tables]
             times = start[part], called[part], returned[part]
-            parts[:, part], why[:, part] = _explained(*times, thread[part] - low, around, self._answers)
+            parts[:, part], why[:, part] = _explained(
+                *times, thread[part] - low, around, self._answers
+            )
         return parts, why
 
 
@@ -102,7 +112,12 @@ def _keys(tables: Sequence[pd.DataFrame], numbers: Sequence[Int]) -> pd.DataFram
     for table, number in zip(tables, numbers, strict=True):
         heads = stretches([number], len(number))
         rows.append(table[THREAD].iloc[heads].assign(number=number[heads]))
-    return pd.concat(rows).drop_duplicates("number").sort_values("number", kind="stable")[THREAD].reset_index(drop=True)
+    return (
+        pd.concat(rows)
+        .drop_duplicates("number")
+        .sort_values("number", kind="stable")[THREAD]
+        .reset_index(drop=True)
+    )
 
 
 def attributed(
@@ -134,7 +149,9 @@ def attributed(
     parts = np.zeros((len(PARTS), len(start)), np.int64)
     rows = np.flatnonzero(known)
     thread = host.threads(api_calls[THREAD].take(call[rows]))
-    parts[: len(DETAILS), rows], why[:, rows] = host.explained(thread, start[rows], called[rows], returned[rows])
+    parts[: len(DETAILS), rows], why[:, rows] = host.explained(
+        thread, start[rows], called[rows], returned[rows]
+    )
     names = np.append(api_calls["name"].cat.codes.to_numpy(), -1)[call]
     inside, after = returned - called, end - returned
     parts[DETAILS.index("cuda_call")] += inside * copying
@@ -147,8 +164,12 @@ def attributed(
         np.maximum(most, times, out=most)
     of_cause = np.r_[np.zeros(len(DETAILS), np.int64), 1, 2]
     return {
-        "cause": pd.Categorical.from_codes(np.select([edge, call < 0], [4, 3], of_cause[main]), pd.Index(CAUSES)),
-        "detail": pd.Categorical.from_codes(np.where(known & (main < len(DETAILS)), main, -1), pd.Index(DETAILS)),
+        "cause": pd.Categorical.from_codes(
+            np.select([edge, call < 0], [4, 3], of_cause[main]), pd.Index(CAUSES)
+        ),
+        "detail": pd.Categorical.from_codes(
+            np.where(known & (main < len(DETAILS)), main, -1), pd.Index(DETAILS)
+        ),
         "api": pd.Categorical.from_codes(why[0], host.call_names),
         "range": pd.Categorical.from_codes(why[1], host.range_names),
         "process": np.append(api_calls["process"].to_numpy(), -1)[call],
@@ -181,7 +202,9 @@ def cut_off(gaps: pd.DataFrame, first: Int, last: Int, host: Host) -> pd.DataFra
     known = beyond[~gaps["cause"].iloc[beyond].isin(["unattributed", "edge"]).to_numpy()]
     whole = gaps.iloc[known]
     parts = np.zeros((len(PARTS), len(known)), np.int64)
-    parts[: len(DETAILS)], _ = host.explained(host.threads(whole), begin[known], called[known], returned[known])
+    parts[: len(DETAILS)], _ = host.explained(
+        host.threads(whole), begin[known], called[known], returned[known]
+    )
     copying = where(whole["launch"], COPY_CALL.match)
     inside = columns["inside_ns"][known]
     parts[DETAILS.index("cuda_call")] += inside * copying
@@ -211,13 +234,21 @@ def _explained(
     threads = 1 + int(max(of_wait.max(), *(group.max(initial=0) for group in groups)))
     axis = Axis.over(threads, start, returned, *chain(*map(ends, tables)))
     on_cpu, named, in_system = (
-        placed(*(axis.at(group, times) for times in ends(frame))) for frame, group in zip(tables, groups, strict=True)
+        placed(*(axis.at(group, times) for times in ends(frame)))
+        for frame, group in zip(tables, groups, strict=True)
     )
-    first, last, until = axis.at(of_wait, start), axis.at(of_wait, called), axis.at(of_wait, returned)
+    first, last, until = (
+        axis.at(of_wait, start),
+        axis.at(of_wait, called),
+        axis.at(of_wait, returned),
+    )
     # What is inside the first, the first or second, the first to third, ... of the details.
     cover, inside = Intervals(*[np.zeros(0, np.int64)] * 3), [np.zeros(len(start), np.int64)]
     calls = np.zeros(len(on_cpu.row), bool)
-    of_tables, codes = (on_cpu, named, in_system), [table["name"].cat.codes.to_numpy() for table in tables]
+    of_tables, codes = (
+        (on_cpu, named, in_system),
+        [table["name"].cat.codes.to_numpy() for table in tables],
+    )
     for (number, _), answer in zip(CONDITIONS, answers, strict=True):
         intervals = of_tables[number]
         keep = answer[codes[number]][intervals.row]
@@ -231,4 +262,6 @@ def _explained(
         inside.append(covered(cover, first, last) if keep.any() else inside[-1])
     parts = np.diff(np.vstack([*inside, called - start]), axis=0)
     of_api, of_range = (np.append(code, -1) for code in codes[:2])
-    return parts, np.vstack([of_api[longest(on_cpu, first, until)], of_range[innermost(named, first, until)]])
+    return parts, np.vstack(
+        [of_api[longest(on_cpu, first, until)], of_range[innermost(named, first, until)]]
+    )

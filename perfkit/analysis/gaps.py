@@ -27,7 +27,18 @@ from perfkit.analysis.causes import (
 )
 from perfkit.analysis.gap_parts import Host, attributed, cut_off
 from perfkit.analysis.grouping import counted, numbered
-from perfkit.analysis.intervals import Axis, Int, Intervals, Windows, devices, ends, share, spans, subtract, union
+from perfkit.analysis.intervals import (
+    Axis,
+    Int,
+    Intervals,
+    Windows,
+    devices,
+    ends,
+    share,
+    spans,
+    subtract,
+    union,
+)
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OS_CALLS, RANGES, RANK, START
 
@@ -38,14 +49,33 @@ GAPS = Table(
         *(RANK, GPU, START, DUR),
         Column("cause", "category", "one of CAUSES: that of the largest part of the whole gap"),
         Column("detail", "category", "one of DETAILS; missing unless the cause is host_wait"),
-        Column("api", "category", "CUDA call that covers most of the wait; missing if none covers any"),
-        Column("range", "category", "innermost range over at least half of the wait; missing if there is none"),
-        Column("process", "int64", "process of the launch call; -1 if the gap is unattributed or an edge"),
-        Column("thread", "int64", "thread of the launch call; -1 if the gap is unattributed or an edge"),
+        Column(
+            "api", "category", "CUDA call that covers most of the wait; missing if none covers any"
+        ),
+        Column(
+            "range",
+            "category",
+            "innermost range over at least half of the wait; missing if there is none",
+        ),
+        Column(
+            "process",
+            "int64",
+            "process of the launch call; -1 if the gap is unattributed or an edge",
+        ),
+        Column(
+            "thread", "int64", "thread of the launch call; -1 if the gap is unattributed or an edge"
+        ),
         Column("launch", "category", "the launch call; missing if none launched what ends the gap"),
-        Column("before_ns", "int64", "part of the gap before the launch call, ns; all of it without one"),
+        Column(
+            "before_ns",
+            "int64",
+            "part of the gap before the launch call, ns; all of it without one",
+        ),
         Column("inside_ns", "int64", "part of the gap inside the launch call, ns"),
-        *(Column(part, "int64", f"part of the gap with this cause or detail, ns: {part[:-3]}") for part in PARTS),
+        *(
+            Column(part, "int64", f"part of the gap with this cause or detail, ns: {part[:-3]}")
+            for part in PARTS
+        ),
     ),
     ("rank", "gpu", "start_ns"),
 )
@@ -89,7 +119,12 @@ def idle_gaps(
     index, groups = devices(*tables)
     first, last = spans(tables, groups, len(index), window)
     start, end = (np.concatenate(times) for times in zip(*(ends(t) for t in tables), strict=True))
-    operations = [np.arange(len(start)), np.concatenate(groups), start, end]  # row in the tables laid end to end
+    operations = [
+        np.arange(len(start)),
+        np.concatenate(groups),
+        start,
+        end,
+    ]  # row in the tables laid end to end
     if window is not None and not isinstance(window, Mapping):
         reach = _reach(operations, first, last)
     else:
@@ -103,10 +138,16 @@ def idle_gaps(
     edge |= ~reach.continued[gaps.device] & (gaps.end == reach.last[gaps.device])
     call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
     touching = np.where(edge | (call >= 0), -1, _touching(gaps, tables, api_calls))
-    table = index.take(gaps.device).reset_index(drop=True).assign(start_ns=gaps.start, dur_ns=gaps.end - gaps.start)
+    table = (
+        index.take(gaps.device)
+        .reset_index(drop=True)
+        .assign(start_ns=gaps.start, dur_ns=gaps.end - gaps.start)
+    )
     host = Host(api_calls, ranges, os_calls)
     called = np.maximum(call, touching)
-    table = table.assign(**attributed(gaps.start, gaps.end, edge, called, touching >= 0, api_calls, host))
+    table = table.assign(
+        **attributed(gaps.start, gaps.end, edge, called, touching >= 0, api_calls, host)
+    )
     return cut_off(table, first[gaps.device], last[gaps.device], host)
 
 
@@ -130,7 +171,9 @@ def _reach(operations: list[Int], first: Int, last: Int) -> _Reach:
     np.maximum.at(earlier, device[before], end[before])
     np.minimum.at(later, device[after], start[after])
     begun, continued = earlier > none.min, later < none.max
-    return _Reach(np.where(begun, earlier, first), np.where(continued, later, last), begun, continued)
+    return _Reach(
+        np.where(begun, earlier, first), np.where(continued, later, last), begun, continued
+    )
 
 
 def _within(operations: list[Int], reach: _Reach) -> list[Int]:
@@ -167,7 +210,9 @@ def _between(operations: list[Int], first: Int, last: Int) -> _Gaps:
     finish = finish[order]
     np.maximum.accumulate(finish, out=finish)
     idle = np.subtract(begin[1:], finish[:-1], out=finish[:-1])
-    idle[np.searchsorted(begin, every[1:] * axis.span) - 1] = 0  # between the windows of two devices
+    idle[np.searchsorted(begin, every[1:] * axis.span) - 1] = (
+        0  # between the windows of two devices
+    )
     place = 1 + np.flatnonzero(idle > 0)
     places = np.searchsorted(begin, begin[place], side="right") - place
     device = begin[place] // axis.span
@@ -179,7 +224,9 @@ def _between(operations: list[Int], first: Int, last: Int) -> _Gaps:
 def _free(operations: list[Int], first: Int, last: Int) -> _Gaps:
     """Return the same gaps, without the operations that end them, for which nobody asks where no call is recorded."""
     _, device, start, end = operations
-    begun, ended, of = subtract(Intervals(first, last, np.arange(len(first))), union(start, end, device))
+    begun, ended, of = subtract(
+        Intervals(first, last, np.arange(len(first))), union(start, end, device)
+    )
     none = np.zeros(len(of), np.int64)
     return _Gaps(of, begun, ended, none, none, none[:0])
 
@@ -188,7 +235,9 @@ def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFram
     """Return the row of the first call that launched an operation at the end of each gap, else -1."""
     gap, place = members(gaps.place, gaps.places)
     row = gaps.order[place]
-    in_second = row >= len(tables[0])  # of the tables laid end to end, of which only these rows are copied
+    in_second = row >= len(
+        tables[0]
+    )  # of the tables laid end to end, of which only these rows are copied
     in_first = (row >= 0) & ~in_second  # -1 is the end of a device's reach
     ended = {key: np.full(len(row), -1, np.int64) for key in ("rank", "process", "correlation")}
     for table, mine, shift in zip(tables, (in_first, in_second), (0, len(tables[0])), strict=True):
@@ -214,7 +263,12 @@ def _touching(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) 
     begin = api_calls["start_ns"].to_numpy()
     axis = Axis.over(1 + int(max(of_gap.max(), of_call.max())), gaps.start[gap], begin)
     order = np.argsort(axis.at(of_call, begin), kind="stable")
-    place = np.searchsorted(axis.at(of_call, begin)[order], axis.at(of_gap, gaps.start[gap]), side="right") - 1
+    place = (
+        np.searchsorted(
+            axis.at(of_call, begin)[order], axis.at(of_gap, gaps.start[gap]), side="right"
+        )
+        - 1
+    )
     last = order[np.maximum(place, 0)]
     found[gap] = np.where((place >= 0) & (of_call[last] == of_gap), last, -1)
     return found
@@ -237,14 +291,18 @@ def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
     for of, detail, part in parts:
         there = part > 0
         count, total_ns, longest = counted(part[there], device[there], len(table))
-        of_part = table.assign(cause=of, detail=detail, count=count, total_ns=total_ns, max_ns=longest)
+        of_part = table.assign(
+            cause=of, detail=detail, count=count, total_ns=total_ns, max_ns=longest
+        )
         rows.append(of_part[of_part["count"] > 0])
     found = pd.concat(rows, ignore_index=True)
     found["cause"] = pd.Categorical(found["cause"], CAUSES)
     found["detail"] = pd.Categorical(found["detail"], DETAILS)
     idle = found.groupby(["rank", "gpu"])["total_ns"].transform("sum").to_numpy()
     found = found.assign(share_frac=share(found["total_ns"].to_numpy(), idle))
-    return found.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], ignore_index=True)
+    return found.sort_values(
+        ["rank", "gpu", "total_ns"], ascending=[True, True, False], ignore_index=True
+    )
 
 
 def longest(gaps: pd.DataFrame, most: int) -> pd.DataFrame:

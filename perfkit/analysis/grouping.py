@@ -56,7 +56,9 @@ def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
     statistics = _of_sorted(_sorted_within(values, group, count), count[filled])
     columns: dict[str, NDArray[Any]] = {"count": count}
     for name, column in statistics.items():
-        columns[name] = np.zeros(groups, column.dtype) if name == "total" else np.full(groups, np.nan)
+        columns[name] = (
+            np.zeros(groups, column.dtype) if name == "total" else np.full(groups, np.nan)
+        )
         columns[name][filled] = column
     return pd.DataFrame(columns, copy=False)
 
@@ -76,9 +78,13 @@ def counted(values: Int, group: Int, groups: int) -> tuple[Int, Int, Int]:
 
 def _check(values: Values, group: Int, groups: int) -> None:
     if len(values) != len(group):
-        raise ValueError(f"group: {len(group)} codes for {len(values)} values. Give one code per value.")
+        raise ValueError(
+            f"group: {len(group)} codes for {len(values)} values. Give one code per value."
+        )
     if len(group) and (group.min() < 0 or group.max() >= groups):
-        raise ValueError(f"group: codes {group.min()} to {group.max()} are not all within 0 to {groups - 1}.")
+        raise ValueError(
+            f"group: codes {group.min()} to {group.max()} are not all within 0 to {groups - 1}."
+        )
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise ValueError("values: some are NaN. Leave missing values out.")
 
@@ -93,7 +99,9 @@ def _sorted_within(values: Values, group: Int, count: Int) -> Values:
         return values[np.lexsort((values, group))]
     # One number that holds group and value sorts several times faster than two keys.
     packed = group.astype(np.int64, copy=False) << bits
-    packed |= values.astype(np.int64, copy=False) - low  # in place: memory holds one column, not three
+    packed |= (
+        values.astype(np.int64, copy=False) - low
+    )  # in place: memory holds one column, not three
     packed.sort()
     packed &= (1 << bits) - 1
     packed += low
@@ -103,7 +111,10 @@ def _sorted_within(values: Values, group: Int, count: Int) -> Values:
 def _of_sorted(values: Values, count: Int) -> dict[str, Values]:
     """Return the statistics of groups that follow each other, none of them empty."""
     if not len(count):
-        return {"total": values, **dict.fromkeys(("mean", "median", "min", "max", "std"), np.zeros(0))}
+        return {
+            "total": values,
+            **dict.fromkeys(("mean", "median", "min", "max", "std"), np.zeros(0)),
+        }
     last = np.cumsum(count) - 1
     first = last - count + 1
     total = np.add.reduceat(values, first)
@@ -128,13 +139,20 @@ def largest(frame: pd.DataFrame, column: str) -> pd.Series:
 def over(how: np.ufunc, values: NDArray[Any], first: Int, stop: Int) -> NDArray[Any]:
     """Return values[first:stop] joined by `how` for each of these ranges; of an empty range anything."""
     # reduceat answers for what lies between two ranges as well; 0 stands behind the last value for its end.
-    return np.asarray(how.reduceat(np.append(values, 0), np.stack([first, stop], axis=1).ravel())[::2])
+    return np.asarray(
+        how.reduceat(np.append(values, 0), np.stack([first, stop], axis=1).ravel())[::2]
+    )
 
 
 def in_unit(statistics: pd.DataFrame, unit: str) -> pd.DataFrame:
     """Return what `grouped` found for integers as columns total_<unit>, ..., int64 but for mean, median and std."""
-    columns = {name: statistics[name].to_numpy("int64" if name in ("min", "max") else None) for name in statistics}
-    named = {name if name == "count" else f"{name}_{unit}": values for name, values in columns.items()}
+    columns = {
+        name: statistics[name].to_numpy("int64" if name in ("min", "max") else None)
+        for name in statistics
+    }
+    named = {
+        name if name == "count" else f"{name}_{unit}": values for name, values in columns.items()
+    }
     return pd.DataFrame(named, statistics.index, copy=False)
 
 
@@ -244,12 +262,20 @@ def speedup_bounds(
     [1.29, 3.189]
     """
     total = sum(shares)
-    alone = [max(0.0, share - (total - share)) for share in shares] if exclusive is None else list(exclusive)
+    alone = (
+        [max(0.0, share - (total - share)) for share in shares]
+        if exclusive is None
+        else list(exclusive)
+    )
     if not len(shares) == len(removed) == len(alone):
-        raise ValueError(f"removed: {len(removed)} fractions and {len(alone)} exclusive parts for {len(shares)} shares")
+        raise ValueError(
+            f"removed: {len(removed)} fractions and {len(alone)} exclusive parts for {len(shares)} shares"
+        )
     for share, fraction, own in zip(shares, removed, alone, strict=True):
         if not (0 <= share <= 1 and 0 <= fraction <= 1 and 0 <= own <= share):
-            raise ValueError(f"shares: {share}, {fraction} removed, {own} exclusive; fractions lie between 0 and 1")
+            raise ValueError(
+                f"shares: {share}, {fraction} removed, {own} exclusive; fractions lie between 0 and 1"
+            )
     saved = sum(r * x for r, x in zip(removed, alone, strict=True))
     left = max((p * (1 - r) for p, r in zip(shares, removed, strict=True)), default=1.0)
     least = max(left, 1 - sum(r * p for p, r in zip(shares, removed, strict=True)))

@@ -33,7 +33,18 @@ from perfkit.analysis.intervals import Int, Window, bounds, cut, ends, total, un
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
 from perfkit.schema import Column, Table
-from perfkit.tables import API_CALLS, COPIES, CORRELATION, GPU, KERNELS, PROCESS, RANGES, RANK, STREAM, THREAD
+from perfkit.tables import (
+    API_CALLS,
+    COPIES,
+    CORRELATION,
+    GPU,
+    KERNELS,
+    PROCESS,
+    RANGES,
+    RANK,
+    STREAM,
+    THREAD,
+)
 
 SPAN_KEYS = ("domain", "name", "kind", "rank", "process", "thread", "depth")
 # Calls that return only when the GPU is done, and why (CUDA Runtime and Driver API references, "API
@@ -69,7 +80,15 @@ LATENCY = Table(
     ),
     (),
 )
-OF_KERNEL = ("rank", "gpu", "process", "stream", "correlation", "name", "full_name")  # what a latency says of it
+OF_KERNEL = (
+    "rank",
+    "gpu",
+    "process",
+    "stream",
+    "correlation",
+    "name",
+    "full_name",
+)  # what a latency says of it
 _SUMMARY_KEYS = ("name", "full_name")
 
 
@@ -84,7 +103,10 @@ def calls(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
 
 
 def spans(
-    ranges: pd.DataFrame, *, window: Window | None = None, by: Sequence[str] = ("domain", "name", "kind")
+    ranges: pd.DataFrame,
+    *,
+    window: Window | None = None,
+    by: Sequence[str] = ("domain", "name", "kind"),
 ) -> pd.DataFrame:
     """Return count, statistics of the durations and share of the ranges, grouped; marks are left out.
 
@@ -120,10 +142,14 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
 
 def blocks(api_calls: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which calls are `BLOCKING`."""
-    return causes.where(api_calls["name"], lambda name: _BLOCKING.fullmatch(causes.VARIANT.sub("", name)))
+    return causes.where(
+        api_calls["name"], lambda name: _BLOCKING.fullmatch(causes.VARIANT.sub("", name))
+    )
 
 
-def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame | None = None) -> pd.DataFrame:
+def input_wait(
+    ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Return how long the training thread of each step waits for data, and how much data reaches the GPUs.
 
     `steps` is what `steps.detect` returned. The share of a run is the sum of wait_ns over the sum of dur_ns, best of
@@ -136,16 +162,25 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame |
     # Of the thread of each rank that spends most time in them.
     threads, thread = numbered(spans, ["rank", "process", "thread"])
     threads["time"] = total(union(*ends(spans), thread), len(threads))
-    longest = threads.sort_values("time", ascending=False, kind="stable").drop_duplicates("rank").index
+    longest = (
+        threads.sort_values("time", ascending=False, kind="stable").drop_duplicates("rank").index
+    )
     spans = spans[np.isin(thread, longest)].reset_index(drop=True)
     table = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)
-    wait, unrecorded = causes.covered_by(table, spans), ~table["rank"].isin(spans["rank"]).to_numpy()
+    wait, unrecorded = (
+        causes.covered_by(table, spans),
+        ~table["rank"].isin(spans["rank"]).to_numpy(),
+    )
     table["wait_ns"] = pd.arrays.IntegerArray(wait, unrecorded)
     length = table["dur_ns"].to_numpy()
-    table["wait_frac"] = np.divide(wait, length, out=np.full(len(table), np.nan), where=~unrecorded & (length > 0))
+    table["wait_frac"] = np.divide(
+        wait, length, out=np.full(len(table), np.nan), where=~unrecorded & (length > 0)
+    )
     if copies is not None:
         sent = COPIES.check(copies)[copies["direction"] == "H2D"]
-        (first, last), (at, _) = causes.on_one_axis([table, sent[["rank", "start_ns"]].assign(dur_ns=0)], ["rank"])
+        (first, last), (at, _) = causes.on_one_axis(
+            [table, sent[["rank", "start_ns"]].assign(dur_ns=0)], ["rank"]
+        )
         order = np.argsort(at, kind="stable")
         before = np.r_[0, np.cumsum(sent["bytes"].to_numpy()[order])]
         table["input_bytes"] = np.diff(before[np.searchsorted(at[order], [first, last])], axis=0)[0]
@@ -153,7 +188,11 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame |
 
 
 def recorded(
-    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    window: Window | None = None,
 ) -> pd.DataFrame:
     """Return how many graphs were launched, how many of them started nothing, and the idle time inside the others.
 
@@ -169,19 +208,29 @@ def recorded(
     for row in rows:
         empty[row] = False
     launches = cut(calls.assign(empty=empty[:-1]), window)
-    table = launches.groupby("rank").agg(launch_count=("empty", "size"), empty_count=("empty", "sum")).astype("int64")
+    table = (
+        launches.groupby("rank")
+        .agg(launch_count=("empty", "size"), empty_count=("empty", "sum"))
+        .astype("int64")
+    )
     inside = pd.Series(dtype="int64")
     if not empty[:-1].all():
-        gaps = idle_gaps(kernels, copies, API_CALLS.empty(), at_least_ns=causes.KERNEL_WAIT_NS, window=window)
+        gaps = idle_gaps(
+            kernels, copies, API_CALLS.empty(), at_least_ns=causes.KERNEL_WAIT_NS, window=window
+        )
         inside = _inside(gaps, frames, rows, (calls["start_ns"] + calls["dur_ns"]).to_numpy())
     table["idle_ns"] = inside.reindex(table.index, fill_value=0)
     return table.reset_index()
 
 
-def _inside(gaps: pd.DataFrame, frames: list[pd.DataFrame], rows: list[Int], returned: Int) -> pd.Series:
+def _inside(
+    gaps: pd.DataFrame, frames: list[pd.DataFrame], rows: list[Int], returned: Int
+) -> pd.Series:
     """Return the sum per rank of the gaps that a graph's operation ends whose launch had returned before they began."""
     place = ["rank", "gpu", "start_ns"]
-    ended = gaps[place].assign(begin_ns=gaps["start_ns"], start_ns=gaps["start_ns"] + gaps["dur_ns"])
+    ended = gaps[place].assign(
+        begin_ns=gaps["start_ns"], start_ns=gaps["start_ns"] + gaps["dur_ns"]
+    )
     nodes = []
     for frame, row in zip(frames, rows, strict=True):
         at = np.flatnonzero((row >= 0) & frame["start_ns"].isin(ended["start_ns"]).to_numpy())
@@ -191,14 +240,18 @@ def _inside(gaps: pd.DataFrame, frames: list[pd.DataFrame], rows: list[Int], ret
     return (within["start_ns"] - within["begin_ns"]).groupby(within["rank"]).sum()
 
 
-def latency(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+def latency(
+    kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None
+) -> pd.DataFrame:
     """Return for every kernel how long its call took, how long it queued and how long it ran: table `LATENCY`.
 
     The rows are in the order of `kernels`; a window selects kernels that start in it and cuts none. delay_ns is below 0
     only if the clocks of host and device disagree.
     """
     call = causes.started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
-    inside = True if window is None else kernels["start_ns"].between(*bounds(window), inclusive="left")
+    inside = (
+        True if window is None else kernels["start_ns"].between(*bounds(window), inclusive="left")
+    )
     row = np.flatnonzero((call >= 0) & inside)
     call = call[row]
     start, dur = (kernels[name].to_numpy()[row] for name in ("start_ns", "dur_ns"))

@@ -69,12 +69,16 @@ class Axis(NamedTuple):
 
     def intervals(self, begin: Int, finish: Int) -> Intervals:
         """Return intervals, in the arrays of their ascending places; to divide each takes longer than to search."""
-        low, high = (int(place) // self.span for place in (begin[[0, -1]] if len(begin) else (0, 0)))
+        low, high = (
+            int(place) // self.span for place in (begin[[0, -1]] if len(begin) else (0, 0))
+        )
         if high - low > len(begin):
             group = begin // self.span
         else:
             groups = np.arange(low, high + 1)
-            group = np.repeat(groups, np.diff(np.searchsorted(begin, groups * self.span), append=len(begin)))
+            group = np.repeat(
+                groups, np.diff(np.searchsorted(begin, groups * self.span), append=len(begin))
+            )
         offset = group * self.span
         offset -= self.low
         begin -= offset
@@ -131,9 +135,16 @@ def _joined(sets: list[Intervals]) -> Intervals:
     order: Int | slice = slice(None)
     group = sets[0].group
     # Interleaved groups sort slowly with their times; 16-bit integers are sorted by radix.
-    if len(sets) == 1 and (group[1:] < group[:-1]).any() and group.max() - (low := group.min()) < 2**16:
+    if (
+        len(sets) == 1
+        and (group[1:] < group[:-1]).any()
+        and group.max() - (low := group.min()) < 2**16
+    ):
         order = np.argsort((group - low).astype(np.uint16), kind="stable")
-    begin, finish = (of[0] if len(of) == 1 else np.concatenate(of) for of in zip(*map(axis.placed, sets), strict=True))
+    begin, finish = (
+        of[0] if len(of) == 1 else np.concatenate(of)
+        for of in zip(*map(axis.placed, sets), strict=True)
+    )
     sets.clear()
     begin = begin[order]
     finish = finish[order]
@@ -148,7 +159,9 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     """Return the time that lies in both sets, group by group."""
     axis = _axis(a, b)
     (a_begin, a_finish), (b_begin, b_finish) = axis.placed(a), axis.placed(b)
-    return axis.intervals(*_twice(np.concatenate([a_begin, b_begin]), np.concatenate([a_finish, b_finish])))
+    return axis.intervals(
+        *_twice(np.concatenate([a_begin, b_begin]), np.concatenate([a_finish, b_finish]))
+    )
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
@@ -157,7 +170,9 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     (begin, finish), (b_begin, b_finish) = axis.placed(a), axis.placed(b)
     ever = np.iinfo(np.int64)
     # The complement of b starts where b ends, and the other way round.
-    return axis.intervals(*_twice(np.r_[begin, ever.min, b_finish], np.r_[finish, b_begin, ever.max]))
+    return axis.intervals(
+        *_twice(np.r_[begin, ever.min, b_finish], np.r_[finish, b_begin, ever.max])
+    )
 
 
 def _twice(begin: Int, finish: Int) -> tuple[Int, Int]:
@@ -171,7 +186,9 @@ def _twice(begin: Int, finish: Int) -> tuple[Int, Int]:
 
 def _axis(*sets: Intervals) -> Axis:
     """Return an axis on which the groups of all sets neither overlap nor touch."""
-    groups = 1 + max((max(int(s.group.max()), -int(s.group.min())) for s in sets if len(s.group)), default=0)
+    groups = 1 + max(
+        (max(int(s.group.max()), -int(s.group.min())) for s in sets if len(s.group)), default=0
+    )
     return Axis.over(groups, *(times for s in sets for times in (s.start, s.end)))
 
 
@@ -183,7 +200,10 @@ def total(a: Intervals, groups: int) -> Int:
     """
     running = np.r_[0, np.cumsum(a.end - a.start)]
     first = np.searchsorted(a.group, np.arange(groups), side="left")
-    return np.asarray(running[np.searchsorted(a.group, np.arange(groups), side="right")] - running[first], np.int64)
+    return np.asarray(
+        running[np.searchsorted(a.group, np.arange(groups), side="right")] - running[first],
+        np.int64,
+    )
 
 
 def binned(a: Intervals, edges: Int) -> tuple[Int, Int, Int]:
@@ -203,7 +223,11 @@ def binned(a: Intervals, edges: Int) -> tuple[Int, Int, Int]:
         count = np.searchsorted(edges, end, side="left") - first
         of = np.repeat(np.arange(len(count)), count)
         at = np.arange(len(of)) - np.repeat(np.cumsum(count) - count - first, count)
-        parts.append(_summed(group[of], at, np.minimum(end[of], edges[1:][at]) - np.maximum(start[of], edges[at])))
+        parts.append(
+            _summed(
+                group[of], at, np.minimum(end[of], edges[1:][at]) - np.maximum(start[of], edges[at])
+            )
+        )
     return _summed(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -226,7 +250,9 @@ def share(part: Int, whole: Int) -> NDArray[np.float64]:
     wrong = np.flatnonzero((part < 0) | (part > whole))
     if len(wrong):
         at = wrong[0]
-        raise PerfkitError(f"share: {part[at]} ns of {whole[at]} ns is not in 0..1. Check the times of the capture.")
+        raise PerfkitError(
+            f"share: {part[at]} ns of {whole[at]} ns is not in 0..1. Check the times of the capture."
+        )
     fraction = np.full(len(part), np.nan)
     np.divide(part, whole, out=fraction, where=whole != 0)
     return fraction
@@ -271,9 +297,13 @@ def devices(*frames: pd.DataFrame) -> tuple[pd.DataFrame, list[Int]]:
     heads = [stretches(pair, len(f)) for pair, f in zip(pairs, frames, strict=True)]
     keys = [device_key(rank[at], gpu[at]) for (rank, gpu), at in zip(pairs, heads, strict=True)]
     distinct = np.unique(np.concatenate(keys))
-    index = pd.DataFrame({"rank": distinct >> 32, "gpu": (distinct & 0xFFFFFFFF) - 2**31}, dtype="int32")
+    index = pd.DataFrame(
+        {"rank": distinct >> 32, "gpu": (distinct & 0xFFFFFFFF) - 2**31}, dtype="int32"
+    )
     lengths = [np.diff(at, append=len(f)) for at, f in zip(heads, frames, strict=True)]
-    return index, [np.repeat(np.searchsorted(distinct, k), n) for k, n in zip(keys, lengths, strict=True)]
+    return index, [
+        np.repeat(np.searchsorted(distinct, k), n) for k, n in zip(keys, lengths, strict=True)
+    ]
 
 
 def device_key(rank: NDArray[np.integer], gpu: NDArray[np.integer]) -> Int:
@@ -282,7 +312,12 @@ def device_key(rank: NDArray[np.integer], gpu: NDArray[np.integer]) -> Int:
 
 
 def spans(
-    frames: list[pd.DataFrame], groups: list[Int], count: int, window: Windows | None, *, own: bool = False
+    frames: list[pd.DataFrame],
+    groups: list[Int],
+    count: int,
+    window: Windows | None,
+    *,
+    own: bool = False,
 ) -> tuple[Int, Int]:
     """Return the start and end (int64 ns) of each device's window: the given one, else its rank's, or its `own`."""
     if window is not None and not isinstance(window, Mapping):
@@ -301,7 +336,10 @@ def spans(
     if own:
         return start, end
     of = np.unique(rank, return_inverse=True)[1]
-    first_of, last_of = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    first_of, last_of = (
+        np.full(count, np.iinfo(np.int64).max),
+        np.full(count, np.iinfo(np.int64).min),
+    )
     np.minimum.at(first_of, of, start)
     np.maximum.at(last_of, of, end)
     for place, one in enumerate(np.unique(rank).tolist()):

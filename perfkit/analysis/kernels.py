@@ -42,14 +42,22 @@ CONFIGURATION = ["grid_blocks", "block_threads"]
 _CAST = re.compile(r"\([a-z_ ]+\)(?=-?\d)")
 _WORDS = {"true": "1", "false": "0"}
 _BOOL = re.compile(r"\b(?:true|false)\b")
-KEYS = {by: [by] for by in ("name", "full_name", "family")} | {"grid": ["full_name", *CONFIGURATION]}
+KEYS = {by: [by] for by in ("name", "full_name", "family")} | {
+    "grid": ["full_name", *CONFIGURATION]
+}
 MATRIX_FAMILIES = ("gemm", "convolution", "attention")
 FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "unknown")
 REDUCED = ("fp16", "bf16", "fp8", "int8")
 ANSWERS = ("yes", "no", "unknown")
 SOURCES = ("name", "operands", "none")
 # How Kineto writes the element types of inputs ("Input type").
-_TYPES = {"double": "fp64", "float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16", "signed char": "int8"}
+_TYPES = {
+    "double": "fp64",
+    "float": "fp32",
+    "c10::Half": "fp16",
+    "c10::BFloat16": "bf16",
+    "signed char": "int8",
+}
 PRECISION = Table(
     "SHARES",
     "matrix work of one family in one number format",
@@ -57,10 +65,18 @@ PRECISION = Table(
         Column("family", "category", "gemm, convolution or attention"),
         Column("format", "category", "number format of the operands, one of FORMATS"),
         Column("tensor_cores", "category", "yes, no or unknown, as the kernels' names say"),
-        Column("source", "category", "what says the format: name (of the kernel), operands (of the operator) or none"),
+        Column(
+            "source",
+            "category",
+            "what says the format: name (of the kernel), operands (of the operator) or none",
+        ),
         Column("count", "int64", "kernels"),
         Column("total_ns", "int64", "time of these kernels, ns"),
-        Column("share_frac", "float64", "total_ns over the time of all matrix work; NaN where that is 0"),
+        Column(
+            "share_frac",
+            "float64",
+            "total_ns over the time of all matrix work; NaN where that is 0",
+        ),
     ),
     (),
 )
@@ -80,7 +96,9 @@ class Mixed:
     total_ns: int
 
 
-def summary(kernels: pd.DataFrame, *, by: str = "name", window: Window | None = None) -> pd.DataFrame:
+def summary(
+    kernels: pd.DataFrame, *, by: str = "name", window: Window | None = None
+) -> pd.DataFrame:
     """Return count, statistics of the durations, share and busy fraction of the kernels, grouped.
 
     `by` is "name", "full_name", "family", or "grid": full name, blocks in the grid and threads in a block; else
@@ -128,8 +146,12 @@ def _busy(kernels: pd.DataFrame, group: Int, total_ns: Int, window: Window | Non
 def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """Return the first value of each of `metrics` per row of `launches`: float64 columns in order, NaN not measured."""
     keys, wanted = ["rank", "launch"], list(dict.fromkeys(metrics))
-    part = COUNTERS.check(counters)[counters["metric"].isin(wanted)].iloc[::-1]  # the first of two is written last
-    row = pd.MultiIndex.from_frame(LAUNCHES.check(launches)[keys]).get_indexer(pd.MultiIndex.from_frame(part[keys]))
+    part = COUNTERS.check(counters)[counters["metric"].isin(wanted)].iloc[
+        ::-1
+    ]  # the first of two is written last
+    row = pd.MultiIndex.from_frame(LAUNCHES.check(launches)[keys]).get_indexer(
+        pd.MultiIndex.from_frame(part[keys])
+    )
     column = pd.Index(wanted).get_indexer(pd.Index(part["metric"]))
     values = np.full((len(wanted), len(launches)), np.nan)
     values[column[row >= 0], row[row >= 0]] = part["value"].to_numpy("float64")[row >= 0]
@@ -146,7 +168,9 @@ def first(*columns: Float) -> Float:
 
 def spelled(full_name: str) -> str:
     """Return the full name as both tools would write it: without casts of numbers, spaces and words for bools."""
-    return canonical(_BOOL.sub(lambda found: _WORDS[found.group()], _CAST.sub("", full_name))).replace(" ", "")
+    return canonical(
+        _BOOL.sub(lambda found: _WORDS[found.group()], _CAST.sub("", full_name))
+    ).replace(" ", "")
 
 
 def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
@@ -158,13 +182,19 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     bool, whether the launch speaks for the kernel.
     """
     timeline = timeline.reset_index(drop=True)
-    by_full = dict(zip(_texts(timeline["full_name"], spelled), timeline["name"].astype(str), strict=True))
+    by_full = dict(
+        zip(_texts(timeline["full_name"], spelled), timeline["name"].astype(str), strict=True)
+    )
     on_timeline = set(timeline["name"].astype(str))
     named = launches["name"].astype("string").where(launches["name"].isin(on_timeline))
     # The only name of the timeline with a launch's function name, grid and block.
     keys = ["base", *CONFIGURATION]
-    of_timeline, of_launches = (frame[CONFIGURATION].astype("Int64") for frame in (timeline, launches))
-    there = of_timeline.assign(base=_texts(timeline["full_name"], names.base), name=timeline["name"])
+    of_timeline, of_launches = (
+        frame[CONFIGURATION].astype("Int64") for frame in (timeline, launches)
+    )
+    there = of_timeline.assign(
+        base=_texts(timeline["full_name"], names.base), name=timeline["name"]
+    )
     there = there.astype({"name": "string"}).drop_duplicates([*keys, "name"])
     there = there[~there.duplicated(keys, keep=False)].dropna()
     here = of_launches.assign(base=_texts(launches["full_name"], names.base))
@@ -173,7 +203,9 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
         "name": named,
         "base": here.merge(there, on=keys, how="left")["name"].set_axis(launches.index),
     }
-    table = pd.DataFrame({"name": pd.Series(pd.NA, launches.index, dtype="string"), "matched_by": "none"})
+    table = pd.DataFrame(
+        {"name": pd.Series(pd.NA, launches.index, dtype="string"), "matched_by": "none"}
+    )
     for how, name in candidates.items():
         new = table["name"].isna() & name.notna()
         table["name"] = table["name"].where(~new, name)
@@ -198,7 +230,11 @@ def _texts(column: pd.Series, change: Callable[[str], str]) -> pd.Series:
 
 
 def precision(
-    ops: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None
+    ops: pd.DataFrame,
+    kernels: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    window: Window | None = None,
 ) -> pd.DataFrame:
     """Return how much of the time of GEMMs, convolutions and attention ran in which number format: table `SHARES`.
 
@@ -206,7 +242,9 @@ def precision(
     kernels count with the part inside.
     """
     columns = ["rank", "process", "correlation", "start_ns", "dur_ns", "family", "full_name"]
-    matrix = kernels.loc[KERNELS.check(kernels)["family"].isin(MATRIX_FAMILIES), columns].reset_index(drop=True)
+    matrix = kernels.loc[
+        KERNELS.check(kernels)["family"].isin(MATRIX_FAMILIES), columns
+    ].reset_index(drop=True)
     _, op = launching(OPS.check(ops), matrix, API_CALLS.check(api_calls))
     inside = cut(matrix.assign(**_formats(matrix["full_name"], ops["dtypes"], op)), window)
     keys = ["family", "format", "tensor_cores", "source"]
@@ -217,13 +255,21 @@ def _formats(full_name: pd.Series, dtypes: pd.Series, op: Int) -> dict[str, pd.C
     """Return format, tensor cores and source of each kernel."""
     decoded = [decode(str(name)) for name in full_name.cat.categories]
     kernel = full_name.cat.codes.to_numpy()
-    said = [name.precision.removeprefix("complex ") for name in decoded]  # complex numbers as their parts
-    by_name = np.array([FORMATS.index(one) if one in FORMATS[:-1] else -1 for one in said] or [-1])[kernel]
-    on_tensor = np.array([{True: 0, False: 1, None: 2}[name.tensor_cores] for name in decoded] or [2])[kernel]
+    said = [
+        name.precision.removeprefix("complex ") for name in decoded
+    ]  # complex numbers as their parts
+    by_name = np.array([FORMATS.index(one) if one in FORMATS[:-1] else -1 for one in said] or [-1])[
+        kernel
+    ]
+    on_tensor = np.array(
+        [{True: 0, False: 1, None: 2}[name.tensor_cores] for name in decoded] or [2]
+    )[kernel]
     operands = np.array([*(_operands(str(types)) for types in dtypes.cat.categories), -1])
     by_operands = operands[np.append(dtypes.cat.codes.to_numpy(), -1)[op]]
     source = np.select([by_name >= 0, by_operands >= 0], [0, 1], 2)
-    number = np.select([by_name >= 0, by_operands >= 0], [by_name, by_operands], FORMATS.index("unknown"))
+    number = np.select(
+        [by_name >= 0, by_operands >= 0], [by_name, by_operands], FORMATS.index("unknown")
+    )
     return {
         "format": pd.Categorical.from_codes(number, pd.Index(FORMATS)),
         "tensor_cores": pd.Categorical.from_codes(on_tensor, pd.Index(ANSWERS)),
@@ -244,6 +290,8 @@ def mixed(shares: pd.DataFrame) -> Mixed:
     total = int(time.sum())
     if not total:
         return Mixed(None, np.nan, np.nan, 0)
-    reduced, unknown = (int(time.reindex(formats).fillna(0).sum()) for formats in (REDUCED, ["unknown"]))
+    reduced, unknown = (
+        int(time.reindex(formats).fillna(0).sum()) for formats in (REDUCED, ["unknown"])
+    )
     active = True if 2 * reduced >= total else False if 2 * (reduced + unknown) < total else None
     return Mixed(active, reduced / total, unknown / total, total)

@@ -102,7 +102,9 @@ def layer(rows: pd.DataFrame, kind: str, cause: object, owner: object) -> pd.Dat
         raise ValueError(f"kind: {kind!r} is not one of {', '.join(KINDS)}")
     place = rows[["rank", "gpu", "start_ns", "dur_ns"]].reset_index(drop=True)
     columns = {"kind": kind, "cause": _plain(cause), "owner": _plain(owner)}
-    return place.assign(**{name: pd.Series(values, place.index) for name, values in columns.items()})
+    return place.assign(
+        **{name: pd.Series(values, place.index) for name, values in columns.items()}
+    )
 
 
 def _plain(values: object) -> object:
@@ -110,7 +112,9 @@ def _plain(values: object) -> object:
     return values.array if isinstance(values, pd.Series) else values
 
 
-def spans(kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Windows | None = None) -> pd.DataFrame:
+def spans(
+    kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Windows | None = None
+) -> pd.DataFrame:
     """Return rank, gpu, start_ns and span_ns of each device: what `timeline.busy` looks at."""
     frames = [KERNELS.check(kernels), COPIES.check(copies)]
     index, groups = intervals.devices(*frames)
@@ -118,7 +122,9 @@ def spans(kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Windows | None
     return index.assign(start_ns=start, span_ns=end - start)
 
 
-def booked(layers: Iterable[pd.DataFrame | Sequence[pd.DataFrame]], devices: pd.DataFrame) -> pd.DataFrame:
+def booked(
+    layers: Iterable[pd.DataFrame | Sequence[pd.DataFrame]], devices: pd.DataFrame
+) -> pd.DataFrame:
     """Return BOOKED: the time of each device, each nanosecond in one line.
 
     `layers` come in the order in which they count; several frames in a list are one layer. `devices` are those of
@@ -147,10 +153,14 @@ def booked(layers: Iterable[pd.DataFrame | Sequence[pd.DataFrame]], devices: pd.
 def _window(devices: pd.DataFrame) -> Intervals:
     """Return the span of each device, numbered by its row."""
     start = devices["start_ns"].to_numpy(np.int64)
-    return intervals.union(start, start + devices["span_ns"].to_numpy(np.int64), np.arange(len(devices)))
+    return intervals.union(
+        start, start + devices["span_ns"].to_numpy(np.int64), np.arange(len(devices))
+    )
 
 
-def _numbered(frames: Sequence[pd.DataFrame], devices: pd.DataFrame, lines: list[pd.DataFrame]) -> _Pieces:
+def _numbered(
+    frames: Sequence[pd.DataFrame], devices: pd.DataFrame, lines: list[pd.DataFrame]
+) -> _Pieces:
     """Return the intervals of frames with numbers of their device and line; adds the lines that are new."""
     columns: list[list[Int]] = [[], [], [], []]
     for frame in frames:
@@ -204,7 +214,12 @@ def _traced(one: _Pieces, parts: Intervals) -> _Pieces:
     """Return parts of pieces with the line of the piece that each lies in."""
     count = 1 + int(max(one.group.max(initial=0), parts.group.max(initial=0)))
     axis = Axis.over(count, one.start, one.end)
-    piece = np.searchsorted(axis.at(one.group, one.start), axis.at(parts.group, parts.start), side="right") - 1
+    piece = (
+        np.searchsorted(
+            axis.at(one.group, one.start), axis.at(parts.group, parts.start), side="right"
+        )
+        - 1
+    )
     return _Pieces(*parts, one.line[piece])
 
 
@@ -260,6 +275,12 @@ def _cut(booked: pd.DataFrame, part: _Pieces, phase: str) -> pd.DataFrame:
 def whole(devices: pd.DataFrame) -> pd.DataFrame:
     """Return phases that call all of each rank's time one phase, for recordings without others."""
     end = devices["start_ns"] + devices["span_ns"]
-    of_rank = devices.assign(end_ns=end).groupby("rank").agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max"))
+    of_rank = (
+        devices.assign(end_ns=end)
+        .groupby("rank")
+        .agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max"))
+    )
     dur = of_rank["end_ns"] - of_rank["start_ns"]
-    return of_rank.reset_index().assign(phase="whole", dur_ns=dur.to_numpy())[["rank", "phase", "start_ns", "dur_ns"]]
+    return of_rank.reset_index().assign(phase="whole", dur_ns=dur.to_numpy())[
+        ["rank", "phase", "start_ns", "dur_ns"]
+    ]

@@ -19,11 +19,28 @@ from perfkit.tables import LAUNCHES
 LIMITING, EQUAL, APART = access.LIMITING, 0.05, 0.1
 FEW_THREADS = 16  # in a block; half of the lanes of its only warp are idle then (convention)
 TAIL_LOST = 0.3  # of the time, from which on the last wave is what limits a launch (convention)
-PIPES = ("tensor", "fp64", "fma", "fmaheavy", "fp16", "alu", "xu")  # all but the one of loads and stores
+PIPES = (
+    "tensor",
+    "fp64",
+    "fma",
+    "fmaheavy",
+    "fp16",
+    "alu",
+    "xu",
+)  # all but the one of loads and stores
 SM_UNITS = (*PIPES, "issue", "sm")
 CACHES = ("lsu", "l1", "l2", "cache")
 MEMORIES = ("dram", "memory")
-LIMITS = ("few threads", "small grid", "last wave", *SM_UNITS, *CACHES, *MEMORIES, "latency", "not measured")
+LIMITS = (
+    "few threads",
+    "small grid",
+    "last wave",
+    *SM_UNITS,
+    *CACHES,
+    *MEMORIES,
+    "latency",
+    "not measured",
+)
 _ISSUE = (
     "sm__inst_issued.avg.pct_of_peak_sustained_active",
     "smsp__issue_active.avg.pct_of_peak_sustained_active",
@@ -56,7 +73,9 @@ def limiters(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     on_sms = np.fmin(sm_busy, sm) >= np.fmin(level_busy, memory) - EQUAL
     is_sm = (sm >= LIMITING) & ((memory < LIMITING) | on_sms)
     waiting = np.select(
-        [_is_small(table), table["tail_lost_frac"] >= TAIL_LOST], ["small grid", "last wave"], "latency"
+        [_is_small(table), table["tail_lost_frac"] >= TAIL_LOST],
+        ["small grid", "last wave"],
+        "latency",
     )
     limit = np.select(
         [table["block_threads"] <= FEW_THREADS, sm.isna() | memory.isna(), most < LIMITING, is_sm],
@@ -78,10 +97,14 @@ def _units(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     metrics = wide(launches, counters, [*_ISSUE, *_L1, *_L2, *_SMS, *_CYCLES, _WAVES])
     pipes = access.pipe_shares(launches, counters)
     arithmetic = pipes[list(PIPES)]
-    table = launches[["rank", "launch", "name", "dur_ns", "sm_frac", "memory_frac", "dram_frac"]].copy()
+    table = launches[
+        ["rank", "launch", "name", "dur_ns", "sm_frac", "memory_frac", "dram_frac"]
+    ].copy()
     table["pipe_frac"] = arithmetic.max(axis=1)
     most = arithmetic.fillna(-1.0).to_numpy().argmax(axis=1)
-    table["pipe"] = pd.Series(np.array(PIPES, object)[most], table.index, "string").mask(table["pipe_frac"].isna())
+    table["pipe"] = pd.Series(np.array(PIPES, object)[most], table.index, "string").mask(
+        table["pipe_frac"].isna()
+    )
     table["lsu_frac"] = pipes["lsu"]
     for column, names in (("issue_frac", _ISSUE), ("l1_frac", _L1), ("l2_frac", _L2)):
         table[column] = first(*(metrics[name].to_numpy() / 100 for name in names))
@@ -102,7 +125,9 @@ def _is_small(table: pd.DataFrame) -> pd.Series:
 
 def _of_sms(table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Return the busiest unit of the SMs in each launch, and how busy it is; "sm" where no pipe was recorded."""
-    pipe, loads, issue = (table[name].to_numpy() for name in ("pipe_frac", "lsu_frac", "issue_frac"))
+    pipe, loads, issue = (
+        table[name].to_numpy() for name in ("pipe_frac", "lsu_frac", "issue_frac")
+    )
     best = np.fmax(pipe, loads)
     is_pipe = pipe >= best - EQUAL
     is_issue = (best < LIMITING) & (issue > best + APART)
@@ -127,4 +152,6 @@ def _of_memory(table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     is_dram = dram >= best - EQUAL
     is_l1 = (at_l1 >= at_l2) | np.isnan(l2)
     cases = [unknown & np.isnan(dram), unknown, is_dram, is_l1]
-    return np.select(cases, ["memory", "cache", "dram", "l1"], "l2"), np.select(cases, [memory, memory, dram, l1], l2)
+    return np.select(cases, ["memory", "cache", "dram", "l1"], "l2"), np.select(
+        cases, [memory, memory, dram, l1], l2
+    )

@@ -24,12 +24,32 @@ MACHINE = Table(
     "a roof of a machine: a precision, or its memory",
     (
         Column("roof", "category", "fp32, bf16_tensor, ... as in `hardware.PRECISIONS`, or dram"),
-        Column("flops_per_s", "float64", "dense peak of the data sheet, FLOP/s; NaN for memory, and where not known"),
-        Column("measured_flops_per_s", "float64", "measured, FLOP/s; NaN for memory, and where not measured"),
-        Column("bytes_per_s", "float64", "bandwidth of the data sheet, bytes/s; NaN for a precision"),
-        Column("measured_bytes_per_s", "float64", "measured, bytes/s; NaN for a precision, and where not measured"),
-        Column("measured_frac", "float64", "measured over data sheet, at most 1.1; NaN where one is not known"),
-        Column("ridge", "float64", "peak over bandwidth of the data sheet, FLOP/byte; NaN for memory"),
+        Column(
+            "flops_per_s",
+            "float64",
+            "dense peak of the data sheet, FLOP/s; NaN for memory, and where not known",
+        ),
+        Column(
+            "measured_flops_per_s",
+            "float64",
+            "measured, FLOP/s; NaN for memory, and where not measured",
+        ),
+        Column(
+            "bytes_per_s", "float64", "bandwidth of the data sheet, bytes/s; NaN for a precision"
+        ),
+        Column(
+            "measured_bytes_per_s",
+            "float64",
+            "measured, bytes/s; NaN for a precision, and where not measured",
+        ),
+        Column(
+            "measured_frac",
+            "float64",
+            "measured over data sheet, at most 1.1; NaN where one is not known",
+        ),
+        Column(
+            "ridge", "float64", "peak over bandwidth of the data sheet, FLOP/byte; NaN for memory"
+        ),
     ),
     ("roof",),
 )
@@ -42,8 +62,16 @@ OPERATIONS = Table(
         Column("flops", "float64", "operations, FLOP"),
         Column("bytes", "float64", "bytes read and written, each tensor once"),
         Column("intensity", "float64", "FLOP per byte"),
-        Column("formula", "string", "intensity by the sizes of the operation, e being the bytes of an element"),
-        Column("rule_of_thumb", "string", "FLOP per byte as performance guides quote it; empty when they do not"),
+        Column(
+            "formula",
+            "string",
+            "intensity by the sizes of the operation, e being the bytes of an element",
+        ),
+        Column(
+            "rule_of_thumb",
+            "string",
+            "FLOP per byte as performance guides quote it; empty when they do not",
+        ),
     ),
     ("intensity", "operation"),
 )
@@ -95,11 +123,19 @@ def _rates(peaks: Peaks | None) -> dict[str, float]:
     if peaks is None:
         return {}
     memory = {MEMORY: peaks.memory_bytes_per_s} if peaks.memory_bytes_per_s else {}
-    return {**{name: rate for name, rate in peaks.flops_per_s.items() if not name.startswith("int")}, **memory}
+    return {
+        **{name: rate for name, rate in peaks.flops_per_s.items() if not name.startswith("int")},
+        **memory,
+    }
 
 
 def work(
-    *, batch: int = 4, sequence: int = 4096, heads: int = 64, head_size: int = 128, element_bytes: int = 2
+    *,
+    batch: int = 4,
+    sequence: int = 4096,
+    heads: int = 64,
+    head_size: int = 128,
+    element_bytes: int = 2,
 ) -> pd.DataFrame:
     """Return FLOP, bytes and intensity of the operations that language models are made of: OPERATIONS by intensity.
 
@@ -134,16 +170,44 @@ def _rows(batch: int, sequence: int, heads: int, head_size: int, element: int) -
     formula = "2 M N K / (e (M K + K N + M N))"
     for what, rows, guide in (("all tokens", tokens, "200 to 1000"), ("one token", 1, "1 to 10")):
         moved = element * (2 * rows * width + width**2)
-        yield f"matrix product, {what}", "gemm", 2 * rows * width**2, moved, f"{formula}, M = {rows}", guide
+        yield (
+            f"matrix product, {what}",
+            "gemm",
+            2 * rows * width**2,
+            moved,
+            f"{formula}, M = {rows}",
+            guide,
+        )
     scores, elements = batch * heads * sequence**2, tokens * width
     flops, unfused = 4 * head_size * scores, 4 * element * (elements + scores)
     yield "attention, scores in memory", "attention", flops, unfused, "Q T / (e (Q + T))", "5 to 10"
     yield "attention, fused", "attention", flops, 4 * element * elements, "T / e", "50 to 100"
     one = elements / sequence
-    yield "attention, one new token", "attention", 4 * elements, 2 * element * (elements + one), "2 T / (e (T + 1))", ""
+    yield (
+        "attention, one new token",
+        "attention",
+        4 * elements,
+        2 * element * (elements + one),
+        "2 T / (e (T + 1))",
+        "",
+    )
     moved = element * (2 * elements + 2 * width)  # with weight and bias
-    yield "layer norm", "normalisation", NORM * elements, moved, f"{NORM} / (2 e), and its weights", "1 to 2"
-    yield "softmax", "softmax", SOFTMAX * scores, 2 * element * scores, f"{SOFTMAX} / (2 e)", "2 to 5"
+    yield (
+        "layer norm",
+        "normalisation",
+        NORM * elements,
+        moved,
+        f"{NORM} / (2 e), and its weights",
+        "1 to 2",
+    )
+    yield (
+        "softmax",
+        "softmax",
+        SOFTMAX * scores,
+        2 * element * scores,
+        f"{SOFTMAX} / (2 e)",
+        "2 to 5",
+    )
     yield "SiLU", "elementwise", SILU * elements, 2 * element * elements, f"{SILU} / (2 e)", "1"
     yield "embedding", "embedding", 0, 2 * element * elements, "0: rows are copied", "0"
 
@@ -166,5 +230,7 @@ def attainable(operations: pd.DataFrame, *, peaks: Peaks, precision: str) -> pd.
     reached = np.minimum(peak, intensity * bandwidth)
     limits = np.where(intensity < peak / bandwidth, "memory", "compute")
     return operations.assign(
-        attainable_flops_per_s=reached, peak_frac=reached / peak, bound=pd.Categorical(limits, ["memory", "compute"])
+        attainable_flops_per_s=reached,
+        peak_frac=reached / peak,
+        bound=pd.Categorical(limits, ["memory", "compute"]),
     )

@@ -44,7 +44,16 @@ TIMELINE = Table(
 )
 METRICS = ("memory_allocated_bytes", "memory_reserved_bytes")
 _DEVICE = ["rank", "gpu"]
-COPY_KEYS = ("direction", "src_memory", "dst_memory", "peer_gpu", "rank", "gpu", "process", "stream")
+COPY_KEYS = (
+    "direction",
+    "src_memory",
+    "dst_memory",
+    "peer_gpu",
+    "rank",
+    "gpu",
+    "process",
+    "stream",
+)
 # Host-to-device copies up to 64 KB return before the data has arrived: they are staged with the command
 # (CUDA Runtime API, "API synchronization behavior").
 SMALL_BYTES = 65_536
@@ -67,7 +76,8 @@ def timeline(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataF
     place = np.where(np.append(there, -1)[place] == here, place, -1)
     level = np.append(reserved["value"].to_numpy(), 0)[place].astype(np.int64)
     levels = allocated[[*_DEVICE, "time_ns"]].assign(
-        allocated_bytes=allocated["value"].astype("int64"), reserved_bytes=pd.arrays.IntegerArray(level, place < 0)
+        allocated_bytes=allocated["value"].astype("int64"),
+        reserved_bytes=pd.arrays.IntegerArray(level, place < 0),
     )
     return within(TIMELINE.make(levels), window)
 
@@ -101,10 +111,17 @@ def fragmentation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.
     levels["frac"] = _idle_frac(levels)
     last = None if window is None else bounds(window)[1]
     weight = pd.Series((until(levels, last) - levels["time_ns"]).where(levels["frac"].notna(), 0))
-    sums = levels[_DEVICE].assign(part=levels["frac"] * weight, weight=weight).groupby(_DEVICE, sort=False).sum()
+    sums = (
+        levels[_DEVICE]
+        .assign(part=levels["frac"] * weight, weight=weight)
+        .groupby(_DEVICE, sort=False)
+        .sum()
+    )
     table = _at_peak(levels)[[*_DEVICE, "frac"]].rename(columns={"frac": "peak_frac"})
     mean = (sums["part"] / sums["weight"].where(sums["weight"] > 0)).rename("mean_frac")
-    return table.join(mean, on=_DEVICE).join(levels.groupby(_DEVICE)["frac"].max().rename("max_frac"), on=_DEVICE)
+    return table.join(mean, on=_DEVICE).join(
+        levels.groupby(_DEVICE)["frac"].max().rename("max_frac"), on=_DEVICE
+    )
 
 
 def growth(samples: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
@@ -124,20 +141,40 @@ def growth(samples: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         if rank not in spans:
             continue
         begin, length = (spans[rank][name].to_numpy() for name in ("start_ns", "dur_ns"))
-        first = np.searchsorted(of["time_ns"].to_numpy(), begin, side="right") - 1  # what holds when the step starts
+        first = (
+            np.searchsorted(of["time_ns"].to_numpy(), begin, side="right") - 1
+        )  # what holds when the step starts
         last = np.searchsorted(of["time_ns"].to_numpy(), begin + length)
         known = (first >= 0) & (last > first)
         least = np.array(
-            [of["allocated_bytes"].to_numpy()[i:j].min() for i, j in zip(first[known], last[known], strict=True)]
+            [
+                of["allocated_bytes"].to_numpy()[i:j].min()
+                for i, j in zip(first[known], last[known], strict=True)
+            ]
         )
         if len(least) > 1:
             more = np.diff(least)
-            rows.append((rank, gpu, len(least), float(np.median(more)), float((more > 0).mean()), least[-1] - least[0]))
-    table = pd.DataFrame(rows, columns=[*_DEVICE, "steps_count", "growth_bytes", "grew_frac", "total_bytes"])
-    return table.astype({"rank": "int32", "gpu": "int32", "steps_count": "int64", "total_bytes": "int64"})
+            rows.append(
+                (
+                    rank,
+                    gpu,
+                    len(least),
+                    float(np.median(more)),
+                    float((more > 0).mean()),
+                    least[-1] - least[0],
+                )
+            )
+    table = pd.DataFrame(
+        rows, columns=[*_DEVICE, "steps_count", "growth_bytes", "grew_frac", "total_bytes"]
+    )
+    return table.astype(
+        {"rank": "int32", "gpu": "int32", "steps_count": "int64", "total_bytes": "int64"}
+    )
 
 
-def by_operator(samples: pd.DataFrame, ops: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+def by_operator(
+    samples: pd.DataFrame, ops: pd.DataFrame, *, window: Window | None = None
+) -> pd.DataFrame:
     """Return how much memory each operator allocates and releases itself: what changed while it was the innermost one.
 
     The profiler tells when memory changed, not on which thread. A change while operators of several threads run is no
@@ -158,11 +195,17 @@ def by_operator(samples: pd.DataFrame, ops: pd.DataFrame, *, window: Window | No
     _, of_op = numbered(OPS.check(ops), ["process", "thread"])
     for place in (np.flatnonzero(of_op == number) for number in range(of_op.max(initial=-1) + 1)):
         there = ops.take(place)
-        found = open_at(there, moments.assign(process=there["process"].iloc[0], thread=there["thread"].iloc[0]))
+        found = open_at(
+            there, moments.assign(process=there["process"].iloc[0], thread=there["thread"].iloc[0])
+        )
         threads += found >= 0
         row = np.where(found >= 0, place[found], row)
-    table = changes[["gpu"]].assign(name=named(ops, np.where(threads == 1, row, -1)), change=change[changes.index])
-    table = table.assign(allocated_bytes=table["change"].clip(lower=0), released_bytes=-table["change"].clip(upper=0))
+    table = changes[["gpu"]].assign(
+        name=named(ops, np.where(threads == 1, row, -1)), change=change[changes.index]
+    )
+    table = table.assign(
+        allocated_bytes=table["change"].clip(lower=0), released_bytes=-table["change"].clip(upper=0)
+    )
     groups = table.groupby(["name", "gpu"], observed=True, dropna=False)
     sums = groups[["allocated_bytes", "released_bytes"]].sum().astype("int64")
     sums.insert(0, "count", groups.size())
@@ -189,7 +232,9 @@ def within(levels: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     if window is None:
         return levels
     first, last = bounds(window)
-    holding = levels[(levels["time_ns"] < last) & (until(levels, last + 1) > first)].reset_index(drop=True)
+    holding = levels[(levels["time_ns"] < last) & (until(levels, last + 1) > first)].reset_index(
+        drop=True
+    )
     return holding.assign(time_ns=holding["time_ns"].clip(lower=first))
 
 
@@ -227,9 +272,16 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
     # The level before the bin holds in it, unless another one begins with the bin.
     replaced = (begin < end) & (np.append(time, 0)[begin] == edges[at])
     begin = begin - ((wanted > lowest[device]) & ~replaced)
-    allocated, reserved = levels["allocated_bytes"].to_numpy(), levels["reserved_bytes"].to_numpy("int64", na_value=-1)
+    allocated, reserved = (
+        levels["allocated_bytes"].to_numpy(),
+        levels["reserved_bytes"].to_numpy("int64", na_value=-1),
+    )
     most = over(np.maximum, reserved, begin, end)
-    table = index.take(device).reset_index(drop=True).assign(start_ns=edges[at], dur_ns=np.diff(edges)[at])
+    table = (
+        index.take(device)
+        .reset_index(drop=True)
+        .assign(start_ns=edges[at], dur_ns=np.diff(edges)[at])
+    )
     return table.assign(
         min_allocated_bytes=over(np.minimum, allocated, begin, end),
         max_allocated_bytes=over(np.maximum, allocated, begin, end),
@@ -238,7 +290,10 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
 
 
 def copied(
-    copies: pd.DataFrame, *, by: Sequence[str] = ("direction", "src_memory", "dst_memory"), window: Window | None = None
+    copies: pd.DataFrame,
+    *,
+    by: Sequence[str] = ("direction", "src_memory", "dst_memory"),
+    window: Window | None = None,
 ) -> pd.DataFrame:
     """Return count, bytes, time and rate of the copies and memsets, grouped by one or more of KEYS (else ValueError).
 
@@ -252,12 +307,21 @@ def copied(
     inside = _cut(COPIES.check(copies), window)
     names, group = numbered(inside, keys)
     times = in_unit(grouped(inside["dur_ns"].to_numpy(), group, len(names)), "ns")
-    sizes = in_unit(grouped(inside["bytes"].to_numpy(), group, len(names)), "bytes").drop(columns="count")
+    sizes = in_unit(grouped(inside["bytes"].to_numpy(), group, len(names)), "bytes").drop(
+        columns="count"
+    )
     head = times[["count"]].assign(bytes=sizes.pop("total_bytes"), total_ns=times["total_ns"])
     instant = inside["dur_ns"].to_numpy() == 0
-    lasting = head["bytes"] - grouped(inside["bytes"].to_numpy()[instant], group[instant], len(names))["total"]
+    lasting = (
+        head["bytes"]
+        - grouped(inside["bytes"].to_numpy()[instant], group[instant], len(names))["total"]
+    )
     head["bytes_per_s"] = lasting / head["total_ns"].where(head["total_ns"] > 0) * 1e9
-    return ranked(pd.concat([names, head, times.drop(columns=["count", "total_ns"]), sizes], axis=1), "total_ns", keys)
+    return ranked(
+        pd.concat([names, head, times.drop(columns=["count", "total_ns"]), sizes], axis=1),
+        "total_ns",
+        keys,
+    )
 
 
 def _cut(copies: pd.DataFrame, window: Window | None) -> pd.DataFrame:
@@ -279,7 +343,9 @@ def pageable_async(copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFram
     host-to-device copies of at most 64 KB. Copies whose call was not recorded are left out. Source: The vendor's rule
     `cuda_memcpy_async`; it joins without the process and leaves driver calls out.
     """
-    pageable = (COPIES.check(copies)["src_memory"] == "pageable") | (copies["dst_memory"] == "pageable")
+    pageable = (COPIES.check(copies)["src_memory"] == "pageable") | (
+        copies["dst_memory"] == "pageable"
+    )
     table = copies.loc[pageable, ["rank", "gpu", "start_ns", "dur_ns", "bytes", "direction"]]
     call = started_by(copies[pageable], API_CALLS.check(api_calls))
     table, call = table[call >= 0], call[call >= 0]

@@ -25,7 +25,16 @@ from perfkit.analysis.intervals import Axis, Int, ends
 from perfkit.analysis.stacks import Frames, heaviest, stack_key
 from perfkit.schema import unique
 
-KINDS = ("collector", "overhead", "cuda_call", "os_call", "range", "not_running", "function", "unknown")
+KINDS = (
+    "collector",
+    "overhead",
+    "cuda_call",
+    "os_call",
+    "range",
+    "not_running",
+    "function",
+    "unknown",
+)
 # PyTorch's emit_nvtx numbers each call of an operator: "aten::addmm, seq = 46359, op_id = 994712".
 CALL_NUMBER = re.compile(r", (?:seq|op_id) = .*$", re.DOTALL)
 FEWEST = 5  # samples that make a function certain (convention)
@@ -35,19 +44,40 @@ COLLECTOR = ("profiler", "flush")
 class Evidence:
     """The evidence of one recording, and the stretches of its gaps."""
 
-    def __init__(self, gaps: pd.DataFrame, api_calls: pd.DataFrame, frames: Frames, **given: pd.DataFrame) -> None:
+    def __init__(
+        self, gaps: pd.DataFrame, api_calls: pd.DataFrame, frames: Frames, **given: pd.DataFrame
+    ) -> None:
         self.gaps, self.frames = gaps, frames
         self.calls, self.ranges, self.os_calls = api_calls, given["ranges"], given["os_calls"]
         self.schedule, self.overhead = given["schedule"], given["overhead"]
         self.python_calls = given["python_calls"]
         self.samples = given["stacks"][given["stacks"]["kind"] == "sample"]
         self.call_stacks = given["stacks"][given["stacks"]["kind"] == "os_call"]
-        self.deciding = gaps[["rank", "start_ns", "dur_ns"]].assign(**deciding_threads(gaps, api_calls))
-        tables = [self.deciding, self.calls, self.ranges, self.os_calls, self.schedule, self.overhead]
-        tables += [self.python_calls, self.samples.assign(dur_ns=0), self.call_stacks.assign(dur_ns=0)]
-        (self.of_gaps, self.of_calls, self.of_ranges, self.of_system, self.of_schedule, self.of_overhead, *rest) = (
-            on_one_axis(tables, THREAD)
+        self.deciding = gaps[["rank", "start_ns", "dur_ns"]].assign(
+            **deciding_threads(gaps, api_calls)
         )
+        tables = [
+            self.deciding,
+            self.calls,
+            self.ranges,
+            self.os_calls,
+            self.schedule,
+            self.overhead,
+        ]
+        tables += [
+            self.python_calls,
+            self.samples.assign(dur_ns=0),
+            self.call_stacks.assign(dur_ns=0),
+        ]
+        (
+            self.of_gaps,
+            self.of_calls,
+            self.of_ranges,
+            self.of_system,
+            self.of_schedule,
+            self.of_overhead,
+            *rest,
+        ) = on_one_axis(tables, THREAD)
         self.of_python, self.of_samples, self.of_stacks = rest
         self.axis = GapAxis(gaps, *self.of_gaps)
 
@@ -135,7 +165,9 @@ class _Stretches:
         copying = where(gaps["launch"], COPY_CALL.match)
         in_call = np.where(copying, DETAILS.index("cuda_call"), DETAILS.index("launch"))[self.gap]
         detail = np.where(self.is_before, detail, in_call)
-        after = np.where(gaps["kernel_wait_ns"] > 0, CAUSES.index("kernel_wait"), CAUSES.index("other"))[self.gap]
+        after = np.where(
+            gaps["kernel_wait_ns"] > 0, CAUSES.index("kernel_wait"), CAUSES.index("other")
+        )[self.gap]
         whole = gaps["cause"].cat.codes.to_numpy()[self.gap]
         known = ~np.isin(whole, [CAUSES.index("unattributed"), CAUSES.index("edge")])
         cause = np.where(self.is_after, after, CAUSES.index("host_wait"))
@@ -151,19 +183,28 @@ class _Stretches:
         self.free[rows] = False
         return rows
 
-    def own(self, collector: Pieces, overhead: Pieces, system: Pieces, core: Pieces, functions: Pieces) -> None:
+    def own(
+        self, collector: Pieces, overhead: Pieces, system: Pieces, core: Pieces, functions: Pieces
+    ) -> None:
         """Give each stretch to its owner, the first of KINDS that holds."""
         of = self.of
         for kind, pieces in (("collector", collector), ("overhead", overhead)):
             row = pieces.rows_at(self.begin)
-            self.give(row >= 0, kind, _code(of.overhead, row), self.names.add(of.overhead["name"].cat.categories))
+            self.give(
+                row >= 0,
+                kind,
+                _code(of.overhead, row),
+                self.names.add(of.overhead["name"].cat.categories),
+            )
         launch = of.gaps["launch"].cat
         code = launch.codes.to_numpy().astype(np.int64)[self.gap]
         waits = self.is_after & (self.cause == CAUSES.index("kernel_wait"))
         first = self.names.add(launch.categories)
         self.give((~self.is_before & ~self.is_after) | waits, "cuda_call", code, first)
         first = self.names.add(of.calls["name"].cat.categories)
-        self.give(self.is_before & (self.row[0] >= 0), "cuda_call", _code(of.calls, self.row[0]), first)
+        self.give(
+            self.is_before & (self.row[0] >= 0), "cuda_call", _code(of.calls, self.row[0]), first
+        )
         row = np.where(self.is_before, system.rows_at(self.begin), -1)
         first = self.names.add(of.os_calls["name"].cat.categories)
         self._ask(row, self.give(row >= 0, "os_call", _code(of.os_calls, row), first))
@@ -187,7 +228,9 @@ class _Stretches:
         place = np.searchsorted(starts, of.of_system[0][row[rows]])
         place = np.minimum(place, len(starts) - 1)
         there = starts[place] == of.of_system[0][row[rows]]
-        key = stack_key(of.call_stacks["rank"].to_numpy(), of.call_stacks["stack"].to_numpy())[place]
+        key = stack_key(of.call_stacks["rank"].to_numpy(), of.call_stacks["stack"].to_numpy())[
+            place
+        ]
         distinct, of_key = np.unique(np.where(there, key, -1), return_inverse=True)
         caller = of.frames.callers(distinct)[of_key.reshape(-1)]
         (thread,) = numbered_together([of.deciding], THREAD)
@@ -214,7 +257,12 @@ class _Stretches:
         last = np.searchsorted(start, moment, side="right") - 1
         following = np.minimum(last + 1, len(start) - 1)
         thread = of_gaps[self.gap]
-        between = (last >= 0) & (of_rows[last] == thread) & (of_rows[following] == thread) & (last + 1 < len(start))
+        between = (
+            (last >= 0)
+            & (of_rows[last] == thread)
+            & (of_rows[following] == thread)
+            & (last + 1 < len(start))
+        )
         off = self.is_before & self.free & between & (core.rows_at(self.begin) < 0)
         rows = np.flatnonzero(off)
         other = _running(of.schedule, last[rows], self.start[rows])
@@ -241,7 +289,12 @@ class _Stretches:
         self.give(certain, "function", function, first)
         in_range = of.gaps["range"].cat
         of_range = in_range.codes.to_numpy().astype(np.int64)[self.gap]
-        self.give(asked & (of_range >= 0), "range", of_range, self.names.add(_without_numbers(of.gaps["range"])))
+        self.give(
+            asked & (of_range >= 0),
+            "range",
+            of_range,
+            self.names.add(_without_numbers(of.gaps["range"])),
+        )
         guessed = self.give(asked & (weight > 0), "function", function, first)
         self.certain[guessed] = False
         by_function = np.where(self.kind == KINDS.index("function"), self.owner - first, -1)
@@ -263,7 +316,10 @@ class _Stretches:
         held = np.bincount(gap[of.frames.holds(key, function[gap])], minlength=len(of.gaps))
         sampled = np.bincount(gap, minlength=len(of.gaps))
         apart = (sampled >= FEWEST) & (2 * held < sampled) & (own.function >= 0)
-        function, weight = np.where(apart, own.function, function), np.where(apart, own.weight, weight)
+        function, weight = (
+            np.where(apart, own.function, function),
+            np.where(apart, own.weight, weight),
+        )
         return function[self.gap], weight[self.gap]
 
     def _naming(self, piece: Int, key: Int, function: Int) -> Int:
@@ -274,7 +330,15 @@ class _Stretches:
 
     def table(self) -> pd.DataFrame:
         """Return OWNED: neighbours in a gap with the same cause and owner are one stretch."""
-        parts = (self.gap, self.cause, self.detail, self.kind, self.owner, self.caller, self.certain)
+        parts = (
+            self.gap,
+            self.cause,
+            self.detail,
+            self.kind,
+            self.owner,
+            self.caller,
+            self.certain,
+        )
         new = np.zeros(len(self.begin), bool)
         new[:1] = True
         for part in parts:
@@ -351,5 +415,8 @@ def _labels(schedule: pd.DataFrame, row: Int, deciding: pd.DataFrame) -> tuple[l
     who = pd.DataFrame({"own": own, "number": np.where(own, thread, process)})
     label = who.groupby(["own", "number"]).ngroup().to_numpy()
     distinct = who.drop_duplicates().sort_values(["own", "number"])
-    labels = [f"{'thread' if own else 'process'} {number}" for own, number in distinct.itertuples(index=False)]
+    labels = [
+        f"{'thread' if own else 'process'} {number}"
+        for own, number in distinct.itertuples(index=False)
+    ]
     return labels, np.where(row >= 0, label, -1)

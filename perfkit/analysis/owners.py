@@ -55,13 +55,26 @@ OWNED = Table(
         Column("cause", "category", "one of CAUSES"),
         Column("detail", "category", "one of DETAILS; missing unless the cause is host_wait"),
         Column(
-            "owner_kind", "category", "collector, overhead, cuda_call, os_call, range, not_running, function, unknown"
+            "owner_kind",
+            "category",
+            "collector, overhead, cuda_call, os_call, range, not_running, function, unknown",
         ),
         Column("owner", "category", "name of the owner; missing where it has none"),
-        Column("caller", "category", "function that asked for the call; missing where no stack names one"),
-        Column("samples", "int64", "samples of the thread in the stretch that name the owner, count", least=0),
+        Column(
+            "caller",
+            "category",
+            "function that asked for the call; missing where no stack names one",
+        ),
+        Column(
+            "samples",
+            "int64",
+            "samples of the thread in the stretch that name the owner, count",
+            least=0,
+        ),
         Column("of_samples", "int64", "samples of the thread in the stretch, count", least=0),
-        Column("certain", "bool", "whether the owner is more than a guess from fewer than five samples"),
+        Column(
+            "certain", "bool", "whether the owner is more than a guess from fewer than five samples"
+        ),
     ),
     ("rank", "gpu", "start_ns"),
 )
@@ -130,7 +143,9 @@ def elsewhere(gaps: pd.DataFrame, stacks: pd.DataFrame) -> pd.DataFrame:
     deciding = gaps[THREAD].drop_duplicates().assign(decides=True)
     counts = counts.merge(deciding, on=THREAD, how="left")
     counts = counts[counts["decides"].isna()].drop(columns="decides")
-    return counts.sort_values(["rank", "samples"], ascending=[True, False], kind="stable", ignore_index=True)
+    return counts.sort_values(
+        ["rank", "samples"], ascending=[True, False], kind="stable", ignore_index=True
+    )
 
 
 WORDS = {
@@ -185,4 +200,6 @@ def summary(owned: pd.DataFrame) -> pd.DataFrame:
     ).reset_index()
     idle = table.groupby(["rank", "gpu"])["total_ns"].transform("sum")
     table = table.assign(share_frac=table["total_ns"] / idle)
-    return table.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], ignore_index=True)
+    return table.sort_values(
+        ["rank", "gpu", "total_ns"], ascending=[True, True, False], ignore_index=True
+    )

@@ -35,9 +35,15 @@ MODULE = "nn.Module: "  # PyTorch writes it before the class of a module
 # Names of ranges, operators and modules that say which phase they are; of several phases open at once the first counts.
 PHASES = (
     ("prefill", r"(?<![a-z])(?:prefill|context[ _-]?phase|prompt[ _-]?(?:phase|processing))"),
-    ("decode", r"^(?!.*(?:jpe?g|video|image|audio|vae|tokenizer))(?:.*[^a-z])?(?:decode|decoding|generation)(?![a-z])"),
+    (
+        "decode",
+        r"^(?!.*(?:jpe?g|video|image|audio|vae|tokenizer))(?:.*[^a-z])?(?:decode|decoding|generation)(?![a-z])",
+    ),
     ("optimizer", r"(?<![a-z])optimi[sz]er(?![a-z])"),
-    ("backward", r"(?<![a-z])(?:backward|backprop|backpropagation|bwd)(?![a-z])|autograd::engine::evaluate_function"),
+    (
+        "backward",
+        r"(?<![a-z])(?:backward|backprop|backpropagation|bwd)(?![a-z])|autograd::engine::evaluate_function",
+    ),
     # emit_nvtx writes the number of the autograd node that an operator makes: only the forward pass makes any
     ("forward", r"(?<![a-z])(?:forward|fwd)(?![a-z])|nn\.Module: |^(?!.*backward).*, seq ?= ?\d"),
 )
@@ -84,7 +90,9 @@ class Owners:
         call = started_by(kernels, API_CALLS.check(api_calls))
         ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
         ops = OPS.empty() if ops is None else OPS.check(ops)
-        python_calls = PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
+        python_calls = (
+            PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
+        )
         launches = np.flatnonzero(np.bincount(call[call >= 0], minlength=len(api_calls)))
         calls = api_calls[PLACE[:4]].take(launches)
         # On Linux the number of the main thread is that of the process.
@@ -98,7 +106,10 @@ class Owners:
         frames, layers = _frames(by, ranges, ops, python_calls)
         if by == "range" and together:
             # N for each number that stands alone, and without what PyTorch adds to an operator's name.
-            plain = [_NUMBER.sub("N", _ADDED.sub("", str(name))) for name in frames["name"].cat.categories]
+            plain = [
+                _NUMBER.sub("N", _ADDED.sub("", str(name)))
+                for name in frames["name"].cat.categories
+            ]
             code, distinct = pd.factorize(np.array(plain, object))
             code = np.append(code, -1)[frames["name"].cat.codes.to_numpy()]
             frames["name"] = pd.Categorical.from_codes(code, pd.Index(distinct, dtype=object))
@@ -154,12 +165,16 @@ class Owners:
         codes = np.r_[name, np.full(int(len(free) > 0), -1)]
         names = pd.DataFrame({"name": pd.Categorical.from_codes(codes, self._names)})
         table, group = numbered(names, ["name"])
-        rest = np.array([len(free), free.sum(), free.sum()], np.int64)[:, None][:, : int(len(free) > 0)]
+        rest = np.array([len(free), free.sum(), free.sum()], np.int64)[:, None][
+            :, : int(len(free) > 0)
+        ]
         sides = {"count": count, "exclusive_ns": own, "inclusive_ns": np.where(first, whole, 0)}
         for (column, values), more in zip(sides.items(), rest, strict=True):
             table[column] = counted(np.r_[values, more], group, len(table))[1]
         total = inside["dur_ns"].sum() or np.nan
-        shares = {f"{side}_frac": table[f"{side}_ns"] / total for side in ("exclusive", "inclusive")}
+        shares = {
+            f"{side}_frac": table[f"{side}_ns"] / total for side in ("exclusive", "inclusive")
+        }
         return ranked(table.assign(**shares)[table["inclusive_ns"] > 0], "inclusive_ns", ["name"])
 
     def coverage(self, *, window: Window | None = None, kernels: Int | None = None) -> pd.DataFrame:
@@ -187,7 +202,9 @@ class Owners:
             "rank": np.r_[self._paths.rank[some], free["rank"].to_numpy()],
             "node": np.r_[some, len(own) + np.arange(len(free))],
             "parent": np.r_[self._paths.up[some], np.full(len(free), -1)],
-            "name": pd.Categorical.from_codes(np.r_[self._paths.name[some], np.full(len(free), -1)], self._names),
+            "name": pd.Categorical.from_codes(
+                np.r_[self._paths.name[some], np.full(len(free), -1)], self._names
+            ),
             "kernel_count": np.r_[count[some], lost[0]],
             "exclusive_ns": np.r_[own[some], lost[1]],
             "inclusive_ns": np.r_[whole[some], lost[1]],
@@ -195,7 +212,9 @@ class Owners:
         return pd.DataFrame(columns)
 
 
-def _frames(by: str, ranges: pd.DataFrame, ops: pd.DataFrame, calls: pd.DataFrame) -> tuple[pd.DataFrame, list[Int]]:
+def _frames(
+    by: str, ranges: pd.DataFrame, ops: pd.DataFrame, calls: pd.DataFrame
+) -> tuple[pd.DataFrame, list[Int]]:
     """Return a table of frames, and the rows of it that are asked, one group after the other."""
     if by == "range":
         return _of_place(ranges), [np.flatnonzero((ranges["kind"] != "mark").to_numpy())]
@@ -203,12 +222,22 @@ def _frames(by: str, ranges: pd.DataFrame, ops: pd.DataFrame, calls: pd.DataFram
         return _of_place(ops), [np.arange(len(ops))]
     is_module = where(calls["name"], lambda name: name.startswith(MODULE))
     if by == "line":
-        return _of_place(calls), [np.flatnonzero(where(calls["name"], of_program)), np.arange(len(calls))]
+        return _of_place(calls), [
+            np.flatnonzero(where(calls["name"], of_program)),
+            np.arange(len(calls)),
+        ]
     modules = calls.loc[is_module, PLACE]
     if by == "module":
-        plain = modules["name"].cat.remove_unused_categories().cat.rename_categories(lambda name: name[len(MODULE) :])
+        plain = (
+            modules["name"]
+            .cat.remove_unused_categories()
+            .cat.rename_categories(lambda name: name[len(MODULE) :])
+        )
         return modules.assign(name=plain), [np.arange(len(modules))]
-    parts = [frame.assign(name=_phase(frame["name"])) for frame in (*map(_of_place, (ranges, ops)), modules)]
+    parts = [
+        frame.assign(name=_phase(frame["name"]))
+        for frame in (*map(_of_place, (ranges, ops)), modules)
+    ]
     frames = pd.concat([part[part["name"].notna()] for part in parts], ignore_index=True)
     return frames, [np.flatnonzero((frames["name"] == phase).to_numpy()) for phase in _PHASES]
 
@@ -220,14 +249,22 @@ def _of_place(frames: pd.DataFrame) -> pd.DataFrame:
 
 def _phase(names: pd.Series) -> pd.Categorical:
     """Return the phase that each name says; missing where it says none, or both forward and backward."""
-    known = [[phase for phase, pattern in _PHASES.items() if pattern.search(str(n))] for n in names.cat.categories]
-    first = [-1 if not k or k[-2:] == ["backward", "forward"] else [*_PHASES].index(k[0]) for k in known]
+    known = [
+        [phase for phase, pattern in _PHASES.items() if pattern.search(str(n))]
+        for n in names.cat.categories
+    ]
+    first = [
+        -1 if not k or k[-2:] == ["backward", "forward"] else [*_PHASES].index(k[0]) for k in known
+    ]
     return pd.Categorical.from_codes(
-        np.array([*first, -1], np.int64)[names.cat.codes.to_numpy()], pd.Index([*_PHASES], dtype=object)
+        np.array([*first, -1], np.int64)[names.cat.codes.to_numpy()],
+        pd.Index([*_PHASES], dtype=object),
     )
 
 
-def _first(frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame]) -> tuple[Int, Int, Placed, list[Int]]:
+def _first(
+    frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame]
+) -> tuple[Int, Int, Placed, list[Int]]:
     """Return which of the `moments` found the owner of each call (their number: none), its row in `frames`, and these.
 
     Of several layers the first one that has an open frame answers; the frames of the first one are returned in order,
@@ -241,8 +278,12 @@ def _first(frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame])
     how, row = np.full(len(moments[0]), len(moments)), np.full(len(moments[0]), -1)
     for way in range(len(moments)):
         for there, levels in found:
-            left = np.flatnonzero(row < 0) if len(there.row) else np.zeros(0, np.int64)  # most have an owner at once
-            left = left[np.argsort(at[way][left], kind="stable")]  # neighbours in time are neighbours in memory
+            left = (
+                np.flatnonzero(row < 0) if len(there.row) else np.zeros(0, np.int64)
+            )  # most have an owner at once
+            left = left[
+                np.argsort(at[way][left], kind="stable")
+            ]  # neighbours in time are neighbours in memory
             now = at[way][left]
             place = last_open(levels, np.searchsorted(there.start, now, side="right"), now)
             row[left[place >= 0]] = there.row[place[place >= 0]]
@@ -250,13 +291,18 @@ def _first(frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame])
     return how, row, *found[0]
 
 
-def _paths(frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[Int]) -> tuple[_Paths, Int]:
+def _paths(
+    frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[Int]
+) -> tuple[_Paths, Int]:
     """Return the paths of names that lead to the frames in `row`, and the number of each one's path; -1 for no frame.
 
     `there`: the frames that others lie in, with the `maxima` of their ends; without them nothing nests.
     """
     used = unique(row[row >= 0])
-    up, place = np.full(len(used), -1), np.zeros(len(frames) + 1, np.min_scalar_type(-len(frames) - 1))
+    up, place = (
+        np.full(len(used), -1),
+        np.zeros(len(frames) + 1, np.min_scalar_type(-len(frames) - 1)),
+    )
     if there is not None and len(used):
         used, up = _enclosed(there, levels, used, place)
     place[used] = np.arange(len(used))
@@ -270,8 +316,14 @@ def _paths(frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[In
     path = np.full(len(used) + 1, -1)  # the last one stands above the top
     keys = (rank + 1) * (int(name.max(initial=0)) + 2) + name
     first: list[Int] = []
-    for level in np.split(np.argsort(depth, kind="stable"), np.cumsum(np.bincount(depth))[:-1]) if len(used) else []:
-        _, group = numbered(pd.DataFrame({"up": path[up[level]], "key": keys[level]}), ["up", "key"])
+    for level in (
+        np.split(np.argsort(depth, kind="stable"), np.cumsum(np.bincount(depth))[:-1])
+        if len(used)
+        else []
+    ):
+        _, group = numbered(
+            pd.DataFrame({"up": path[up[level]], "key": keys[level]}), ["up", "key"]
+        )
         path[level] = sum(len(above) for above in first) + group
         leader = np.empty(int(group.max()) + 1, np.int64)
         leader[group[::-1]] = level[::-1]
@@ -294,7 +346,9 @@ def _enclosed(there: Placed, levels: list[Int], used: Int, place: Int) -> tuple[
         new = unique(around[new][around[new] >= 0])
         new = new[around[new] == -2]
     seen = np.flatnonzero(around > -2)
-    rows = np.r_[there.row[seen], used[place[used] < 0]]  # nothing is around frames that are not there
+    rows = np.r_[
+        there.row[seen], used[place[used] < 0]
+    ]  # nothing is around frames that are not there
     place[:] = -1
     place[rows] = np.arange(len(rows))
     above = np.full(len(rows), -1, place.dtype)

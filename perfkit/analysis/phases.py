@@ -23,17 +23,36 @@ from perfkit.analysis.intervals import Int, Intervals, Window, ends, intersect, 
 from perfkit.analysis.repetitions import Repetitions, Work
 from perfkit.format import duration
 from perfkit.schema import Column, Table
-from perfkit.tables import API_CALLS, COPIES, DUR, KERNELS, OPS, OS_CALLS, PYTHON_CALLS, RANGES, RANK, START
+from perfkit.tables import (
+    API_CALLS,
+    COPIES,
+    DUR,
+    KERNELS,
+    OPS,
+    OS_CALLS,
+    PYTHON_CALLS,
+    RANGES,
+    RANK,
+    START,
+)
 
 PHASES = Table(
     "PHASES",
     "a part of the time of a rank's GPUs",
     (
         *(RANK, Column("phase", "category", "start_up, loop, pause, end or whole"), START, DUR),
-        Column("repetitions", "Int64", "repetitions that begin in it: of a loop, or slow first ones; NA if none"),
+        Column(
+            "repetitions",
+            "Int64",
+            "repetitions that begin in it: of a loop, or slow first ones; NA if none",
+        ),
         Column("kind", "category", "kind of repetition where there are several; missing if not"),
         Column("how", "category", "what shows it: nvtx, profiler_step, module, kernels or none"),
-        Column("name", "category", "range, module, or operations that repeat; what a pause or a start-up holds"),
+        Column(
+            "name",
+            "category",
+            "range, module, or operations that repeat; what a pause or a start-up holds",
+        ),
         Column("busy_ns", "int64", "time in which a GPU worked, summed over the rank's GPUs, ns"),
     ),
     ("rank", "start_ns"),
@@ -81,7 +100,9 @@ def phases(
     every = repetitions.operations(KERNELS.check(kernels), COPIES.check(copies))
     rows: list[dict[Hashable, object]] = []
     for rank, frame in every.groupby("rank"):
-        spans, operators, functions, calls, system = (table[table["rank"] == rank] for table in tables)
+        spans, operators, functions, calls, system = (
+            table[table["rank"] == rank] for table in tables
+        )
         of = repetitions.work(frame.reset_index(drop=True), calls.reset_index(drop=True))
         found = repetitions.find(of, spans, operators, functions)
         saved = _saved(of, copies[copies["rank"] == rank], found, spans, functions, calls, system)
@@ -93,7 +114,9 @@ def phases(
 def _rows(of: Work, rank: int, parts: list[_Part]) -> list[dict[Hashable, object]]:
     """Return parts of a rank as rows of PHASES, those without length left out, with the busy time of its GPUs."""
     filled = pd.DataFrame([part for part in parts if part.end > part.start], columns=_Part._fields)
-    filled = filled.assign(rank=rank, start_ns=filled["start"], dur_ns=filled["end"] - filled["start"])
+    filled = filled.assign(
+        rank=rank, start_ns=filled["start"], dur_ns=filled["end"] - filled["start"]
+    )
     filled = filled.assign(busy_ns=busy(filled, of.frame)).astype(object)
     return filled.where(filled.notna(), None).drop(columns=["start", "end"]).to_dict("records")
 
@@ -128,7 +151,15 @@ def _parts(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
         yield _Part("start_up", first, begun, slow or None, name=warm_up)
     else:
         yield _Part("start_up", first, work_from[0])
-        yield _Part("loop", work_from[0], begun, 1, OTHER, "kernels", _longest_kernel(of, work_from[0], begun))
+        yield _Part(
+            "loop",
+            work_from[0],
+            begun,
+            1,
+            OTHER,
+            "kernels",
+            _longest_kernel(of, work_from[0], begun),
+        )
     yield from _loop(of, found._replace(start=start, end=end), saved)
     yield from _after(of, ended, last, (begun, ended), saved)
 
@@ -149,7 +180,9 @@ def _loop(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
         whole = _Part("loop", low, high, 0, kinds[place], found.how, found.name)
         for part in _around(whole, intersect(paused, union(np.array([low]), np.array([high])))):
             if part.phase == "pause":
-                is_saved = bool(causes.covered(saved, np.array([part.start]), np.array([part.end]))[0])
+                is_saved = bool(
+                    causes.covered(saved, np.array([part.start]), np.array([part.end]))[0]
+                )
                 yield part._replace(name=CHECKPOINT if is_saved else None)
             else:
                 inside = (works >= part.start) & (works < part.end)
@@ -166,7 +199,11 @@ def _after_pauses(time: Int, paused: Intervals) -> Int:
 def _changed(place: int, start: Int, paused: Intervals) -> int:
     """Return when the kind of a repetition begins: with the pause before it, if one parts it from the one before."""
     at = int(start[place])
-    between = paused.start[(paused.start > start[place - 1]) & (paused.end <= at)] if place else paused.start[:0]
+    between = (
+        paused.start[(paused.start > start[place - 1]) & (paused.end <= at)]
+        if place
+        else paused.start[:0]
+    )
     return int(between.min(initial=at))
 
 
@@ -174,7 +211,9 @@ def _after(of: Work, ended: int, last: int, loop: Window, saved: Intervals) -> I
     """Yield what follows the last repetition: other work, a pause in which state is saved, the end."""
     work = _other_work(of, (ended, last), loop)
     if work is not None:
-        yield _Part("loop", ended, work[1], 1, OTHER, "kernels", _longest_kernel(of, ended, work[1]))
+        yield _Part(
+            "loop", ended, work[1], 1, OTHER, "kernels", _longest_kernel(of, ended, work[1])
+        )
         ended = work[1]
     inside = causes.covered(saved, np.array([ended]), np.array([last]))[0]
     if 2 * inside > last - ended:
@@ -274,7 +313,9 @@ def _other_work(of: Work, stretch: Window, loop: Window) -> Window | None:
     other = dur[inside & ~np.isin(code, theirs)].sum()
     is_warm_up = bool(np.isin(theirs, mine).mean() >= ALIKE) if len(theirs) else False
     is_much = dur[inside].sum() >= WORK * dur[of.is_kernel].sum()
-    is_busy = causes.covered(union(of.start, of.end), np.array([low]), np.array([high]))[0] >= HALF * (high - low)
+    is_busy = causes.covered(union(of.start, of.end), np.array([low]), np.array([high]))[
+        0
+    ] >= HALF * (high - low)
     is_other = other >= HALF * dur[inside].sum()
     return (low, high) if is_much and is_busy and is_other and not is_warm_up else None
 
@@ -299,11 +340,19 @@ def _saved(
     if not found.steady.any():
         return nothing
     kernels = KERNELS.make(of.frame.loc[of.is_kernel, KERNELS.column_names])
-    times = pd.DataFrame({"start_ns": found.start, "dur_ns": found.end - found.start, "steady": found.steady})
+    times = pd.DataFrame(
+        {"start_ns": found.start, "dur_ns": found.end - found.start, "steady": found.steady}
+    )
     rank = int(of.frame["rank"].iloc[0])
-    table = steps.STEPS.make(times.assign(rank=rank, step=np.arange(len(times)), name=found.name, how=found.how))
+    table = steps.STEPS.make(
+        times.assign(rank=rank, step=np.arange(len(times)), name=found.name, how=found.how)
+    )
     rows = checkpoints.detect(
-        *(kernels, copies, api_calls), ranges=ranges, python_calls=python_calls, os_calls=os_calls, steps=table
+        *(kernels, copies, api_calls),
+        ranges=ranges,
+        python_calls=python_calls,
+        os_calls=os_calls,
+        steps=table,
     )
     inside: Intervals | None = None
     for gpu in kernels["gpu"].unique():

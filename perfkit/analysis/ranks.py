@@ -23,11 +23,31 @@ from perfkit.analysis.causes import GRAPH_LAUNCH_CALLS, LAUNCH_CALLS
 from perfkit.tables import COPIES, KERNELS, RANGES
 
 DEVICES = (
-    *("rank", "gpu", "kernels_count", "kernels_ns", "shortest_ns", "longest_ns", "copies_bytes", "span_ns"),
-    *("computation_ns", "communication_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"),
+    *(
+        "rank",
+        "gpu",
+        "kernels_count",
+        "kernels_ns",
+        "shortest_ns",
+        "longest_ns",
+        "copies_bytes",
+        "span_ns",
+    ),
+    *(
+        "computation_ns",
+        "communication_ns",
+        "exposed_communication_ns",
+        "exposed_copy_ns",
+        "idle_ns",
+    ),
 )
 STEPS = ("rank", "step", "start_ns", "dur_ns")
-EXTENTS = {"first": "min", "last": "max", "seen_first": "min", "seen_last": "max"}  # and how two of a rank merge
+EXTENTS = {
+    "first": "min",
+    "last": "max",
+    "seen_first": "min",
+    "seen_last": "max",
+}  # and how two of a rank merge
 FIVE = 5  # ranks worth opening
 UNUSUAL = 0.05  # of the median over the ranks; less is even (convention)
 CUT = "recorded_frac"
@@ -55,7 +75,9 @@ class Reduction:
         Times are ns as in `timeline.breakdown`, in `Run.reduced` over the span of `over_ranks`. `communication_ns` is
         the union of all communication, hidden or not.
         """
-        table = pd.DataFrame(np.array(self.devices, np.int64).reshape(-1, len(DEVICES)), columns=list(DEVICES))
+        table = pd.DataFrame(
+            np.array(self.devices, np.int64).reshape(-1, len(DEVICES)), columns=list(DEVICES)
+        )
         return table.sort_values(["rank", "gpu"], ignore_index=True)
 
     def over_ranks(self, *, is_on_one_clock: bool) -> Reduction:
@@ -64,32 +86,51 @@ class Reduction:
         Each file knows the span of its own operations only. Idle time is what the longer span holds besides work.
         Recordings of a rank one after the other become one. Ranks without a common clock keep spans of their own.
         """
-        ranks = pd.DataFrame(self.extents, columns=["rank", *EXTENTS], dtype=np.int64).groupby("rank").agg(EXTENTS)
+        ranks = (
+            pd.DataFrame(self.extents, columns=["rank", *EXTENTS], dtype=np.int64)
+            .groupby("rank")
+            .agg(EXTENTS)
+        )
         spans = dict(zip(ranks.index, zip(ranks["first"], ranks["last"], strict=True), strict=True))
         if is_on_one_clock and len(ranks) > 1:
             spans = common(ranks)
-        how = {name: {"shortest_ns": "min", "longest_ns": "max"}.get(name, "sum") for name in DEVICES[2:]}
+        how = {
+            name: {"shortest_ns": "min", "longest_ns": "max"}.get(name, "sum")
+            for name in DEVICES[2:]
+        }
         table = self.by_device().groupby(["rank", "gpu"], as_index=False).agg(how)
         table["span_ns"] = [spans[rank][1] - spans[rank][0] for rank in table["rank"]]
-        busy = table["computation_ns"] + table["exposed_communication_ns"] + table["exposed_copy_ns"]
+        busy = (
+            table["computation_ns"] + table["exposed_communication_ns"] + table["exposed_copy_ns"]
+        )
         table = table.assign(idle_ns=table["span_ns"] - busy)
-        return replace(self, devices=list(zip(*(table[name].tolist() for name in DEVICES), strict=True)))
+        return replace(
+            self, devices=list(zip(*(table[name].tolist() for name in DEVICES), strict=True))
+        )
 
     def by_step(self) -> pd.DataFrame:
         """Return one row per step of each rank: the columns of STEPS, int64, times in ns."""
-        table = pd.DataFrame(np.array(self.steps, np.int64).reshape(-1, len(STEPS)), columns=list(STEPS))
+        table = pd.DataFrame(
+            np.array(self.steps, np.int64).reshape(-1, len(STEPS)), columns=list(STEPS)
+        )
         return table.sort_values(["rank", "start_ns"], ignore_index=True)
 
 
 def reduced(
-    kernels: pd.DataFrame, copies: pd.DataFrame, ranges: pd.DataFrame, api_calls: pd.DataFrame, ops: pd.DataFrame
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    ranges: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    ops: pd.DataFrame,
 ) -> Reduction:
     """Return the figures of the ranks in KERNELS, COPIES and RANGES; of API_CALLS and OPS only when they were."""
     KERNELS.check(kernels), COPIES.check(copies), RANGES.check(ranges)
     found = iterations.detect(ranges, kernels)
     steps = list(zip(*(found[name].tolist() for name in STEPS), strict=True))
     recorded = extents(kernels, copies, api_calls, ranges, ops)
-    rows = list(zip(recorded.index.tolist(), *(recorded[name].tolist() for name in EXTENTS), strict=True))
+    rows = list(
+        zip(recorded.index.tolist(), *(recorded[name].tolist() for name in EXTENTS), strict=True)
+    )
     return Reduction(_devices(kernels, copies), steps, rows)
 
 
@@ -98,16 +139,25 @@ def _devices(kernels: pd.DataFrame, copies: pd.DataFrame) -> list[tuple[int, ...
     keys = ["rank", "gpu"]
     table = timeline.breakdown(kernels, copies).set_index(keys)
     table = table.join(communication.overlap(kernels).set_index(keys)[["communication_ns"]])
-    named = {"count": "kernels_count", "sum": "kernels_ns", "min": "shortest_ns", "max": "longest_ns"}
+    named = {
+        "count": "kernels_count",
+        "sum": "kernels_ns",
+        "min": "shortest_ns",
+        "max": "longest_ns",
+    }
     table = table.join(kernels.groupby(keys)["dur_ns"].agg(list(named)).rename(columns=named))
-    moved = copies[copies["direction"] != "memset"].groupby(keys)["bytes"].sum().rename("copies_bytes")
+    moved = (
+        copies[copies["direction"] != "memset"].groupby(keys)["bytes"].sum().rename("copies_bytes")
+    )
     table = table.join(moved).fillna(0).astype("int64").reset_index()
     return list(zip(*(table[name].tolist() for name in DEVICES), strict=True))
 
 
 def merged(one: Reduction, other: Reduction) -> Reduction:
     """Return the figures of both."""
-    return Reduction(one.devices + other.devices, one.steps + other.steps, one.extents + other.extents)
+    return Reduction(
+        one.devices + other.devices, one.steps + other.steps, one.extents + other.extents
+    )
 
 
 def extents(
@@ -122,7 +172,11 @@ def extents(
     worked = reach((kernels, copies))
     table = worked.join(reach((kernels, copies, api_calls, *others)).add_prefix("seen_"))
     launches = api_calls[api_calls["name"].isin(LAUNCH_CALLS - GRAPH_LAUNCH_CALLS)]
-    lost = launches[launches["start_ns"] > launches["rank"].map(worked["last"])].groupby("rank")["start_ns"].min()
+    lost = (
+        launches[launches["start_ns"] > launches["rank"].map(worked["last"])]
+        .groupby("rank")["start_ns"]
+        .min()
+    )
     ends = lost.reindex(table.index, fill_value=np.iinfo(np.int64).max)
     return table.assign(seen_last=np.minimum(table["seen_last"], ends))
 
@@ -131,7 +185,9 @@ def reach(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return when the first row of each rank in any of the tables starts and the last one ends, ns."""
     each = []
     for frame in frames:
-        times = frame[["rank"]].assign(first=frame["start_ns"], last=frame["start_ns"] + frame["dur_ns"])
+        times = frame[["rank"]].assign(
+            first=frame["start_ns"], last=frame["start_ns"] + frame["dur_ns"]
+        )
         each.append(times.groupby("rank").agg({"first": "min", "last": "max"}))
     return pd.concat(each).groupby(level="rank").agg({"first": "min", "last": "max"})
 
@@ -144,7 +200,9 @@ def common(extents: pd.DataFrame) -> dict[int, tuple[int, int]]:
     """
     first, last = int(extents["first"].min()), int(extents["last"].max())
     begin, end = extents["seen_first"].clip(lower=first), extents["seen_last"].clip(upper=last)
-    return dict(zip(extents.index.tolist(), zip(begin.tolist(), end.tolist(), strict=True), strict=True))
+    return dict(
+        zip(extents.index.tolist(), zip(begin.tolist(), end.tolist(), strict=True), strict=True)
+    )
 
 
 def to_open(devices: pd.DataFrame) -> list[int]:
@@ -174,7 +232,9 @@ def by_node(devices: pd.DataFrame, *, gpus_per_node: int) -> pd.DataFrame:
     sums = of[["span_ns", *figures.values()]].sum()
     longest = devices.loc[of["computation_ns"].idxmax(), "rank"].to_numpy()
     first, last, count = (of["rank"].agg(how) for how in ("min", "max", "size"))
-    table = pd.DataFrame({"first_rank": first, "last_rank": last, "longest_rank": longest, "gpus_count": count})
+    table = pd.DataFrame(
+        {"first_rank": first, "last_rank": last, "longest_rank": longest, "gpus_count": count}
+    )
     for figure, name in figures.items():
         table[figure] = sums[name] / sums["span_ns"].where(sums["span_ns"] > 0)
     return table.reset_index()
@@ -197,14 +257,18 @@ def worth_opening(devices: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=columns)
     recorded = devices["span_ns"] / devices["span_ns"].median()
     is_cut = recorded < 1 - UNUSUAL
-    cut = devices[["rank", "gpu"]].assign(figure=CUT, value_frac=recorded, median_frac=1.0, reason=CUT_REASON)
+    cut = devices[["rank", "gpu"]].assign(
+        figure=CUT, value_frac=recorded, median_frac=1.0, reason=CUT_REASON
+    )
     cut = cut[is_cut].sort_values(["value_frac", "rank", "gpu"])
     devices = devices[~is_cut]
     span = devices["span_ns"].where(devices["span_ns"] > 0)
     rows = []
     for figure, reason in REASONS.items():
         value = devices[figure.replace("_frac", "_ns")] / span
-        of_figure = devices[["rank", "gpu"]].assign(figure=figure, value_frac=value, median_frac=value.median())
+        of_figure = devices[["rank", "gpu"]].assign(
+            figure=figure, value_frac=value, median_frac=value.median()
+        )
         rows.append(of_figure.assign(reason=reason))
     table = pd.concat(rows, ignore_index=True)
     excess = table["value_frac"] - table["median_frac"]

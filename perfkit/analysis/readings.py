@@ -71,7 +71,12 @@ OF_REASONS = {
     "power": ("throttled_sw_power_ns", "throttled_power_brake_ns"),
     "thermal": ("throttled_sw_thermal_ns", "throttled_hw_thermal_ns"),
 }
-COUNTED = tuple(metric for counters in (OF_REASONS, COUNTERS) for metrics in counters.values() for metric in metrics)
+COUNTED = tuple(
+    metric
+    for counters in (OF_REASONS, COUNTERS)
+    for metrics in counters.values()
+    for metric in metrics
+)
 
 
 def readings(samples: pd.DataFrame, *metrics: str, window: Window | None = None) -> Readings:
@@ -92,7 +97,9 @@ def readings(samples: pd.DataFrame, *metrics: str, window: Window | None = None)
         key, time, value = key[order], time[order], value[order]
     first = np.flatnonzero(np.diff(key, prepend=-1))
     series = index.take(key[first] // max(len(names), 1)).reset_index(drop=True)
-    series["metric"] = pd.Categorical(np.array(names, object)[key[first] % max(len(names), 1)], names)
+    series["metric"] = pd.Categorical(
+        np.array(names, object)[key[first] % max(len(names), 1)], names
+    )
     return Readings(series, first, time, value, *_holds(time, first))
 
 
@@ -100,7 +107,9 @@ def _seen(samples: pd.DataFrame, metrics: tuple[str, ...], window: Window | None
     seen = samples
     if metrics:
         codes = samples["metric"].cat.codes.to_numpy()
-        wanted = [code for code, name in enumerate(samples["metric"].cat.categories) if name in metrics]
+        wanted = [
+            code for code, name in enumerate(samples["metric"].cat.categories) if name in metrics
+        ]
         # A comparison per metric is many times faster than a look-up per reading.
         chosen = np.logical_or.reduce([codes == code for code in wanted] or [codes < -1])
         seen = samples if chosen.all() else samples.take(np.flatnonzero(chosen))
@@ -119,7 +128,9 @@ def _holds(time: Int, first: Int) -> tuple[Int, Int]:
     for number, (begin, end) in enumerate(zip(first.tolist(), stop.tolist(), strict=True)):
         intervals = hold[begin : end - 1]
         if len(intervals):
-            usual[number] = np.partition(intervals, (len(intervals) - 1) // 2)[(len(intervals) - 1) // 2]
+            usual[number] = np.partition(intervals, (len(intervals) - 1) // 2)[
+                (len(intervals) - 1) // 2
+            ]
         hold[end - 1] = usual[number]
         if time[end - 1] == time[begin]:
             hold[begin:end] = 1
@@ -134,7 +145,9 @@ def means(found: Readings, value: Float | NDArray[np.bool_] | None = None) -> Fl
     [3.2]
     """
     weighted = (found.value if value is None else value) * found.hold
-    return np.asarray(of_each(np.add, found, weighted) / of_each(np.add, found, found.hold), np.float64)
+    return np.asarray(
+        of_each(np.add, found, weighted) / of_each(np.add, found, found.hold), np.float64
+    )
 
 
 def of_each(over: np.ufunc, found: Readings, value: NDArray[Any]) -> NDArray[Any]:
@@ -145,13 +158,18 @@ def of_each(over: np.ufunc, found: Readings, value: NDArray[Any]) -> NDArray[Any
 def wide(found: Readings, values: Float, metrics: tuple[str, ...]) -> pd.DataFrame:
     """Return a value per series with one row per device (index rank, gpu) and one column per metric, NaN where none."""
     table = found.series.astype({"metric": object}).assign(value=values)
-    return table.pivot_table(index=DEVICE, columns="metric", values="value").reindex(columns=list(metrics))
+    return table.pivot_table(index=DEVICE, columns="metric", values="value").reindex(
+        columns=list(metrics)
+    )
 
 
 def as_of(other: Readings, found: Readings) -> Float:
     """Return, at each reading, the latest value of `other` (one metric), at first its first; NaN without the device."""
     value = np.full(len(found.time), np.nan)
-    places = {device: n for n, device in enumerate(zip(*(other.series[key] for key in DEVICE), strict=True))}
+    places = {
+        device: n
+        for n, device in enumerate(zip(*(other.series[key] for key in DEVICE), strict=True))
+    }
     for number, device in enumerate(zip(*(found.series[key] for key in DEVICE), strict=True)):
         if device in places:
             begin, end = other.first[places[device]], other.stop[places[device]]
@@ -187,7 +205,9 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
     Source: NVML, nvmlClocksEventReasons, nvmlPerfPolicyType_t and nvmlViolationTime_t; DCGM fields 240 and 241, which
     count ns.
     """
-    found = readings(samples, *(metric for metrics in CAUSES.values() for metric in metrics), window=window)
+    found = readings(
+        samples, *(metric for metrics in CAUSES.values() for metric in metrics), window=window
+    )
     table, (_, of_series) = devices(samples, found.series)
     device = of_series[found.row_series]
     cause = found.series["metric"].astype(object)
@@ -195,19 +215,28 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
         rows = np.flatnonzero(cause.isin(metrics).to_numpy()[found.row_series])
         lowered = total(held(found, device, rows[found.value[rows] > 0]), len(table))
         recorded = total(held(found, device, rows), len(table))
-        table[f"{name}_frac"] = np.divide(lowered, recorded, out=np.full(len(table), np.nan), where=recorded > 0)
+        table[f"{name}_frac"] = np.divide(
+            lowered, recorded, out=np.full(len(table), np.nan), where=recorded > 0
+        )
     sources = cause.groupby(of_series).agg(", ".join).reindex(range(len(table)), fill_value="")
     table = table.assign(source=sources.astype("string"))
     # By how much each counter grew over the time between its readings: a row per device, a column each.
     found = readings(samples, *COUNTED, window=window)
     gain, step = (np.diff(column, append=column[-1:]) for column in (found.value, found.time))
     forward = (np.diff(found.row_series, append=-1) == 0) & (gain >= 0)
-    lowered, lasted = (of_each(np.add, found, np.where(forward, column, 0)) for column in (gain, step))
+    lowered, lasted = (
+        of_each(np.add, found, np.where(forward, column, 0)) for column in (gain, step)
+    )
     possible = (lasted > 0) & (lowered <= lasted + found.usual)
     share = np.divide(lowered, lasted, out=np.full(len(lasted), np.nan), where=possible)
-    counted = wide(found, np.minimum(share, 1), COUNTED).reindex(pd.MultiIndex.from_frame(table[DEVICE]))
+    counted = wide(found, np.minimum(share, 1), COUNTED).reindex(
+        pd.MultiIndex.from_frame(table[DEVICE])
+    )
     both = zip(table.to_dict("records"), counted.to_dict("records"), strict=True)
-    figures = [_with_counters(row, {str(m): v for m, v in grown.items() if not np.isnan(v)}) for row, grown in both]
+    figures = [
+        _with_counters(row, {str(m): v for m, v in grown.items() if not np.isnan(v)})
+        for row, grown in both
+    ]
     return pd.DataFrame(figures, columns=table.columns).astype(table.dtypes)
 
 
@@ -216,12 +245,23 @@ def _with_counters(row: Mapping[Any, Any], grown: Mapping[str, float]) -> dict[A
     figures, precede = dict(row), False
     for cause, metrics in CAUSES.items():
         exact = [metric for metric in OF_REASONS.get(cause, ()) if metric in grown]
-        alone = [metric for metric in COUNTERS.get(cause, ()) if metric in grown and np.isnan(row[f"{cause}_frac"])]
+        alone = [
+            metric
+            for metric in COUNTERS.get(cause, ())
+            if metric in grown and np.isnan(row[f"{cause}_frac"])
+        ]
         if counters := exact or alone:
-            sources = [s for s in figures["source"].split(", ") if s and not (exact and s in metrics)]
-            figures |= {f"{cause}_frac": max(grown[m] for m in counters), "source": ", ".join([*sources, *counters])}
+            sources = [
+                s for s in figures["source"].split(", ") if s and not (exact and s in metrics)
+            ]
+            figures |= {
+                f"{cause}_frac": max(grown[m] for m in counters),
+                "source": ", ".join([*sources, *counters]),
+            }
         precede |= bool(exact)
-    shares = [figures[f"{cause}_frac"] for cause in CAUSES if not np.isnan(figures[f"{cause}_frac"])]
+    shares = [
+        figures[f"{cause}_frac"] for cause in CAUSES if not np.isnan(figures[f"{cause}_frac"])
+    ]
     union = np.nan if precede else row["throttled_frac"]
     return {**figures, "throttled_frac": np.fmax(union, max(shares, default=np.nan))}
 
@@ -250,7 +290,10 @@ def summary(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
     known = (found.count >= FEWEST) & (found.usual > 0) & (regular >= REGULAR * (found.count - 1))
     missing = np.where(known, skipped / (skipped + found.count), np.nan)
     table = found.series.assign(count=found.count, missing_frac=missing, mean=means(found))
-    extremes = {"min": of_each(np.minimum, found, found.value), "max": of_each(np.maximum, found, found.value)}
+    extremes = {
+        "min": of_each(np.minimum, found, found.value),
+        "max": of_each(np.maximum, found, found.value),
+    }
     return table.assign(**percentiles(found, PERCENTILES), **extremes)
 
 

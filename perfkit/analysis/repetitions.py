@@ -83,7 +83,9 @@ def operations(kernels: pd.DataFrame, copies: pd.DataFrame) -> pd.DataFrame:
     launched["is_kernel"] = True
     copied["is_kernel"] = False
     joined = pd.concat([launched, copied], ignore_index=True)
-    return joined.sort_values(["rank", "start_ns", "gpu", "stream"], kind="stable", ignore_index=True)
+    return joined.sort_values(
+        ["rank", "start_ns", "gpu", "stream"], kind="stable", ignore_index=True
+    )
 
 
 def _copy_name(direction: object) -> str:
@@ -127,7 +129,9 @@ def on_device(of: Work, time: Int) -> Int:
     return moved
 
 
-def find(of: Work, ranges: pd.DataFrame, ops: pd.DataFrame, python_calls: pd.DataFrame) -> Repetitions:
+def find(
+    of: Work, ranges: pd.DataFrame, ops: pd.DataFrame, python_calls: pd.DataFrame
+) -> Repetitions:
     """Return the repetitions of one rank, whose tables these are."""
     kernels = of.frame[of.is_kernel]
     modules = _outermost(RANGES.empty(), python_calls)
@@ -264,7 +268,9 @@ def _without_layers(
         return nothing._replace(how="nvtx", name=ONE_FORWARD)
     steady = _typical(repeated)
     usual = int(np.flatnonzero(steady)[0]) if steady.any() else 0
-    return Repetitions(start, end, steady, "kernels", _described(of, int(start[usual]), int(end[usual])))
+    return Repetitions(
+        start, end, steady, "kernels", _described(of, int(start[usual]), int(end[usual]))
+    )
 
 
 def _described(of: Work, first: int, last: int) -> str:

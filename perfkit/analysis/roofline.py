@@ -49,7 +49,11 @@ CEILINGS = Table(
         Column("bytes_per_s", "float64", "peak of a memory level, bytes/s; NaN for a precision"),
         Column("ridge", "float64", "peak over DRAM bandwidth, FLOP/byte; NaN for a memory level"),
         Column("count", "int64", "launches it was measured in; 0 for a data sheet"),
-        Column("spread_frac", "float64", "(highest - lowest) / highest over these launches; NaN for a data sheet"),
+        Column(
+            "spread_frac",
+            "float64",
+            "(highest - lowest) / highest over these launches; NaN for a data sheet",
+        ),
         Column("source", "string", "where it comes from"),
     ),
     ("rank", "gpu", "roof"),
@@ -84,20 +88,42 @@ POINTS = Table(
         Column("name", "category", "short name; 'all kernels' for a whole GPU"),
         Column("full_name", "category", "demangled name; missing for several together"),
         Column("family", "category", "kind of work, from the name; missing for a whole GPU"),
-        Column("precision", "category", "fp64, fp32, fp16, fp16_tensor, ...; missing where no FLOP was counted"),
+        Column(
+            "precision",
+            "category",
+            "fp64, fp32, fp16, fp16_tensor, ...; missing where no FLOP was counted",
+        ),
         Column("count", "int64", "launches"),
         Column(DUR.name, "float64", "sum of the launches' durations, ns"),
         Column("flops", "float64", "operations in this precision, FLOP; NaN not measured"),
-        Column("dram_bytes", "float64", "bytes of device memory, all precisions together; NaN not measured"),
+        Column(
+            "dram_bytes",
+            "float64",
+            "bytes of device memory, all precisions together; NaN not measured",
+        ),
         Column("l2_bytes", "float64", "bytes through the L2 cache; NaN not measured"),
         Column("l1_bytes", "float64", "bytes through the L1 cache; NaN not measured"),
         Column("flops_per_s", "float64", "flops over dur_ns, FLOP/s"),
-        Column("dram_intensity", "float64", "flops over dram_bytes, FLOP/byte; infinite where no byte moved"),
+        Column(
+            "dram_intensity",
+            "float64",
+            "flops over dram_bytes, FLOP/byte; infinite where no byte moved",
+        ),
         Column("l2_intensity", "float64", "flops over l2_bytes, FLOP/byte"),
         Column("l1_intensity", "float64", "flops over l1_bytes, FLOP/byte"),
-        Column("sm_frac", "float64", "compute throughput over its peak; mean over time of several launches"),
-        Column("memory_frac", "float64", "memory throughput over its peak; mean over time of several launches"),
-        Column("waves", "float64", "times the grid fills the GPU; mean over time of several launches"),
+        Column(
+            "sm_frac",
+            "float64",
+            "compute throughput over its peak; mean over time of several launches",
+        ),
+        Column(
+            "memory_frac",
+            "float64",
+            "memory throughput over its peak; mean over time of several launches",
+        ),
+        Column(
+            "waves", "float64", "times the grid fills the GPU; mean over time of several launches"
+        ),
     ),
     ("rank", "gpu", "launch", "name", "full_name", "precision"),
 )
@@ -116,7 +142,9 @@ BOUNDS = ("compute", "memory", "balanced", "latency", "small_grid", "refused", "
 HIGH, BUSY, APART = 0.8, 0.6, 0.1  # the vendor's rule SOLBottleneck: 80 %, 60 %, 10 points
 FULL = 0.9  # of both peaks: neither can give much more (convention)
 LATENCY_BELOW = 0.6
-REFUSED_ABOVE = 1.1  # measuring a little over the roof happens, a lot over it means that the roof is wrong
+REFUSED_ABOVE = (
+    1.1  # measuring a little over the roof happens, a lot over it means that the roof is wrong
+)
 _SHARES = ["compute_share_frac", *(f"{level}_share_frac" for level in LEVELS)]
 
 
@@ -134,26 +162,38 @@ def ceilings(
     """
     devices = LAUNCHES.check(launches)[["rank", "gpu"]].drop_duplicates()
     if peaks is not None:
-        source = f"dense peaks of {peaks.name}" + (f" ({peaks.as_of})" if peaks.as_of else "") + f": {peaks.source}"
+        source = (
+            f"dense peaks of {peaks.name}"
+            + (f" ({peaks.as_of})" if peaks.as_of else "")
+            + f": {peaks.source}"
+        )
         sheet = {"dram": peaks.bandwidth(), **peaks.flops_per_s}
         of_sheet = pd.DataFrame({"roof": list(sheet), "peak": list(sheet.values())})
-        roofs = devices.merge(of_sheet.assign(count=0, spread_frac=np.nan, source=source), how="cross")
+        roofs = devices.merge(
+            of_sheet.assign(count=0, spread_frac=np.nan, source=source), how="cross"
+        )
     else:
         roofs = _measured(launches, COUNTERS.empty() if counters is None else counters)
     _refuse(devices, roofs)
     is_memory = roofs["roof"].isin(LEVELS)
     bandwidth = roofs[roofs["roof"] == "dram"].set_index(["rank", "gpu"])["peak"]
     below = bandwidth.reindex(pd.MultiIndex.from_frame(roofs[["rank", "gpu"]])).to_numpy("float64")
-    table = roofs.assign(flops_per_s=roofs["peak"].mask(is_memory), bytes_per_s=roofs["peak"].where(is_memory))
+    table = roofs.assign(
+        flops_per_s=roofs["peak"].mask(is_memory), bytes_per_s=roofs["peak"].where(is_memory)
+    )
     return CEILINGS.make(table.assign(ridge=table["flops_per_s"] / below).drop(columns="peak"))
 
 
 def _measured(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return the highest peak over the launches of each device and roof."""
-    tensors = {name: ("sm", 1, metrics) for name, metrics in metrics(counters, ".peak_sustained").items()}
+    tensors = {
+        name: ("sm", 1, metrics) for name, metrics in metrics(counters, ".peak_sustained").items()
+    }
     roofs = {**_PEAKS, **tensors}
     wanted = [metric for _, _, names in roofs.values() for metric in names]
-    values = wide(launches, counters, [*wanted, *(metric for names in _CLOCKS.values() for metric in names)])
+    values = wide(
+        launches, counters, [*wanted, *(metric for names in _CLOCKS.values() for metric in names)]
+    )
 
     def recorded(names: tuple[str, ...]) -> pd.Series:
         return values[list(names)].bfill(axis=1).iloc[:, 0]  # the first that was, launch by launch
@@ -163,8 +203,15 @@ def _measured(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     peaks = {roof: by * recorded(names) * clocks[unit] for roof, (unit, by, names) in roofs.items()}
     keyed = pd.DataFrame({"rank": launches["rank"], "gpu": launches["gpu"], **peaks})
     long = keyed.melt(["rank", "gpu"], var_name="roof", value_name="peak")
-    grouped = long[long["peak"] > 0].groupby(["rank", "gpu", "roof"])["peak"].agg(["max", "min", "size"]).reset_index()
-    table = grouped[["rank", "gpu", "roof"]].assign(peak=grouped["max"], count=grouped["size"], source=MEASURED)
+    grouped = (
+        long[long["peak"] > 0]
+        .groupby(["rank", "gpu", "roof"])["peak"]
+        .agg(["max", "min", "size"])
+        .reset_index()
+    )
+    table = grouped[["rank", "gpu", "roof"]].assign(
+        peak=grouped["max"], count=grouped["size"], source=MEASURED
+    )
     return table.assign(spread_frac=1 - grouped["min"] / grouped["max"])
 
 
@@ -193,11 +240,20 @@ def metrics(counters: pd.DataFrame, suffix: str = "") -> dict[str, tuple[str, ..
     chosen: dict[str, tuple[str, ...]] = {}
     for source, target in dict.fromkeys((match["src"], match["dst"]) for match in matches):
         if target or source not in results:
-            of_type = [match for match in matches if (match["src"], match["dst"]) == (source, target)]
+            of_type = [
+                match for match in matches if (match["src"], match["dst"]) == (source, target)
+            ]
             # The first level that the report has of a type.
-            levels = [[m for m in of_type if (bool(m["op"]), bool(m["sparsity"])) == level] for level in _ANSWERS]
+            levels = [
+                [m for m in of_type if (bool(m["op"]), bool(m["sparsity"])) == level]
+                for level in _ANSWERS
+            ]
             for match in next(filter(None, levels), []):
-                name = f"{source}_tensor" + "_acc16" * (target == "fp16") + "_sparse" * (match["sparsity"] == "on")
+                name = (
+                    f"{source}_tensor"
+                    + "_acc16" * (target == "fp16")
+                    + "_sparse" * (match["sparsity"] == "on")
+                )
                 chosen[name] = (*chosen.get(name, ()), match[0])
     return chosen
 
@@ -209,13 +265,26 @@ def flops(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     total = parts.sum(axis=1)
     split = parts.div(total.where(total > 0), axis=0).mul(counted, axis=0).fillna(0.0)
     # A kernel's name tells the type where no counter does: `tensor` if it tells none that has a tensor peak.
-    decoded = {name: f"{names.decode(str(name)).precision}_tensor" for name in launches["full_name"].cat.categories}
+    decoded = {
+        name: f"{names.decode(str(name)).precision}_tensor"
+        for name in launches["full_name"].cat.categories
+    }
     known = {name: roof for name, roof in decoded.items() if roof in PRECISIONS}
-    named = launches["full_name"].astype("object").map(known).fillna(UNKNOWN).where(~(total > 0) & (counted > 0))
+    named = (
+        launches["full_name"]
+        .astype("object")
+        .map(known)
+        .fillna(UNKNOWN)
+        .where(~(total > 0) & (counted > 0))
+    )
     for precision in sorted(named.dropna().unique()):
         of_name = counted.where(named == precision, 0.0)
         split[precision] = of_name + split[precision] if precision in split else of_name
-    return split.where(counted.notna(), axis=0) if len(split.columns) else pd.DataFrame({UNKNOWN: counted})
+    return (
+        split.where(counted.notna(), axis=0)
+        if len(split.columns)
+        else pd.DataFrame({UNKNOWN: counted})
+    )
 
 
 def _parts(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
@@ -223,12 +292,18 @@ def _parts(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     for suffix in ("", ".per_cycle_elapsed"):
         recorded = metrics(counters, suffix)
         if recorded:
-            values = wide(launches, counters, [metric for each in recorded.values() for metric in each]).fillna(0.0)
-            return pd.DataFrame({name: values[list(each)].sum(axis=1) for name, each in recorded.items()})
+            values = wide(
+                launches, counters, [metric for each in recorded.values() for metric in each]
+            ).fillna(0.0)
+            return pd.DataFrame(
+                {name: values[list(each)].sum(axis=1) for name, each in recorded.items()}
+            )
     return pd.DataFrame(index=launches.index)
 
 
-def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: str = "launch") -> pd.DataFrame:
+def points(
+    launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: str = "launch"
+) -> pd.DataFrame:
     """Return performance and arithmetic intensity of each launch, or group of launches, per precision.
 
     A launch that computed in several precisions has a point in each, all with the whole launch's bytes and time; one
@@ -244,21 +319,33 @@ def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: 
     operations = launches[list(_FLOPS)].rename(columns=_FLOPS)
     operations = pd.concat([operations, flops(launches, counters)], axis=1)
     # A report prints waves with two decimals: of a small grid they are worked out, or known to be few.
-    waves = warps.occupancy(launches, counters)["waves"].fillna(wide(launches, counters, [_WAVES])[_WAVES])
+    waves = warps.occupancy(launches, counters)["waves"].fillna(
+        wide(launches, counters, [_WAVES])[_WAVES]
+    )
     measures = launches[[*_SUMS, "sm_frac", "memory_frac"]].assign(waves=waves.to_numpy())
     keys, group = numbered(launches, BY[by])
     # The keys of the groups, with the columns that they do not tell apart filled in.
     missing = pd.Series(pd.NA, index=keys.index, dtype="string")
-    name, full = (keys[key].astype("string") if key in keys else missing for key in ("name", "full_name"))
+    name, full = (
+        keys[key].astype("string") if key in keys else missing for key in ("name", "full_name")
+    )
     kernel = full.fillna(name)
-    family = kernel.map({text: names.family(text) for text in kernel.dropna().unique()}).astype("string")
-    named = keys[["rank", "gpu"]].assign(launch=keys.get("launch", -1), name=name.fillna("all kernels"))
+    family = kernel.map({text: names.family(text) for text in kernel.dropna().unique()}).astype(
+        "string"
+    )
+    named = keys[["rank", "gpu"]].assign(
+        launch=keys.get("launch", -1), name=name.fillna("all kernels")
+    )
     sums = pd.DataFrame({column: _sum(measures[column], group, len(keys)) for column in _SUMS})
-    weighted = {column: _sum(measures[column] * measures["dur_ns"], group, len(keys)) for column in _MEANS}
+    weighted = {
+        column: _sum(measures[column] * measures["dur_ns"], group, len(keys)) for column in _MEANS
+    }
     means = pd.DataFrame(weighted).div(sums["dur_ns"].where(sums["dur_ns"] > 0), axis=0)
     count = pd.Series(np.bincount(group, minlength=len(keys)), name="count")
     groups = pd.concat([named.assign(full_name=full, family=family), sums, means, count], axis=1)
-    work = np.column_stack([_sum(operations[name], group, len(keys)) for name in operations.columns])
+    work = np.column_stack(
+        [_sum(operations[name], group, len(keys)) for name in operations.columns]
+    )
     # A row per group and precision with operations, and one for each group that has none.
     of, column = np.nonzero(work > 0)
     bare = np.flatnonzero(~(work > 0).any(axis=1))
@@ -294,22 +381,33 @@ def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Data
     for the roof see the module.
     """
     table = pd.concat([POINTS.check(points), _shares(points, ceilings)], axis=1)
-    launch = table.groupby(POINTS.column_names[:5], observed=True, dropna=False, sort=False).ngroup()
+    launch = table.groupby(
+        POINTS.column_names[:5], observed=True, dropna=False, sort=False
+    ).ngroup()
     over = table[["compute_share_frac", "dram_share_frac"]].max(axis=1)
     refused = _of_launch(over > REFUSED_ABOVE, launch)
     vendor = speed_of_light(table["sm_frac"], table["memory_frac"], table["waves"])
-    verdict = vendor.where(vendor != "not measured", _by_roof(table, launch)).mask(refused, "refused")
+    verdict = vendor.where(vendor != "not measured", _by_roof(table, launch)).mask(
+        refused, "refused"
+    )
     rule = pd.Series("speed of light", table.index).where(vendor != "not measured", "roofline")
     measured = ceilings is not None and bool((ceilings["count"] > 0).any())
     nearest = table["roof_share_frac"] == table["roof_share_frac"].groupby(launch).transform("max")
     reasons = {"refused": refusal, "not measured": unmeasured}
     by_rule = {"speed of light": speed_of_light_reason, "roofline": roofline_reason}
-    rows = table.assign(verdict=verdict, rule=rule, measured=measured, nearest=nearest).to_dict("records")
+    rows = table.assign(verdict=verdict, rule=rule, measured=measured, nearest=nearest).to_dict(
+        "records"
+    )
     return table.assign(
-        **{name: table[name].mask(refused | (table[name] > REFUSED_ABOVE)) for name in (*_SHARES, "roof_share_frac")},
+        **{
+            name: table[name].mask(refused | (table[name] > REFUSED_ABOVE))
+            for name in (*_SHARES, "roof_share_frac")
+        },
         bound=pd.Categorical(verdict, BOUNDS),
         rule=rule.mask(verdict.isin(["refused", "not measured"])).astype("category"),
-        reason=pd.array([reasons.get(row["verdict"], by_rule[row["rule"]])(row) for row in rows], "string"),
+        reason=pd.array(
+            [reasons.get(row["verdict"], by_rule[row["rule"]])(row) for row in rows], "string"
+        ),
     )
 
 
@@ -332,7 +430,9 @@ def speed_of_light(sm_frac: pd.Series, memory_frac: pd.Series, waves: pd.Series)
     clear = np.where(lead.abs() >= APART, larger, "balanced")
     waiting = np.where(waves < 1, "small_grid", "latency")
     tiers = {"not measured": lead.isna(), "balanced": np.fmin(sm_frac, memory_frac) >= FULL}
-    chosen = np.select([*tiers.values(), top >= HIGH, top >= BUSY], [*tiers, larger, clear], waiting)
+    chosen = np.select(
+        [*tiers.values(), top >= HIGH, top >= BUSY], [*tiers, larger, clear], waiting
+    )
     return pd.Series(chosen, sm_frac.index, dtype=object)
 
 
@@ -342,13 +442,21 @@ def _shares(points: pd.DataFrame, ceilings: pd.DataFrame | None) -> pd.DataFrame
     precision = points["precision"].astype(object)
     peak = _peak(points, precision, roofs, "flops_per_s")
     # FP16 accumulation has a roof of its own on some GPUs; elsewhere that of FP32 accumulation is the same.
-    peak = peak.fillna(_peak(points, precision.astype("string").str.removesuffix("_acc16"), roofs, "flops_per_s"))
+    peak = peak.fillna(
+        _peak(points, precision.astype("string").str.removesuffix("_acc16"), roofs, "flops_per_s")
+    )
     seconds = points["dur_ns"].where(points["dur_ns"] > 0) / 1e9
-    bandwidth = {level: _peak(points, pd.Series(level, points.index), roofs, "bytes_per_s") for level in LEVELS}
+    bandwidth = {
+        level: _peak(points, pd.Series(level, points.index), roofs, "bytes_per_s")
+        for level in LEVELS
+    }
     # No operations are 0 of any peak, if the GPU's roofs are known at all.
     nothing = (points["flops"] == 0) & bandwidth["dram"].notna()
     shares = {"compute_share_frac": (points["flops_per_s"] / peak).mask(nothing, 0.0)}
-    shares |= {f"{level}_share_frac": points[f"{level}_bytes"] / seconds / bandwidth[level] for level in LEVELS}
+    shares |= {
+        f"{level}_share_frac": points[f"{level}_bytes"] / seconds / bandwidth[level]
+        for level in LEVELS
+    }
     nearest = np.fmax(shares["compute_share_frac"], shares["dram_share_frac"])
     return pd.DataFrame({"ridge": peak / bandwidth["dram"], **shares, "roof_share_frac": nearest})
 
@@ -367,10 +475,15 @@ def _of_launch(flag: pd.Series, launch: pd.Series) -> pd.Series:
 
 def _by_roof(table: pd.DataFrame, launch: pd.Series) -> pd.Series:
     """Return the verdict of the roof; it needs both shares unless the one that is known is high."""
-    share, best = table["roof_share_frac"], table["roof_share_frac"].groupby(launch).transform("max")
+    share, best = (
+        table["roof_share_frac"],
+        table["roof_share_frac"].groupby(launch).transform("max"),
+    )
     memory = table["dram_share_frac"] > table["compute_share_frac"].fillna(0.0)
     at_memory = _of_launch(memory & (share == best), launch)
-    complete = ~_of_launch(table[["compute_share_frac", "dram_share_frac"]].isna().any(axis=1), launch)
+    complete = ~_of_launch(
+        table[["compute_share_frac", "dram_share_frac"]].isna().any(axis=1), launch
+    )
     chosen = np.select(
         [best.isna() | (best < LATENCY_BELOW) & ~complete, best < LATENCY_BELOW, at_memory],
         ["not measured", "latency", "memory"],
@@ -392,8 +505,12 @@ def speed_of_light_reason(row: Row) -> str:
         "small_grid": f"The grid has too few blocks to fill the GPU ({waves} waves): {both}.",
     }[row["verdict"]]
     if row["verdict"] == "latency" and pd.isna(row["waves"]):
-        sentence = f"It waits: {both}, both under 60 %; whether the grid fills the GPU was not recorded."
-    return sentence + (f" Its FLOP were not counted: record with {RECORD}." if pd.isna(row["flops"]) else "")
+        sentence = (
+            f"It waits: {both}, both under 60 %; whether the grid fills the GPU was not recorded."
+        )
+    return sentence + (
+        f" Its FLOP were not counted: record with {RECORD}." if pd.isna(row["flops"]) else ""
+    )
 
 
 def roofline_reason(row: Row) -> str:
@@ -421,11 +538,19 @@ def refusal(row: Row) -> str:
     what, share = ("peak", arithmetic) if not arithmetic < memory else ("DRAM bandwidth", memory)
     reach = f"Refused: it would reach {percent(share)} of the {what}"
     over = reach if share > REFUSED_ABOVE else "Refused with its other precision"
-    causes = ["operations counted with sparsity against a dense peak"] if "tensor" in str(row["precision"]) else []
+    causes = (
+        ["operations counted with sparsity against a dense peak"]
+        if "tensor" in str(row["precision"])
+        else []
+    )
     if row["measured"]:
-        causes.append("the clock changed between the profiler's passes (record with `--clock-control base`)")
+        causes.append(
+            "the clock changed between the profiler's passes (record with `--clock-control base`)"
+        )
     else:
-        causes.append("the peaks are another GPU's, or its clock was above the data sheet's boost clock")
+        causes.append(
+            "the peaks are another GPU's, or its clock was above the data sheet's boost clock"
+        )
     return f"{over}. Likely cause: {'; or '.join(causes)}."
 
 

@@ -41,7 +41,9 @@ def training_time(*, tokens: float, tokens_per_s: float) -> float:
     return tokens / tokens_per_s * 1e9
 
 
-def all_reduce_time(*, size_bytes: float, ranks: int, bytes_per_s: float, latency_ns: float = 0.0) -> float:
+def all_reduce_time(
+    *, size_bytes: float, ranks: int, bytes_per_s: float, latency_ns: float = 0.0
+) -> float:
     """Return the time of an all-reduce over a ring, ns: 2 (n - 1) / n x size / bandwidth + 2 (n - 1) x latency.
 
     `size_bytes` is what every rank sums: the gradients in their own type, which may be wider than the weights; `ranks`
@@ -62,7 +64,9 @@ def all_reduce_time(*, size_bytes: float, ranks: int, bytes_per_s: float, latenc
     return 2 * (ranks - 1) / ranks * size_bytes / bytes_per_s * 1e9 + 2 * (ranks - 1) * latency_ns
 
 
-def decode_floor(*, weight_bytes: float, gpus: int, memory_bytes: float | None, peaks: Peaks | None) -> float:
+def decode_floor(
+    *, weight_bytes: float, gpus: int, memory_bytes: float | None, peaks: Peaks | None
+) -> float:
     """Return the least time to generate one token of a sequence, ns: weights / (GPUs x memory bandwidth).
 
     Every weight of a dense model is read once per token, for all sequences of a batch together, from the memory of the
@@ -113,7 +117,9 @@ def checkpoint_time(
     """
     positive(parameters=parameters, weight_bytes_each=weight_bytes_each, bytes_per_s=bytes_per_s)
     if not 0 <= optimizer_bytes_each < math.inf:
-        raise ValueError(f"optimizer_bytes_each: {optimizer_bytes_each} is not a number of at least 0")
+        raise ValueError(
+            f"optimizer_bytes_each: {optimizer_bytes_each} is not a number of at least 0"
+        )
     return parameters * (weight_bytes_each + optimizer_bytes_each) / bytes_per_s * 1e9
 
 
@@ -130,15 +136,24 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     [1.0, 0.9, 0.75, 0.625]
     """
     runs = RUNS.make(RUNS.check(runs)[RUNS.column_names])
-    wrong = runs[(runs["gpus"] < 1) | ~runs["throughput_per_s"].between(0, np.inf, inclusive="neither")]
+    wrong = runs[
+        (runs["gpus"] < 1) | ~runs["throughput_per_s"].between(0, np.inf, inclusive="neither")
+    ]
     if len(wrong):
         row = wrong.iloc[0]
-        raise ValueError(f"runs: {row['throughput_per_s']} per second on {row['gpus']:.0f} GPUs are not both above 0")
+        raise ValueError(
+            f"runs: {row['throughput_per_s']} per second on {row['gpus']:.0f} GPUs are not both above 0"
+        )
     gpus, throughput = runs["gpus"], runs["throughput_per_s"]
     fewest = gpus.min()
     speedup = throughput / throughput[gpus == fewest].mean()
     efficiency = speedup / (gpus / fewest)
     above = "above 1: check that all runs do the same work per step, and that nothing slowed the smallest one"
     notes = pd.Series("", runs.index, dtype="string").mask(efficiency > 1, above)
-    columns = {"baseline_gpus": fewest, "speedup": speedup, "efficiency_frac": efficiency, "note": notes}
+    columns = {
+        "baseline_gpus": fewest,
+        "speedup": speedup,
+        "efficiency_frac": efficiency,
+        "note": notes,
+    }
     return runs.assign(**columns).astype({"baseline_gpus": "int64"})

@@ -35,8 +35,12 @@ PYTHON_WORK = re.compile(
     r"(?:enum|zip|map|filter|gen)_(?:iter)?next$|gc_collect\w*$|collect_generations$"
     r"|PyImport_Import\w*$|lock_PyThread_acquire_lock$"
 )
-STANDARD_LIBRARY = re.compile(r"(?:std|__gnu_cxx|__cxxabiv1|core|alloc)::")  # of C++ and Rust, inlined into a program
-ENTRY = re.compile(r"(?:.*::)?_?main$|_start$|__libc_start_\w+$|start_thread$|clone3?$|_dl_\w+$|lang_start\w*$")
+STANDARD_LIBRARY = re.compile(
+    r"(?:std|__gnu_cxx|__cxxabiv1|core|alloc)::"
+)  # of C++ and Rust, inlined into a program
+ENTRY = re.compile(
+    r"(?:.*::)?_?main$|_start$|__libc_start_\w+$|start_thread$|clone3?$|_dl_\w+$|lang_start\w*$"
+)
 RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
 SHARED_LIBRARY = re.compile(r".*\.(?:so|dll|dylib)\b", re.IGNORECASE)
 
@@ -66,14 +70,18 @@ def shown(function: str) -> str:
             continue
         if letter == "(" and not name.startswith("(anonymous namespace)", place):
             return name[begin:place] or name
-        if letter == " " and not name.startswith("(anonymous namespace)", place - len("(anonymous")):
+        if letter == " " and not name.startswith(
+            "(anonymous namespace)", place - len("(anonymous")
+        ):
             begin = place + 1
     return name
 
 
 def named(frames: pd.DataFrame) -> Bool:
     """Tell which FRAMES have a function's name and lie in no library of the system, the C runtime or the driver."""
-    has_name = _holds(frames["function"], lambda name: bool(name) and not name.startswith(("[", "0x")))
+    has_name = _holds(
+        frames["function"], lambda name: bool(name) and not name.startswith(("[", "0x"))
+    )
     in_system = _holds(frames["module"], lambda path: SYSTEM_MODULE.match(_file(path)) is not None)
     return frames["resolved"].to_numpy(bool) & has_name & ~in_system
 
@@ -85,7 +93,9 @@ def telling(frames: pd.DataFrame) -> Bool:
     """
     of_cuda = _holds(frames["module"], lambda path: CUDA_MODULE.match(_file(path)) is not None)
     of_cuda |= _holds(frames["function"], lambda name: CUDA_FUNCTION.match(name) is not None)
-    standard = _holds(frames["function"], lambda name: STANDARD_LIBRARY.match(shown(name)) is not None)
+    standard = _holds(
+        frames["function"], lambda name: STANDARD_LIBRARY.match(shown(name)) is not None
+    )
     of_python = _holds(frames["module"], lambda path: PYTHON_MODULE.match(_file(path)) is not None)
     works = _holds(frames["function"], lambda name: PYTHON_WORK.match(name) is not None)
     return named(frames) & ~of_cuda & ~standard & (~of_python | works)
@@ -111,9 +121,17 @@ class Frames:
         self._depth = frames["depth"].to_numpy()[kept].astype(np.int64)
         self._module = frames["module"].cat.codes.to_numpy()[kept].astype(np.int64)
         self._is_library = np.array(
-            [*(SHARED_LIBRARY.match(_file(str(path))) is not None for path in frames["module"].cat.categories), False]
+            [
+                *(
+                    SHARED_LIBRARY.match(_file(str(path))) is not None
+                    for path in frames["module"].cat.categories
+                ),
+                False,
+            ]
         )
-        entry = [ENTRY.match(RUST_HASH.sub("", shown(str(name)))) is not None for name in self.functions]
+        entry = [
+            ENTRY.match(RUST_HASH.sub("", shown(str(name)))) is not None for name in self.functions
+        ]
         self._is_entry = np.array([*entry, False])
         self._key = stack_key(frames["rank"].to_numpy()[kept], frames["stack"].to_numpy()[kept])
 
@@ -136,7 +154,9 @@ class Frames:
         innermost = np.append(True, place[1:] != place[:-1])[: len(place)]
         counts = innermost | ~self._is_entry[function]
         place, function, depth = place[counts], function[counts], self._depth[row][counts]
-        once = _first_of(place * (len(self.functions) + 1) + function)  # a function that calls itself counts once
+        once = _first_of(
+            place * (len(self.functions) + 1) + function
+        )  # a function that calls itself counts once
         place, function, depth = place[once], function[once], depth[once]
         cell = group[place] * (len(self.functions) + 1) + function
         cells, of_cell = np.unique(cell, return_inverse=True)
@@ -230,7 +250,9 @@ def functions(stacks: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:
     holders = frames[frames["resolved"] & frames["function"].notna()]
     rows = stacks.reset_index(drop=True).reset_index(names="sample")[["sample", "rank", "stack"]]
     every = rows.merge(holders[["rank", "stack", "depth", "function"]], on=["rank", "stack"])
-    inner = rows.merge(frames.loc[named(frames), ["rank", "stack", "depth", "function"]], on=["rank", "stack"])
+    inner = rows.merge(
+        frames.loc[named(frames), ["rank", "stack", "depth", "function"]], on=["rank", "stack"]
+    )
     inner = inner.sort_values(["sample", "depth"]).drop_duplicates("sample")
     once = every.drop_duplicates(["sample", "function"])
     table = pd.DataFrame(
@@ -242,5 +264,7 @@ def functions(stacks: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:
     table = table.fillna(0).astype("int64").rename_axis("function").reset_index()
     table = table[table["inclusive_count"] > 0]
     return table.sort_values(
-        ["inclusive_count", "innermost_count", "function"], ascending=[False, False, True], ignore_index=True
+        ["inclusive_count", "innermost_count", "function"],
+        ascending=[False, False, True],
+        ignore_index=True,
     )

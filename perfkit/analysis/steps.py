@@ -69,10 +69,13 @@ ITERATION = re.compile(
     re.I,
 )
 PART = re.compile(
-    r"(?<![a-z])(?:forward|fwd|backward|bwd|optimi[sz]er|loss|prefill|data[ _-]?load(?:ing|er))(?![a-z])", re.I
+    r"(?<![a-z])(?:forward|fwd|backward|bwd|optimi[sz]er|loss|prefill|data[ _-]?load(?:ing|er))(?![a-z])",
+    re.I,
 )
 # "aten::mm", "Optimizer.step#Adam.step", "{'mod': ...", "epoch 3", "ncclSend", "cublasSgemm_v2"
-NEVER = re.compile(r"::|#|\{|epoch|^P?MPI_|^(?:nccl|rccl|cublas|cudnn|cusparse|cusolver|cufft)", re.I)
+NEVER = re.compile(
+    r"::|#|\{|epoch|^P?MPI_|^(?:nccl|rccl|cublas|cudnn|cusparse|cusolver|cufft)", re.I
+)
 _NUMBER = re.compile(r"[\s_:=(\[-]*\d+(?:\s*/\s*\d+)?[)\]]?$")
 STEPS = Table(
     "STEPS",
@@ -83,7 +86,11 @@ STEPS = Table(
         *(START, DUR),
         Column("name", "category", "range or kernel it starts with"),
         Column("how", "category", "profiler step, nvtx or kernel sequence"),
-        Column("steady", "bool", "whether it is typical: after compilation and warm-up, and its end known"),
+        Column(
+            "steady",
+            "bool",
+            "whether it is typical: after compilation and warm-up, and its end known",
+        ),
     ),
     ("rank", "step"),
 )
@@ -91,7 +98,9 @@ _NEVER = np.iinfo(np.int64).max  # of other types `ufunc.at` is slow
 OUTLASTING = 100  # times all the rest, from which on a gap is a pause whatever repeats (convention)
 SLOW = 1.5
 MOST_WARM = 1 / 3
-RECURRING = 1 / 20  # of the later steps: how many are as slow as a first step that is no warm-up (convention)
+RECURRING = (
+    1 / 20
+)  # of the later steps: how many are as slow as a first step that is no warm-up (convention)
 
 
 def detect(
@@ -149,7 +158,9 @@ def _in_window(
     return np.asarray((start >= window[0]) & (end <= window[1]))
 
 
-def of_program(ranges: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame | None) -> pd.DataFrame:
+def of_program(
+    ranges: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame | None
+) -> pd.DataFrame:
     """Return the RANGES of processes that launch kernels: what another process marks is no step of theirs.
 
     All of them where the ids of ranges and calls do not agree with those of kernels.
@@ -180,7 +191,10 @@ def last_phase(steps: pd.DataFrame) -> pd.DataFrame:
     (Pettitt's change point), if nine tenths of the steps on each side lie on their own side of the middle between
     both medians, and these differ by a fifth.
     """
-    kept = [of_rank.iloc[_last_change(of_rank["dur_ns"]) :] for _, of_rank in STEPS.check(steps).groupby("rank")]
+    kept = [
+        of_rank.iloc[_last_change(of_rank["dur_ns"]) :]
+        for _, of_rank in STEPS.check(steps).groupby("rank")
+    ]
     return pd.concat(kept, ignore_index=True) if kept else steps
 
 
@@ -189,9 +203,14 @@ def _last_change(dur: pd.Series) -> int:
     while len(part := dur.iloc[first:]) >= 2 * least:
         sums = (part.rank() - (len(part) + 1) / 2).cumsum().abs().to_numpy()
         place = least + int(sums[least - 1 : len(part) - least].argmax())
-        low, high = sorted((part.iloc[:place], part.iloc[place:]), key=lambda side: float(side.median()))
+        low, high = sorted(
+            (part.iloc[:place], part.iloc[place:]), key=lambda side: float(side.median())
+        )
         middle = math.sqrt(low.median() * high.median())
-        if high.median() < CHANGED * low.median() or min((low < middle).mean(), (high > middle).mean()) < ALIKE:
+        if (
+            high.median() < CHANGED * low.median()
+            or min((low < middle).mean(), (high > middle).mean()) < ALIKE
+        ):
             break
         first += place
     return first
@@ -216,7 +235,11 @@ def _work(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -
     start, end = ends(kernels)
     begun = np.full(len(steps), _NEVER)
     ended = np.full(len(steps), -_NEVER)
-    by_start = STEPS.check(steps).assign(place=np.arange(len(steps))).sort_values("start_ns", kind="stable")
+    by_start = (
+        STEPS.check(steps)
+        .assign(place=np.arange(len(steps)))
+        .sort_values("start_ns", kind="stable")
+    )
     for of, mine in by_start.groupby("rank"):
         row = np.flatnonzero((rank == of) & (call >= 0))
         called = api_calls["start_ns"].to_numpy()[call[row]]
@@ -234,7 +257,10 @@ def _split(frame: pd.DataFrame, ranks: Int) -> list[pd.DataFrame]:
     """Return the rows of each rank, without copying a table that is in its order."""
     if not frame["rank"].is_monotonic_increasing:
         frame = frame.sort_values("rank", kind="stable")
-    bound = np.searchsorted(frame["rank"], ranks), np.searchsorted(frame["rank"], ranks, side="right")
+    bound = (
+        np.searchsorted(frame["rank"], ranks),
+        np.searchsorted(frame["rank"], ranks, side="right"),
+    )
     return [frame.iloc[first:last] for first, last in zip(*bound, strict=True)]
 
 
@@ -246,9 +272,16 @@ def _of_rank(
     modules: pd.DataFrame,
 ) -> pd.DataFrame:
     """Return STEPS of one rank, by the first way that finds any."""
-    marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], re.compile(r"ProfilerStep#?\s*\d+").match)]
+    marked = ranges[
+        (ranges["kind"] == "step")
+        | where(ranges["name"], re.compile(r"ProfilerStep#?\s*\d+").match)
+    ]
     marked = marked.iloc[_most(marked, ["process", "thread"])]
-    steps = marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns", kind="stable").assign(how="profiler step")
+    steps = (
+        marked[["start_ns", "dur_ns", "name"]]
+        .sort_values("start_ns", kind="stable")
+        .assign(how="profiler step")
+    )
     if not len(steps):
         passes = layers.passes(ranges, modules[modules["rank"] == rank])
         steps = iterations(ranges, kernels["start_ns"].to_numpy()).assign(how="nvtx")
@@ -326,7 +359,9 @@ def settled(dur: Int) -> NDArray[np.bool_]:
         warm = 1
     slowest = dur[:warm].max(initial=0)
     as_slow = dur[fast:] >= max(SLOW * usual, (1 - EVEN) * slowest)
-    as_slow &= (1 - EVEN) * dur[fast:] <= slowest  # a pause of minutes is no recurrence of a slow step
+    as_slow &= (1 - EVEN) * dur[
+        fast:
+    ] <= slowest  # a pause of minutes is no recurrence of a slow step
     if as_slow.mean() >= RECURRING:  # what recurs is no warm-up
         warm = 0
     typical = np.arange(len(dur)) >= warm
@@ -361,7 +396,9 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
             steps = pd.DataFrame({"start_ns": begin, "dur_ns": finish - begin, "name": name})
             if len(steps) and _hold(steps, launched, are_told=wanted is _telling):
                 return steps
-    return pd.DataFrame({"start_ns": np.zeros(0, np.int64), "dur_ns": np.zeros(0, np.int64), "name": []})
+    return pd.DataFrame(
+        {"start_ns": np.zeros(0, np.int64), "dur_ns": np.zeros(0, np.int64), "name": []}
+    )
 
 
 def _telling(label: str) -> bool:
@@ -395,13 +432,17 @@ def _levels(spans: pd.DataFrame) -> Iterator[pd.DataFrame]:
     order = np.lexsort((-end, start + offset))
     depth = np.zeros(len(start), np.int64)
     # Open at a start: ranges that began before it and had not ended.
-    depth[order] = np.arange(len(start)) - np.searchsorted(np.sort(end + offset), (start + offset)[order], side="right")
+    depth[order] = np.arange(len(start)) - np.searchsorted(
+        np.sort(end + offset), (start + offset)[order], side="right"
+    )
     levels, number = numbered(spans.assign(depth=depth), LEVEL)
     covered = total(union(start, end, number), len(levels))
     order = np.argsort(number, kind="stable")
     bound = np.r_[0, np.cumsum(np.bincount(number, minlength=len(levels)))]
     for level in np.lexsort((-covered, levels["depth"].to_numpy())):
-        yield spans.iloc[order[bound[level] : bound[level + 1]]].sort_values("start_ns", kind="stable")
+        yield spans.iloc[order[bound[level] : bound[level + 1]]].sort_values(
+            "start_ns", kind="stable"
+        )
 
 
 def _hold(steps: pd.DataFrame, launched: Int, *, are_told: bool) -> bool:
@@ -487,7 +528,9 @@ def _candidates(code: Int) -> list[_Anchors]:
         # The first of the anchors that explain most of the sequence, within one repetition.
         most = group[explained[group] >= explained[group].max() - 1.5 * usual[group]]
         anchor = most[np.argmin(place[bound[most]])]
-        found.append(_Anchors(place[bound[anchor] : bound[anchor + 1]], round(usual[anchor]), len(group)))
+        found.append(
+            _Anchors(place[bound[anchor] : bound[anchor + 1]], round(usual[anchor]), len(group))
+        )
     return found
 
 
@@ -522,7 +565,9 @@ def _content(code: Int, first: Int, stop: Int, length: int) -> Int:
 def _held(content: Int, even: NDArray[np.bool_] | slice, length: int) -> NDArray[np.bool_]:
     """Tell which stretches contain the typical content, that of the median of the even ones."""
     sample = content[even]
-    typical = np.median(sample[:: max(1, len(sample) // 1000)], axis=0) if len(sample) else np.zeros(1)
+    typical = (
+        np.median(sample[:: max(1, len(sample) // 1000)], axis=0) if len(sample) else np.zeros(1)
+    )
     if typical.sum() < ALIKE * length:
         return np.zeros(len(content), bool)
     return np.asarray(np.minimum(content, typical).sum(axis=1) >= ALIKE * typical.sum())

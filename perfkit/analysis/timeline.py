@@ -34,7 +34,13 @@ from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, KERNELS, SAMPLES
 
 KINDS = pd.Index(["computation", "communication", "copy"])
-PARTS = ["computation_ns", "exposed_communication_ns", "other_kernels_ns", "exposed_copy_ns", "idle_ns"]
+PARTS = [
+    "computation_ns",
+    "exposed_communication_ns",
+    "other_kernels_ns",
+    "exposed_copy_ns",
+    "idle_ns",
+]
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 
 
@@ -57,11 +63,17 @@ def busy(
     start, end = spans(frames, groups, len(index), window)
     gone = _unknown(unknown, index, start, end)
     sets = [union(*ends(frame, window), group) for frame, group in zip(frames, groups, strict=True)]
-    on_kernels, on_device = (total(_known(part, gone), len(index)) for part in (sets[0], merge(*sets)))
+    on_kernels, on_device = (
+        total(_known(part, gone), len(index)) for part in (sets[0], merge(*sets))
+    )
     unknown_ns = total(gone, len(index))
     span = end - start - unknown_ns
-    index = index.assign(start_ns=start, span_ns=span, kernel_busy_ns=on_kernels, device_busy_ns=on_device)
-    index = index.assign(kernel_busy_frac=share(on_kernels, span), device_busy_frac=share(on_device, span))
+    index = index.assign(
+        start_ns=start, span_ns=span, kernel_busy_ns=on_kernels, device_busy_ns=on_device
+    )
+    index = index.assign(
+        kernel_busy_frac=share(on_kernels, span), device_busy_frac=share(on_device, span)
+    )
     return index if unknown is None else index.assign(unknown_ns=unknown_ns, end_ns=end)
 
 
@@ -83,7 +95,9 @@ def _known(part: Intervals, gone: Intervals) -> Intervals:
     return subtract(part, gone) if len(gone.start) else part
 
 
-def checked(kernels: pd.DataFrame, copies: pd.DataFrame, others: pd.DataFrame | None) -> list[pd.DataFrame]:
+def checked(
+    kernels: pd.DataFrame, copies: pd.DataFrame, others: pd.DataFrame | None
+) -> list[pd.DataFrame]:
     """Return the three tables, `others` empty where it was not given; SchemaError if one is another table."""
     others = kernels.iloc[:0] if others is None else others
     return [KERNELS.check(kernels), COPIES.check(copies), KERNELS.check(others)]
@@ -119,13 +133,19 @@ def breakdown(
     table = index.assign(span_ns=span, **dict(zip(PARTS, parts, strict=True)))
     wrong = table[(parts < 0).any(axis=0)]
     if len(wrong):
-        raise PerfkitError(f"breakdown: {wrong.iloc[0].to_dict()} has a part below 0. Check the times of the capture.")
+        raise PerfkitError(
+            f"breakdown: {wrong.iloc[0].to_dict()} has a part below 0. Check the times of the capture."
+        )
     return table
 
 
-def layers(frames: list[pd.DataFrame], groups: list[Int], window: Windows | None) -> list[Intervals]:
+def layers(
+    frames: list[pd.DataFrame], groups: list[Int], window: Windows | None
+) -> list[Intervals]:
     """Return COMP, COMM, OTHER and COPY: each counts where none before it does."""
-    kernel, copy, other = ((*ends(frame, window), group) for frame, group in zip(frames, groups, strict=True))
+    kernel, copy, other = (
+        (*ends(frame, window), group) for frame, group in zip(frames, groups, strict=True)
+    )
     communicates, sets = frames[0]["family"] == "communication", frames[1]["direction"] == "memset"
     computation = merge(_where(~communicates, *kernel), _where(sets, *copy))
     return [computation, _where(communicates, *kernel), union(*other), _where(~sets, *copy)]
@@ -152,20 +172,35 @@ def bins(
     frames = [KERNELS.check(kernels), COPIES.check(copies)]
     index, groups = intervals.devices(*frames)
     start, end = spans(frames, groups, len(index), window)
-    edges = intervals.tiles((int(start.min()), int(end.max())), bins) if len(index) else np.zeros(1, np.int64)
+    edges = (
+        intervals.tiles((int(start.min()), int(end.max())), bins)
+        if len(index)
+        else np.zeros(1, np.int64)
+    )
     kinds = kernels["family"].eq("communication") * 1, copies["direction"].ne("memset") * 2
     streams = np.unique(np.concatenate([frame["stream"].unique() for frame in frames]))
     shape = (max(len(index), 1), max(len(streams), 1), len(KINDS))
-    keys = zip(groups, (np.searchsorted(streams, frame["stream"]) for frame in frames), kinds, strict=True)
+    keys = zip(
+        groups, (np.searchsorted(streams, frame["stream"]) for frame in frames), kinds, strict=True
+    )
     lane = [np.ravel_multi_index(key, shape) for key in keys]
     lanes = np.unique(np.concatenate([*map(pd.unique, lane)]))
-    sets = (union(*ends(frame, window), np.searchsorted(lanes, of)) for frame, of in zip(frames, lane, strict=True))
+    sets = (
+        union(*ends(frame, window), np.searchsorted(lanes, of))
+        for frame, of in zip(frames, lane, strict=True)
+    )
     which, at, busy_ns = intervals.binned(merge(*sets), edges)
     device, stream, kind = np.unravel_index(lanes[which], shape)
     stream = streams[stream]
     dur_ns = np.diff(edges)[at]
-    table = index.take(device).reset_index(drop=True).assign(stream=stream, kind=pd.Categorical.from_codes(kind, KINDS))
-    return table.assign(start_ns=edges[at], dur_ns=dur_ns, busy_ns=busy_ns, busy_frac=share(busy_ns, dur_ns))
+    table = (
+        index.take(device)
+        .reset_index(drop=True)
+        .assign(stream=stream, kind=pd.Categorical.from_codes(kind, KINDS))
+    )
+    return table.assign(
+        start_ns=edges[at], dur_ns=dur_ns, busy_ns=busy_ns, busy_frac=share(busy_ns, dur_ns)
+    )
 
 
 def samples_mean(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
@@ -182,6 +217,14 @@ def samples_mean(samples: pd.DataFrame, *, window: Window | None = None) -> pd.D
         samples = samples[(samples["time_ns"] >= first) & (samples["time_ns"] < last)]
     by_text = samples["metric"].cat.reorder_categories(sorted(samples["metric"].cat.categories))
     readings = samples["value"].groupby([samples["rank"], samples["gpu"], by_text], observed=True)
-    percentiles = readings.quantile(np.array([*PERCENTILES.values()])).to_numpy().reshape(-1, len(PERCENTILES))
-    table = readings.agg(["count", "mean"]).reset_index().join(pd.DataFrame(percentiles, columns=[*PERCENTILES]))
+    percentiles = (
+        readings.quantile(np.array([*PERCENTILES.values()]))
+        .to_numpy()
+        .reshape(-1, len(PERCENTILES))
+    )
+    table = (
+        readings.agg(["count", "mean"])
+        .reset_index()
+        .join(pd.DataFrame(percentiles, columns=[*PERCENTILES]))
+    )
     return table.assign(max=readings.max().to_numpy())

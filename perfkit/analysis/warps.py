@@ -56,7 +56,11 @@ _LAUNCH = (
     "launch__shared_mem_per_block_dynamic",
     "launch__waves_per_multiprocessor",
 )
-_METRICS = [*_MEASURED.values(), *(name for names in _ATTRIBUTES.values() for name in names), *_LAUNCH]
+_METRICS = [
+    *_MEASURED.values(),
+    *(name for names in _ATTRIBUTES.values() for name in names),
+    *_LAUNCH,
+]
 _ROUNDED = 0.0051  # a CSV prints waves with two decimals
 
 
@@ -91,9 +95,13 @@ def _stall_words() -> dict[str, Words]:
     with Path(__file__).with_name("stalls.toml").open("rb") as file:
         texts = tomllib.load(file)
     sampled = texts.pop("sampled")
-    sampled = {reason: texts.get(text.pop("like", ""), {}) | text for reason, text in sampled.items()}
+    sampled = {
+        reason: texts.get(text.pop("like", ""), {}) | text for reason, text in sampled.items()
+    }
     texts["no_instructions"] = texts["no_instruction"]  # the sampled form's spelling
-    texts |= {f"{prefix}{reason}": text for reason, text in sampled.items() for prefix in ("", "stl_")}
+    texts |= {
+        f"{prefix}{reason}": text for reason, text in sampled.items() for prefix in ("", "stl_")
+    }
     return {reason: Words(**text) for reason, text in texts.items()}
 
 
@@ -119,18 +127,32 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
     given = asdict(sm)
     columns = {}
     for name, names in _ATTRIBUTES.items():
-        columns[name] = first(*(metrics[metric].to_numpy() for metric in names), np.full(len(metrics), given[name]))
+        columns[name] = first(
+            *(metrics[metric].to_numpy() for metric in names), np.full(len(metrics), given[name])
+        )
     offered = pd.DataFrame(columns)
     table = launches[["rank", "gpu", "launch", "name"]].copy()
-    threads, blocks = (launches[name].to_numpy("float64", na_value=np.nan) for name in ("block_threads", "grid_blocks"))
+    threads, blocks = (
+        launches[name].to_numpy("float64", na_value=np.nan)
+        for name in ("block_threads", "grid_blocks")
+    )
     # The limits measured, and computed where they were not; barriers only when measured.
-    shared = metrics["launch__shared_mem_per_block_static"] + metrics["launch__shared_mem_per_block_dynamic"]
-    computed = resident_blocks(threads, metrics["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered)
+    shared = (
+        metrics["launch__shared_mem_per_block_static"]
+        + metrics["launch__shared_mem_per_block_dynamic"]
+    )
+    computed = resident_blocks(
+        threads, metrics["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered
+    )
     measured = {limit: metrics[metric].to_numpy() for limit, metric in _MEASURED.items()}
-    of_sm = pd.DataFrame({c: first(v, computed[c].to_numpy()) if c in computed else v for c, v in measured.items()})
+    of_sm = pd.DataFrame(
+        {c: first(v, computed[c].to_numpy()) if c in computed else v for c, v in measured.items()}
+    )
     smallest = of_sm.min(axis=1).where(of_sm[list(LIMITS)].notna().all(axis=1)).to_numpy()
     resident = np.ceil(threads / WARP) * smallest / offered["warps"].to_numpy()
-    table["theoretical_occupancy_frac"] = first(launches["theoretical_occupancy_frac"].to_numpy(), resident)
+    table["theoretical_occupancy_frac"] = first(
+        launches["theoretical_occupancy_frac"].to_numpy(), resident
+    )
     table["achieved_occupancy_frac"] = launches["achieved_occupancy_frac"]
     for limit in of_sm:
         table[f"{limit}_blocks"] = of_sm[limit]
@@ -149,7 +171,9 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
     return table
 
 
-def resident_blocks(threads: Float, registers: Float, shared: Float, sm: pd.DataFrame) -> pd.DataFrame:
+def resident_blocks(
+    threads: Float, registers: Float, shared: Float, sm: pd.DataFrame
+) -> pd.DataFrame:
     """Return how many blocks an SM holds by its warps, registers, shared memory and block slots; NaN is not known.
 
     Arguments are float64 arrays: threads per block, registers per thread, shared bytes per block; `sm` has a row of the
@@ -172,7 +196,9 @@ def resident_blocks(threads: Float, registers: Float, shared: Float, sm: pd.Data
         "warps": np.floor(sm["warps"].to_numpy() / warps),
         "registers": np.floor(at_once / warps),
         # A block that takes none is bounded by the slots, as the vendor prints it.
-        "shared_memory": np.where(kept == 0, sm["slots"], np.floor(sm["shared_bytes"] / positive(kept))),
+        "shared_memory": np.where(
+            kept == 0, sm["slots"], np.floor(sm["shared_bytes"] / positive(kept))
+        ),
         "slots": sm["slots"].to_numpy(),
     }
     return pd.DataFrame(columns)
@@ -212,11 +238,15 @@ def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     if by not in STALL_KEYS:
         raise ValueError(f"by: {by!r} is not one of {list(STALL_KEYS)}")
     STALLS.check(stalls)
-    wanted = (stalls[by].to_numpy() >= 0) & ~where(stalls["reason"], lambda reason: _plain(reason) in TOTALS)
+    wanted = (stalls[by].to_numpy() >= 0) & ~where(
+        stalls["reason"], lambda reason: _plain(reason) in TOTALS
+    )
     frame = stalls.loc[wanted, [*STALL_KEYS[by], "reason", "value"]].reset_index(drop=True)
     value = frame["value"].to_numpy()
     if (value < 0).any():
-        raise PerfkitError(f"stalls: a value is {np.nanmin(value):g}, below 0. Record the counters again.")
+        raise PerfkitError(
+            f"stalls: a value is {np.nanmin(value):g}, below 0. Record the counters again."
+        )
     new = np.zeros(len(frame), bool)
     for key in STALL_KEYS[by]:
         new[1:] |= np.diff(frame[key].to_numpy()) != 0
@@ -226,7 +256,9 @@ def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     # STALLS is sorted by reason within a launch, and the sort is stable: ties stay in that order.
     frame = frame.take(np.lexsort([-value, group])).reset_index(drop=True)
     # Number the stalls of each group from 1, what issued and what was not measured left out.
-    stalled = frame["value"].notna().to_numpy() & ~where(frame["reason"], lambda reason: _plain(reason) in ISSUING)
+    stalled = frame["value"].notna().to_numpy() & ~where(
+        frame["reason"], lambda reason: _plain(reason) in ISSUING
+    )
     count = np.cumsum(stalled)
     first = np.searchsorted(group, np.arange(group.max(initial=-1) + 1))
     place: Int = count - (count - stalled)[first][group]
@@ -245,7 +277,9 @@ def main_stall(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     `words` does not know.
     """
     ranked = stall_shares(stalls, by=by)
-    largest = ranked[ranked["place"].eq(1).fillna(False).astype(bool) & ranked["value"].gt(0)].drop(columns="place")
+    largest = ranked[ranked["place"].eq(1).fillna(False).astype(bool) & ranked["value"].gt(0)].drop(
+        columns="place"
+    )
     texts = [stall_words.get(reason, Words("", "")) for reason in largest["reason"].astype(str)]
     return largest.assign(
         means=pd.array([text.means for text in texts], dtype="string"),

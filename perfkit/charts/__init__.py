@@ -27,7 +27,9 @@ def _import_jsonschema() -> None:
     put = [name for name in LATER if name not in sys.modules and find_spec(name)]
     for name in put:
         sys.modules[name] = later = ModuleType(name)
-        vars(later).update({LATER[name]: partial(_later, name), "DurationParsingException": Exception})
+        vars(later).update(
+            {LATER[name]: partial(_later, name), "DurationParsingException": Exception}
+        )
     try:
         import_module("jsonschema")
     finally:
@@ -56,5 +58,15 @@ from perfkit.charts import (  # noqa: E402
     timeline,
 )
 
-__all__ = ["comparison", "detail", "icicle", "kernels", "limits", "machine", "operators", "ranks", "roofline"]
+__all__ = [
+    "comparison",
+    "detail",
+    "icicle",
+    "kernels",
+    "limits",
+    "machine",
+    "operators",
+    "ranks",
+    "roofline",
+]
 __all__ += ["shares", "tables", "timeline"]

@@ -11,7 +11,18 @@ import numpy as np
 import pandas as pd
 
 from perfkit.charts import theme
-from perfkit.charts.theme import CAUSE_COLOURS, KIND_COLOURS, WIDTH, colours, hover, ink, inline, layered, need, nothing
+from perfkit.charts.theme import (
+    CAUSE_COLOURS,
+    KIND_COLOURS,
+    WIDTH,
+    colours,
+    hover,
+    ink,
+    inline,
+    layered,
+    need,
+    nothing,
+)
 from perfkit.format import TIME, duration, elided, number, percent, spoken_ends, unit
 
 SIDES = {"before": KIND_COLOURS["idle"], "after": KIND_COLOURS["computation"]}
@@ -31,7 +42,11 @@ MOST_ROWS = 30
 WIDEST = 32.0  # an axis that reaches further than this factor shows nothing near 1
 WHOLE = "step time"  # what a bar from 0 shows
 REACHED, GAINED, LOST = "reached before", "gained", "lost"
-SHARES = {REACHED: KIND_COLOURS["idle"], GAINED: KIND_COLOURS["computation"], LOST: KIND_COLOURS["communication"]}
+SHARES = {
+    REACHED: KIND_COLOURS["idle"],
+    GAINED: KIND_COLOURS["computation"],
+    LOST: KIND_COLOURS["communication"],
+}
 
 
 def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.LayerChart:
@@ -43,9 +58,14 @@ def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.
     need(frame, "family", "before_ns", "after_ns", "difference_ns", "verdict")
     theme.known(frame, "verdict", VERDICT_COLOURS)
     if (frame[["before_ns", "after_ns"]] < 0).any(axis=None):
-        raise ValueError(f"frame: a time is {frame[['before_ns', 'after_ns']].min().min()} ns, below 0")
+        raise ValueError(
+            f"frame: a time is {frame[['before_ns', 'after_ns']].min().min()} ns, below 0"
+        )
     if frame.empty:
-        return nothing(title or "No kernels to compare", "Neither run has kernels, or no step of them was found.")
+        return nothing(
+            title or "No kernels to compare",
+            "Neither run has kernels, or no step of them was found.",
+        )
     rows = frame.iloc[frame["difference_ns"].abs().argsort(kind="stable")[::-1]]
     sums = rows[["before_ns", "after_ns"]].sum()
     words = elided(per, LONGEST_LABEL)
@@ -61,7 +81,11 @@ def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.
 def _moved(before: float, after: float, per: str) -> str:
     times = f"from {duration(before)} to {duration(after)}"
     if before <= 0 or abs(after / before - 1) < 0.005:
-        return f"Kernel time per {per} stays at {duration(after)}" if before else f"Kernel time per {per}: {times}"
+        return (
+            f"Kernel time per {per} stays at {duration(after)}"
+            if before
+            else f"Kernel time per {per}: {times}"
+        )
     way = "falls" if after < before else "rises"
     return f"Kernel time per {per} {way} by {percent(abs(after / before - 1))}, {times}"
 
@@ -74,10 +98,18 @@ def _pairs(rows: pd.DataFrame, per: str) -> list[alt.Chart]:
     differences = [f"{'+' * (gap > 0)}{duration(gap)} · {verdict}" for gap, verdict in gaps]
     pair = pd.DataFrame({"label": labels})
     times = {side: rows[f"{side}_ns"].reset_index(drop=True) for side in SIDES}
-    sides = [pair.assign(side=side, time=t / scale.size, told=t.map(duration), words="") for side, t in times.items()]
+    sides = [
+        pair.assign(side=side, time=t / scale.size, told=t.map(duration), words="")
+        for side, t in times.items()
+    ]
     drawn = pd.concat([sides[0], sides[1].assign(words=differences)], ignore_index=True)
     room = alt.Scale(domain=[0, 1.6 * float(drawn["time"].max()) or 1], nice=False)
-    length = alt.X("time:Q", title=f"kernel time per {per} ({scale.symbol})", scale=room, axis=alt.Axis(tickCount=8))
+    length = alt.X(
+        "time:Q",
+        title=f"kernel time per {per} ({scale.symbol})",
+        scale=room,
+        axis=alt.Axis(tickCount=8),
+    )
     place = alt.Y("label:N", title=None, sort=labels)
     beside = alt.YOffset("side:N", sort=list(SIDES), scale=alt.Scale(paddingInner=0.1))
     shown = hover(("label", "family"), "side", ("told", "time"))
@@ -111,15 +143,23 @@ def intervals(frame: pd.DataFrame, *, label: str = "label", title: str = "") -> 
 
 def _ranges(rows: pd.DataFrame, label: str) -> pd.DataFrame:
     """Return what is drawn; ends beyond the axis are at its edge and told in words."""
-    low, high = (rows[f"ratio_{end}"].where(rows[f"ratio_{end}"].notna(), rows["ratio"]) for end in ("low", "high"))
-    drawn = pd.DataFrame({"label": [elided(name, LONGEST_LABEL) for name in rows[label].astype(str)]})
+    low, high = (
+        rows[f"ratio_{end}"].where(rows[f"ratio_{end}"].notna(), rows["ratio"])
+        for end in ("low", "high")
+    )
+    drawn = pd.DataFrame(
+        {"label": [elided(name, LONGEST_LABEL) for name in rows[label].astype(str)]}
+    )
     repeated = enumerate(zip(drawn["label"], drawn["label"].duplicated(), strict=True))
     drawn["place"] = [f"{name} ({i})" if twice else name for i, (name, twice) in repeated]
     for name, values in (("ratio", rows["ratio"]), ("low", low), ("high", high)):
         drawn[name] = np.clip(values.to_numpy(np.float64), 1 / WIDEST, WIDEST)
     drawn["verdict"] = rows["verdict"].astype(str).tolist()
     ends = zip(rows["ratio"], rows["ratio_low"], rows["ratio_high"], strict=True)
-    told = [f"{number(ratio)} ({'no interval' if math.isnan(a) else spoken_ends(a, b)})" for ratio, a, b in ends]
+    told = [
+        f"{number(ratio)} ({'no interval' if math.isnan(a) else spoken_ends(a, b)})"
+        for ratio, a, b in ends
+    ]
     return drawn.assign(told=told)
 
 
@@ -135,7 +175,9 @@ def _marks(drawn: pd.DataFrame) -> list[alt.Chart]:
     shown = hover(("label", "figure"), ("told", "ratio and interval"), "verdict")
     rows = alt.Chart(data)
     return [
-        rows.mark_rule(strokeDash=[4, 4], color="#808080", tooltip=False).encode(alt.X("one:Q", scale=scale)),
+        rows.mark_rule(strokeDash=[4, 4], color="#808080", tooltip=False).encode(
+            alt.X("one:Q", scale=scale)
+        ),
         rows.mark_rule(strokeWidth=3, tooltip=False).encode(low, alt.X2("high"), place, shade),
         rows.mark_point(filled=True, size=70, opacity=1).encode(x, place, shade, shown),
         ink(data, dx=8).encode(right, place, alt.Text("words:N")),
@@ -149,7 +191,16 @@ def steps(ledger: pd.DataFrame, *, of: str = WHOLE, title: str = "") -> alt.Laye
     verdict, cumulative_ratio; runs in their order. `of`: what the times are, if not step times but, say, times by
     sample.
     """
-    need(ledger, "label", "step_ns", "step_low_ns", "step_high_ns", "change_ns", "verdict", "cumulative_ratio")
+    need(
+        ledger,
+        "label",
+        "step_ns",
+        "step_low_ns",
+        "step_high_ns",
+        "change_ns",
+        "verdict",
+        "cumulative_ratio",
+    )
     theme.known(ledger, "verdict", VERDICT_COLOURS)
     runs = ledger[ledger["step_ns"].notna()].reset_index(drop=True)
     if runs.empty:
@@ -188,11 +239,15 @@ def _floating(runs: pd.DataFrame) -> pd.DataFrame:
     drawn = pd.DataFrame(columns)
     if len(runs) > 1:
         last = drawn.iloc[[-1]].assign(label="all changes together", begin=0.0, verdict=WHOLE)
-        drawn = pd.concat([drawn, last.assign(words=duration(float(last["end"].iloc[0])))], ignore_index=True)
+        drawn = pd.concat(
+            [drawn, last.assign(words=duration(float(last["end"].iloc[0])))], ignore_index=True
+        )
     scale = unit(float(drawn[["begin", "end", "high"]].max().max()), TIME)
     lengths = {column: drawn[column] / scale.size for column in ("begin", "end", "low", "high")}
     right = pd.DataFrame(lengths)[["begin", "end", "high"]].max(axis=1)
-    return drawn.assign(**lengths, told=drawn["end"].map(duration), right=right, symbol=scale.symbol)
+    return drawn.assign(
+        **lengths, told=drawn["end"].map(duration), right=right, symbol=scale.symbol
+    )
 
 
 def _changed(step: float, before: float) -> str:
@@ -218,15 +273,21 @@ def _bars(drawn: pd.DataFrame, of: str) -> list[alt.Chart]:
     data = inline(drawn)
     shown = hover(("label", "change"), ("told", of), ("words", "against the run before"), "verdict")
     rows = alt.Chart(data)
-    begin, low, right = (alt.X(f"{column}:Q", title=title, scale=room) for column in ("begin", "low", "right"))
+    begin, low, right = (
+        alt.X(f"{column}:Q", title=title, scale=room) for column in ("begin", "low", "right")
+    )
     return [
-        rows.mark_bar(height=alt.RelativeBandSize(band=0.7)).encode(begin, alt.X2("end"), place, shade, shown),
+        rows.mark_bar(height=alt.RelativeBandSize(band=0.7)).encode(
+            begin, alt.X2("end"), place, shade, shown
+        ),
         rows.mark_rule(color="#404040", tooltip=False).encode(low, alt.X2("high"), place),
         ink(data, dx=6).encode(right, place, alt.Text("words:N")),
     ]
 
 
-def utilisation(ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str = "") -> alt.LayerChart:
+def utilisation(
+    ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str = ""
+) -> alt.LayerChart:
     """Draw the utilisation after each change, and which part of it the change brought.
 
     `ledger`: columns label and utilisation_frac, 0..1 (rows without one are left out); runs in their order. `of`: which
@@ -239,19 +300,27 @@ def utilisation(ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str
     if runs.empty:
         return nothing(title or f"No {what}", "None of the runs names its utilisation.")
     # What was reached before each change, and what it gained or lost, end to end.
-    share, before = runs["utilisation_frac"], runs["utilisation_frac"].shift().fillna(runs["utilisation_frac"])
+    share, before = (
+        runs["utilisation_frac"],
+        runs["utilisation_frac"].shift().fillna(runs["utilisation_frac"]),
+    )
     gaps, both = 100 * (share - before), pd.concat([share, before], axis=1)
-    points = [f" ({'+' if gap > 0 else '-'}{number(abs(gap))} points)" if gap else "" for gap in gaps]
+    points = [
+        f" ({'+' if gap > 0 else '-'}{number(abs(gap))} points)" if gap else "" for gap in gaps
+    ]
     words = share.map(percent) + points
     reached = pd.DataFrame({"label": _labels(runs["label"]), "begin": 0.0, "end": both.min(axis=1)})
     moved = reached.assign(begin=reached["end"], end=both.max(axis=1))
     moved = moved.assign(part=[GAINED if up else LOST for up in share >= before], words=words)
     parts = pd.concat([reached.assign(part=REACHED, words=""), moved], ignore_index=True)
-    drawn = parts.assign(told=parts["label"].map(dict(zip(reached["label"], share.map(percent), strict=True))))
+    drawn = parts.assign(
+        told=parts["label"].map(dict(zip(reached["label"], share.map(percent), strict=True)))
+    )
     first, last = (percent(runs["utilisation_frac"].iloc[at]) for at in (0, -1))
     return layered(
         _stacks(drawn, what),
-        title or f"{what} goes from {first} to {last} in {len(runs) - 1} change{'s' * (len(runs) > 2)}",
+        title
+        or f"{what} goes from {first} to {last} in {len(runs) - 1} change{'s' * (len(runs) > 2)}",
         "Each change is against the run above it, in percentage points.",
         picture=f"Stacked bars of {len(runs)} runs: what was reached before, and what each change gained or lost",
         size=(WIDTH - 120, alt.Step(30)),
@@ -261,7 +330,9 @@ def utilisation(ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str
 def _stacks(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:
     scale = alt.Scale(domain=[0, 1.3], nice=False)
     axis = alt.Axis(format="%", values=[0, 0.2, 0.4, 0.6, 0.8, 1])
-    begin, end = (alt.X(f"{side}:Q", title=f"{what} (%)", scale=scale, axis=axis) for side in ("begin", "end"))
+    begin, end = (
+        alt.X(f"{side}:Q", title=f"{what} (%)", scale=scale, axis=axis) for side in ("begin", "end")
+    )
     place = alt.Y("label:N", title=None, sort=drawn["label"].drop_duplicates().tolist())
     shade = alt.Color("part:N", scale=colours(SHARES, {}, drawn["part"]), title=None)
     data = inline(drawn)

@@ -17,10 +17,24 @@ import traitlets
 from numpy.typing import NDArray
 
 from perfkit.charts import theme
-from perfkit.charts.theme import DETAIL_COLOURS, FAMILY_COLOURS, KIND_COLOURS, KIND_NAMES, MOST_ROWS, known, need
+from perfkit.charts.theme import (
+    DETAIL_COLOURS,
+    FAMILY_COLOURS,
+    KIND_COLOURS,
+    KIND_NAMES,
+    MOST_ROWS,
+    known,
+    need,
+)
 from perfkit.format import elided
 
-CLICKED, FILTER, FIND, LOOKED, SEARCH = "click", "filter", "find", "look", "search"  # kinds of gestures
+CLICKED, FILTER, FIND, LOOKED, SEARCH = (
+    "click",
+    "filter",
+    "find",
+    "look",
+    "search",
+)  # kinds of gestures
 GPU, GROUP, FLAME, LINE = "gpu", "group", "flame", "line"  # types of lanes
 
 
@@ -64,7 +78,11 @@ BESIDE: dict[str, tuple[str, str]] = {  # the colour and the name of each
 BESIDE_COLOURS, BESIDE_NAMES = ({key: row[at] for key, row in BESIDE.items()} for at in (0, 1))
 COLOURS: dict[str, str] = {**KIND_COLOURS, **FAMILY_COLOURS, **BESIDE_COLOURS}
 del COLOURS["idle"]
-NAMES: dict[str, str] = {**KIND_NAMES, **{family: family for family in FAMILY_COLOURS}, **BESIDE_NAMES}
+NAMES: dict[str, str] = {
+    **KIND_NAMES,
+    **{family: family for family in FAMILY_COLOURS},
+    **BESIDE_NAMES,
+}
 BINS = ("lane", "kind", "start_ns", "dur_ns", "busy_frac")
 _CALL = ("correlation", "call", "call_start_ns", "call_dur_ns")
 SPANS = ("lane", "level", "levels", "kind", "name", "start_ns", "dur_ns", *_CALL, "id")
@@ -86,7 +104,9 @@ class _Names:
         """Return the number of each text, or of the name of each of the `kinds`; -1 of a missing one."""
         codes, distinct = pd.factorize(texts)
         words = [NAMES[text] if kinds else _short(text) for text in distinct]
-        return np.array([*(self.numbers.setdefault(word, len(self.numbers)) for word in words), -1], np.int64)[codes]
+        return np.array(
+            [*(self.numbers.setdefault(word, len(self.numbers)) for word in words), -1], np.int64
+        )[codes]
 
 
 def timeline(
@@ -121,7 +141,9 @@ def timeline(
     theme.fraction(bins, "busy_frac")
     lines = pd.DataFrame(columns=[*LINES]) if lines is None else lines
     if len(bins) + len(spans) + len(lines) > MOST_ROWS:
-        raise ValueError(f"chart data: {len(bins) + len(spans)} rows are more than {MOST_ROWS}. Use fewer bins.")
+        raise ValueError(
+            f"chart data: {len(bins) + len(spans)} rows are more than {MOST_ROWS}. Use fewer bins."
+        )
     names, (origin, end) = _Names(), whole or window
     # with what the axis shows to those who see it
     first, last = (f"{edge / 1e9:.9f} s" for edge in window)
@@ -138,11 +160,16 @@ def timeline(
         "window": [int(edge - origin) for edge in window],
         "lanes": [
             {"label": label, "type": kind, "levels": int(levels.get(n, 1))}
-            for n, (label, kind) in enumerate(zip(labels, types or [GPU] * len(labels), strict=True))
+            for n, (label, kind) in enumerate(
+                zip(labels, types or [GPU] * len(labels), strict=True)
+            )
         ],
         "bins": _packed(_stacked(bins, window[0], names)),
         "spans": _packed(_spans(spans, window[0], names)),
-        "lines": [_line(lane, lines[lines["lane"] == lane], window[0]) for lane in lines["lane"].unique().tolist()],
+        "lines": [
+            _line(lane, lines[lines["lane"] == lane], window[0])
+            for lane in lines["lane"].unique().tolist()
+        ],
         "names": [*names.numbers],
         "colours": {NAMES[kind]: COLOURS[kind] for kind in COLOURS if kind in present},
     }
@@ -167,7 +194,12 @@ def _milli(values: NDArray[np.float64]) -> _NUMBERS:
 
 
 def _line(lane: int, rows: pd.DataFrame, first: int) -> Drawing:
-    columns = {"s": rows["start_ns"] - first, "low": rows["min"], "mean": rows["mean"], "high": rows["max"]}
+    columns = {
+        "s": rows["start_ns"] - first,
+        "low": rows["min"],
+        "mean": rows["mean"],
+        "high": rows["max"],
+    }
     return {"lane": lane, "top": float(rows["max"].max()), "points": _packed(columns)}
 
 

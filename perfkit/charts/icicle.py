@@ -19,18 +19,50 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.charts.theme import KIND_COLOURS, LABEL_WIDTH, WIDTH, colours, hover, inline, layered, need, nothing
-from perfkit.format import BYTES, TIME, Unit, duration, elided, number, percent, printable, size, unit
+from perfkit.charts.theme import (
+    KIND_COLOURS,
+    LABEL_WIDTH,
+    WIDTH,
+    colours,
+    hover,
+    inline,
+    layered,
+    need,
+    nothing,
+)
+from perfkit.format import (
+    BYTES,
+    TIME,
+    Unit,
+    duration,
+    elided,
+    number,
+    percent,
+    printable,
+    size,
+    unit,
+)
 from perfkit.names.families import short
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Values = NDArray[np.float64]
-PYTHON, NATIVE, OPERATION, KERNEL, OTHER = "Python", "native code", "GPU operation", "kernel", "other"
+PYTHON, NATIVE, OPERATION, KERNEL, OTHER = (
+    "Python",
+    "native code",
+    "GPU operation",
+    "kernel",
+    "other",
+)
 PYTHON_MODULE = "<logical python>"  # HPCToolkit's module of Python frames
 UNNAMED = "<unknown"  # a function without symbols: HPCToolkit calls it <unknown procedure>
 # What stays of a chain of Python frames and of one of native code, mildest first.
-STAGES = ({NATIVE: "ends"}, {NATIVE: "last"}, {NATIVE: "last", PYTHON: "ends"}, {NATIVE: "last", PYTHON: "last"})
+STAGES = (
+    {NATIVE: "ends"},
+    {NATIVE: "last"},
+    {NATIVE: "last", PYTHON: "ends"},
+    {NATIVE: "last", PYTHON: "last"},
+)
 SPENT = {  # HPCToolkit's metrics; others are called by their names
     "CPUTIME": "CPU time",
     "REALTIME": "real time",
@@ -46,8 +78,20 @@ LONGEST_NAME, LONGEST_PLACE, LONGEST_LABEL, LONGEST_TITLE = 300, 120, 90, 64  # 
 LIBRARY = re.compile(r" \[[^\]]*\]$")  # HPCToolkit writes it behind the name of a function
 SCOPES = re.compile(r"^(?:\w+::)+(?=\w+::)")  # all but the last two names
 COUNTS = (Unit("", 1), Unit("thousand", 1e3), Unit("million", 1e6), Unit("billion", 1e9))
-COLOURS = {PYTHON: "#E9B62F", NATIVE: "#9CB0CE", OPERATION: KIND_COLOURS["copy"], KERNEL: "#4A93E6", OTHER: "#C8C8C8"}
-OWNED = {"range": "range", "operator": "operator", "module": "module", "line": "Python function", "phase": "phase"}
+COLOURS = {
+    PYTHON: "#E9B62F",
+    NATIVE: "#9CB0CE",
+    OPERATION: KIND_COLOURS["copy"],
+    KERNEL: "#4A93E6",
+    OTHER: "#C8C8C8",
+}
+OWNED = {
+    "range": "range",
+    "operator": "operator",
+    "module": "module",
+    "line": "Python function",
+    "phase": "phase",
+}
 SHARED = (KERNEL, NATIVE, OTHER, PYTHON, OPERATION)  # of call paths, for the owners in their order
 COLOURS |= {owner: COLOURS[kind] for owner, kind in zip(OWNED.values(), SHARED, strict=True)}
 INK = "#101418"  # on the bars, which are light on every page
@@ -119,7 +163,9 @@ def tree(
     )
 
 
-def owners(paths: pd.DataFrame, *, by: str = "range", depth: int = 16, title: str = "") -> alt.LayerChart:
+def owners(
+    paths: pd.DataFrame, *, by: str = "range", depth: int = 16, title: str = ""
+) -> alt.LayerChart:
     """Draw who owns the GPU's time: paths of ranges, operators, modules, lines or phases above what lies in them.
 
     Time that a bar owns itself stays empty below it. `paths`: columns rank, node, parent (-1 at the top), name (missing
@@ -129,27 +175,47 @@ def owners(paths: pd.DataFrame, *, by: str = "range", depth: int = 16, title: st
     if by not in OWNED:
         raise ValueError(f"by: {by!r} is not one of {list(OWNED)}")
     ranks = np.unique(paths["rank"].to_numpy())
-    top = pd.DataFrame({"rank": ranks, "node": paths["node"].max() + 1, "parent": pd.NA, "name": "all kernels"})
-    top["inclusive_ns"] = paths["inclusive_ns"].where(paths["parent"] < 0, 0).groupby(paths["rank"]).sum().to_numpy()
+    top = pd.DataFrame(
+        {"rank": ranks, "node": paths["node"].max() + 1, "parent": pd.NA, "name": "all kernels"}
+    )
+    top["inclusive_ns"] = (
+        paths["inclusive_ns"].where(paths["parent"] < 0, 0).groupby(paths["rank"]).sum().to_numpy()
+    )
     name = paths["name"].astype("string").fillna(f"no {OWNED[by]}")
     under = paths["parent"].where(paths["parent"] >= 0, paths["node"].max() + 1)
-    rows = pd.concat([paths.assign(name=name, parent=under), top], ignore_index=True).astype({"parent": "Int64"})
-    nowhere: dict[str, Any] = {"file": pd.NA, "line": pd.array([pd.NA] * len(rows), "Int64"), "module": pd.NA}
+    rows = pd.concat([paths.assign(name=name, parent=under), top], ignore_index=True).astype(
+        {"parent": "Int64"}
+    )
+    nowhere: dict[str, Any] = {
+        "file": pd.NA,
+        "line": pd.array([pd.NA] * len(rows), "Int64"),
+        "module": pd.NA,
+    }
     kind = np.where(rows["parent"].isna(), "entry", OWNED[by])
-    calltree = rows[["rank", "node", "parent", "name"]].assign(entry="all kernels", kind=kind, **nowhere)
-    metrics = rows[["rank", "node"]].assign(metric="GKER", unit="s", inclusive=rows["inclusive_ns"] / 1e9)
+    calltree = rows[["rank", "node", "parent", "name"]].assign(
+        entry="all kernels", kind=kind, **nowhere
+    )
+    metrics = rows[["rank", "node"]].assign(
+        metric="GKER", unit="s", inclusive=rows["inclusive_ns"] / 1e9
+    )
     return tree(calltree, metrics, depth=depth, fold=(), title=title)
 
 
 def _metric(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) -> tuple[str, str]:
     """Return the metric to draw and its unit: as asked, else the time with the largest sum, else the first."""
     roots = calltree.loc[calltree["parent"].isna(), ["rank", "node"]]
-    sums = call_metrics.merge(roots, on=["rank", "node"]).assign(metric=lambda rows: rows["metric"].astype(str))
+    sums = call_metrics.merge(roots, on=["rank", "node"]).assign(
+        metric=lambda rows: rows["metric"].astype(str)
+    )
     sums = sums.groupby(["metric", sums["unit"].astype(str)])["inclusive"].sum().reset_index()
     if metric and metric not in (legal := sorted(sums["metric"])):
         raise ValueError(f"metric: {metric!r} is not one of {legal}")
     asked = sums[sums["metric"] == metric] if metric else sums
-    first = asked.assign(time=asked["unit"].eq("s")).sort_values(["time", "inclusive"], ascending=False).iloc[0]
+    first = (
+        asked.assign(time=asked["unit"].eq("s"))
+        .sort_values(["time", "inclusive"], ascending=False)
+        .iloc[0]
+    )
     return str(first["metric"]), str(first["unit"])
 
 
@@ -167,7 +233,9 @@ def _bars(
 
 def _layers(drawn: pd.DataFrame, total: float, axis: str) -> list[alt.Chart]:
     """Return grey bars, the bars that match the search in colour above them, and names as far as they fit."""
-    span = alt.Scale(domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False)
+    span = alt.Scale(
+        domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False
+    )
     x = alt.X("begin:Q", title=axis, scale=span, axis=alt.Axis(grid=False))
     y = alt.Y("row:O", axis=None, scale=alt.Scale(paddingInner=0.06, paddingOuter=0))
     rows, places = alt.Chart(inline(drawn)), (x, alt.X2("end"), y)
@@ -181,11 +249,17 @@ def _layers(drawn: pd.DataFrame, total: float, axis: str) -> list[alt.Chart]:
         ("place", "defined in"),
         ("hidden", "also stands for"),
     )
-    coloured = rows.mark_rect(clip=True, x2Offset=-1, cursor="pointer", fillOpacity=alt.ExprRef(f"{_MATCHES} ? 1 : 0"))
+    coloured = rows.mark_rect(
+        clip=True, x2Offset=-1, cursor="pointer", fillOpacity=alt.ExprRef(f"{_MATCHES} ? 1 : 0")
+    )
     # The bar that was clicked, the ends of the axis that follow from it, and the text searched for.
-    field = alt.binding(input="text", name="find ", placeholder="part of a name", autocomplete="off")
+    field = alt.binding(
+        input="text", name="find ", placeholder="part of a name", autocomplete="off"
+    )
     params = [
-        alt.selection_point(name="clicked", fields=["begin", "end"], toggle=False, clear="dblclick"),
+        alt.selection_point(
+            name="clicked", fields=["begin", "end"], toggle=False, clear="dblclick"
+        ),
         alt.param(name="left", expr="clicked.begin ? clicked.begin[0] : 0"),
         alt.param(name="right", expr=f"clicked.end ? clicked.end[0] : {total!r}"),
         alt.param(name="search", value="", bind=field),
@@ -221,20 +295,39 @@ def amount(value: float, symbol: str) -> str:
     return f"{number(value / step.size)} {step.symbol}"
 
 
-def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: str) -> pd.DataFrame:
+def labels_of(
+    bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: str
+) -> pd.DataFrame:
     """Return the place of each bar in the unit of the axis, what it is called, and what its tooltip says."""
     size = unit_of(total, symbol).size
     context = calltree.iloc[bars["context"].clip(lower=0)]
     several = len(calltree["rank"].unique()) > 1
-    parts = (context["name"].astype(str), context["kind"], context["rank"], bars["context"], bars["contexts"])
+    parts = (
+        context["name"].astype(str),
+        context["kind"],
+        context["rank"],
+        bars["context"],
+        bars["contexts"],
+    )
     name = [
-        f"{count} smaller" if row < 0 else f"rank {rank} · {own}" if several and kind == "entry" else own
+        f"{count} smaller"
+        if row < 0
+        else f"rank {rank} · {own}"
+        if several and kind == "entry"
+        else own
         for own, kind, rank, row, count in zip(*parts, strict=True)
     ]
-    hidden = [", ".join(_label(calltree["name"].iloc[row], "function") for row in rows) for rows in bars["hidden"]]
+    hidden = [
+        ", ".join(_label(calltree["name"].iloc[row], "function") for row in rows)
+        for rows in bars["hidden"]
+    ]
     label = [_label(text, kind) for text, kind in zip(name, context["kind"], strict=True)]
-    lines = calltree["name"].iloc[bars["site"].clip(lower=0)].astype(str)  # that call each bar's largest context
-    place = context["file"].astype("string") + (":" + context["line"].astype("string")).where(context["line"].gt(0), "")
+    lines = (
+        calltree["name"].iloc[bars["site"].clip(lower=0)].astype(str)
+    )  # that call each bar's largest context
+    place = context["file"].astype("string") + (":" + context["line"].astype("string")).where(
+        context["line"].gt(0), ""
+    )
     columns = {
         "row": bars["row"],
         "begin": (bars["begin"] / size).round(6),
@@ -248,7 +341,10 @@ def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: 
             "" if row < 0 else printable(line, LONGEST_PLACE) + " and other lines" * (count > 1)
             for line, row, count in zip(lines, bars["site"], bars["sites"], strict=True)
         ],
-        "place": [elided(text, LONGEST_PLACE) for text in place.where(bars["context"].ge(0).to_numpy()).fillna("")],
+        "place": [
+            elided(text, LONGEST_PLACE)
+            for text in place.where(bars["context"].ge(0).to_numpy()).fillna("")
+        ],
         "hidden": [elided(text, LONGEST_NAME) for text in hidden],
     }
     return pd.DataFrame(columns)
@@ -273,9 +369,14 @@ def title_of(bars: pd.DataFrame, drawn: pd.DataFrame, metric: str, total: float)
     return title if at < 0 else f"{title}, called from {printable(called[at], LONGEST_TITLE)}"
 
 
-def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], least: float) -> pd.DataFrame:
+def folded(
+    calltree: pd.DataFrame, value: Values, folding: Collection[str], least: float
+) -> pd.DataFrame:
     """Return the paths of at least `least`; equal names under one caller are one, `folding` kinds none."""
-    parent, kind = calltree["parent"].to_numpy(np.int64, na_value=-1), calltree["kind"].astype(str).to_numpy()
+    parent, kind = (
+        calltree["parent"].to_numpy(np.int64, na_value=-1),
+        calltree["kind"].astype(str).to_numpy(),
+    )
     ranks = calltree["rank"].to_numpy(np.int64) * (int(calltree["node"].max()) + 1)
     rows = pd.Index(ranks + calltree["node"].to_numpy()).get_indexer(pd.Index(ranks + parent))
     up: Rows = np.where(parent < 0, -1, rows).astype(np.int64)
@@ -283,7 +384,9 @@ def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], leas
     wrong = np.flatnonzero(called > value + 1e-9 * value.max(initial=0))
     if len(wrong):
         node, more, less = calltree["node"].iloc[wrong[0]], called[wrong[0]], value[wrong[0]]
-        raise ValueError(f"call_metrics: what node {node} calls holds {more:g}, more than its own {less:g}")
+        raise ValueError(
+            f"call_metrics: what node {node} calls holds {more:g}, more than its own {less:g}"
+        )
     script = (kind == "line") & (up >= 0) & (kind[up] == "entry")
     folds = np.isin(kind, list(folding)) & (up >= 0) & ~script
     numbered = (kind == "line") & calltree["line"].gt(0).fillna(False).to_numpy(bool)
@@ -292,8 +395,16 @@ def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], leas
     script = calltree["file"].astype("string").str.endswith(".py").fillna(False).to_numpy(bool)
     operation = kind == "gpu_operation"
     owned = np.isin(kind, list(OWNED.values()))
-    rules = [owned, _above(up, operation) >= 0, operation, python | (script & (kind != "function")), kind != "entry"]
-    kinds: NDArray[np.object_] = np.select(rules, [kind, KERNEL, OPERATION, PYTHON, NATIVE], OTHER).astype(object)
+    rules = [
+        owned,
+        _above(up, operation) >= 0,
+        operation,
+        python | (script & (kind != "function")),
+        kind != "entry",
+    ]
+    kinds: NDArray[np.object_] = np.select(
+        rules, [kind, KERNEL, OPERATION, PYTHON, NATIVE], OTHER
+    ).astype(object)
     columns = {
         "up": up,
         "value": value,
@@ -334,8 +445,16 @@ def _without(paths: pd.DataFrame, gone: Mask) -> pd.DataFrame:
 def _merged(paths: pd.DataFrame, calltree: pd.DataFrame) -> pd.DataFrame:
     """Return one path for those with equal names, modules and kinds under one caller, level by level."""
     up, value = paths["up"].to_numpy(), paths["value"].to_numpy()
-    named = calltree[["name", "module", "rank"]].iloc[paths["context"]].assign(what=paths["what"].to_numpy())
-    same = named.groupby(list(named), sort=False, dropna=False, observed=True).ngroup().to_numpy(np.int64)
+    named = (
+        calltree[["name", "module", "rank"]]
+        .iloc[paths["context"]]
+        .assign(what=paths["what"].to_numpy())
+    )
+    same = (
+        named.groupby(list(named), sort=False, dropna=False, observed=True)
+        .ngroup()
+        .to_numpy(np.int64)
+    )
     level = _level(up)
     group = np.full(len(up) + 1, -1)  # the last stands for the caller of a root
     order = np.argsort(level, kind="stable")
@@ -374,7 +493,9 @@ def shortened(paths: pd.DataFrame, calltree: pd.DataFrame, rows: int, least: flo
             chain[row] = chain[up[row]]
     context = calltree.iloc[paths["context"]]
     # The last function of each chain that has a name, or the last path if none has.
-    named = (context["kind"].eq("function") & ~context["name"].astype(str).str.startswith(UNNAMED)).to_numpy()
+    named = (
+        context["kind"].eq("function") & ~context["name"].astype(str).str.startswith(UNNAMED)
+    ).to_numpy()
     order = np.lexsort([_level(paths["up"].to_numpy()), named, chain])
     last = np.zeros(len(chain), bool)
     last[order[np.append(np.diff(chain[order]) != 0, True)]] = True
@@ -383,7 +504,9 @@ def shortened(paths: pd.DataFrame, calltree: pd.DataFrame, rows: int, least: flo
     for stage in STAGES:
         if levels(shorter) <= rows:
             break
-        gone = np.any([paths["what"].eq(what) & ~ends[stays] for what, stays in stage.items()], axis=0)
+        gone = np.any(
+            [paths["what"].eq(what) & ~ends[stays] for what, stays in stage.items()], axis=0
+        )
         shorter = _without(_noted(paths, chain, last, gone), gone)
     return shorter
 
@@ -403,9 +526,15 @@ def _noted(paths: pd.DataFrame, chain: Rows, last: Mask, gone: Mask) -> pd.DataF
     for row in np.argsort(_level(paths["up"].to_numpy()), kind="stable"):
         if gone[row]:
             hidden.setdefault(int(chain[row]), []).append(int(paths["context"].iloc[row]))
-    hidden_at = [tuple(hidden.get(first, ())) if stays else () for first, stays in zip(chain, last, strict=True)]
+    hidden_at = [
+        tuple(hidden.get(first, ())) if stays else ()
+        for first, stays in zip(chain, last, strict=True)
+    ]
     at = np.where(gone, _above(paths["up"].to_numpy(), ~gone), np.arange(len(gone)))
-    smaller = {column: np.bincount(at, paths[column], len(at)) for column in ("smaller_count", "smaller_value")}
+    smaller = {
+        column: np.bincount(at, paths[column], len(at))
+        for column in ("smaller_count", "smaller_value")
+    }
     return paths.assign(hidden=pd.Series(hidden_at, dtype=object), **smaller)
 
 
@@ -423,7 +552,9 @@ def placed(paths: pd.DataFrame, least: float, rows: int) -> pd.DataFrame:
         "hidden": pd.Series([()] * len(together), dtype=object).to_numpy(),
     }
     rest = pd.DataFrame(columns)
-    bars = pd.concat([paths.drop(columns=["smaller_count", "smaller_value"]), rest], ignore_index=True)
+    bars = pd.concat(
+        [paths.drop(columns=["smaller_count", "smaller_value"]), rest], ignore_index=True
+    )
     up, value = bars["up"].to_numpy(), bars["value"].to_numpy()
     order = np.lexsort([-value, bars["context"].to_numpy() < 0, up])
     beside = np.empty(len(bars))

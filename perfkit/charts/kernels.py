@@ -10,21 +10,44 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import shares, theme
-from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, fraction, hover, inline, known, layered, need, nothing
+from perfkit.charts.theme import (
+    FAMILY_COLOURS,
+    WIDTH,
+    colours,
+    fraction,
+    hover,
+    inline,
+    known,
+    layered,
+    need,
+    nothing,
+)
 from perfkit.charts.timeline import TICK
 from perfkit.format import TIME, Unit, duration, elided, percent, printable, unit
 from perfkit.names.parts import STALLS
 
 FORMAT_COLOURS = theme.COLOURS["format"]
 FORMAT_NAMES = {**{key: key.upper() for key in FORMAT_COLOURS}, "unknown": "unknown"}
-TENSOR_CORES = {"yes": "on tensor cores", "no": "not on tensor cores", "unknown": "tensor cores unknown"}
+TENSOR_CORES = {
+    "yes": "on tensor cores",
+    "no": "not on tensor cores",
+    "unknown": "tensor cores unknown",
+}
 FAMILIES = {"gemm": "GEMM", "convolution": "convolution", "attention": "attention"}
 SOURCES = {"name": "the kernel's name", "operands": "the operator's inputs", "none": "nothing"}
 DARK = ["fp64", "fp32", "bf16", "fp8"]  # formats on which white text reads better
 DASHES = [[1, 0], [1, 0], [4, 3]]
 LOOKS = {"yes": "yes (filled)", "no": "no (pale)", "unknown": "unknown (dashed)"}
-LEGAL = {"family": FAMILIES, "format": FORMAT_COLOURS, "tensor_cores": TENSOR_CORES, "source": SOURCES}
-ROOM, SMALLEST_LABEL = 0.17, 0.08  # of the longest bar: what all words of a part take, and the format with its share
+LEGAL = {
+    "family": FAMILIES,
+    "format": FORMAT_COLOURS,
+    "tensor_cores": TENSOR_CORES,
+    "source": SOURCES,
+}
+ROOM, SMALLEST_LABEL = (
+    0.17,
+    0.08,
+)  # of the longest bar: what all words of a part take, and the format with its share
 LONGEST_LABEL, LABEL_WIDTH = 62, 360  # characters and pixels in front of a bar
 LONGEST_NAME = 400  # characters in a tooltip
 # Okabe and Ito's colours, told apart by colour-blind readers; grey for the rest, as idle elsewhere.
@@ -63,7 +86,9 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
     shown = hover(("name", "kernel"), "family", ("count", "launches", ","), length_tip, "share")
     colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
     length = alt.X("time:Q", title=f"GPU time ({scale.symbol})", scale=room)
-    bars = theme.marked(drawn, "bar", length, place, colour, shown, height=alt.RelativeBandSize(band=0.76))
+    bars = theme.marked(
+        drawn, "bar", length, place, colour, shown, height=alt.RelativeBandSize(band=0.76)
+    )
     return layered(
         [bars, theme.words(drawn, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)],
         title or f"{drawn['label'].iloc[0]} takes {drawn['share'].iloc[0]} of GPU kernel time",
@@ -121,11 +146,16 @@ def formats(shares: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     fraction(shares, "share_frac")
     timed = shares[shares["total_ns"] > 0].astype(dict.fromkeys(LEGAL, str))
     if timed.empty:
-        return nothing(title or "No matrix work", "No GEMM, convolution or attention kernel ran in this window.")
+        return nothing(
+            title or "No matrix work",
+            "No GEMM, convolution or attention kernel ran in this window.",
+        )
     scale = unit(float(timed.groupby("family")["total_ns"].sum().max()), TIME)
     drawn = _format_segments(timed, scale)
     time = timed.groupby("tensor_cores")["total_ns"].sum()
-    cores = [f"{percent(time[key] / time.sum())} {words}" for key, words in LOOKS.items() if key in time]
+    cores = [
+        f"{percent(time[key] / time.sum())} {words}" for key, words in LOOKS.items() if key in time
+    ]
     return layered(
         [_format_bars(drawn, scale), *_words(drawn)],
         title or _title(timed),
@@ -146,7 +176,9 @@ def _title(timed: pd.DataFrame) -> str:
 
 def _format_segments(timed: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     """Return one row per part, end to end within its family; the family with most time first."""
-    place = timed["format"].map(list(FORMAT_COLOURS).index) * len(LOOKS) + timed["tensor_cores"].map(list(LOOKS).index)
+    place = timed["format"].map(list(FORMAT_COLOURS).index) * len(LOOKS) + timed[
+        "tensor_cores"
+    ].map(list(LOOKS).index)
     whole = timed.groupby("family")["total_ns"].transform("sum")
     order = timed.assign(place=place, whole=whole).sort_values(
         ["whole", "family", "place"], ascending=[False, True, True], kind="stable"
@@ -171,13 +203,20 @@ def _format_segments(timed: pd.DataFrame, scale: Unit) -> pd.DataFrame:
 def _format_bars(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
     dashed = alt.Scale(domain=list(TENSOR_CORES.values()), range=DASHES)
     shades = colours(FORMAT_COLOURS, FORMAT_NAMES, drawn["key"])
-    shown = hover("family", "format", ("cores", "tensor cores"), "time", ("share", "share of the matrix work"))
+    shown = hover(
+        "family", "format", ("cores", "tensor cores"), "time", ("share", "share of the matrix work")
+    )
     shown += hover(("count", "kernels", ","), ("source", "format said by"))
     fill, stroke = (kind("format:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
-    faint, dash = alt.FillOpacity("filled:Q", scale=None), alt.StrokeDash("cores:N", scale=dashed, legend=None)
+    faint, dash = (
+        alt.FillOpacity("filled:Q", scale=None),
+        alt.StrokeDash("cores:N", scale=dashed, legend=None),
+    )
     place = (alt.X("begin:Q", title=f"time ({scale.symbol})"), alt.X2("end"), _format_place(drawn))
     look = {"height": alt.RelativeBandSize(band=0.72), "strokeWidth": 1.5}
-    return theme.marked(drawn.drop(columns="key"), "bar", *place, fill, stroke, faint, dash, shown, **look)
+    return theme.marked(
+        drawn.drop(columns="key"), "bar", *place, fill, stroke, faint, dash, shown, **look
+    )
 
 
 def _words(drawn: pd.DataFrame) -> list[alt.Chart]:
@@ -191,11 +230,17 @@ def _words(drawn: pd.DataFrame) -> list[alt.Chart]:
     filled = wide["cores"] == TENSOR_CORES["yes"]
     on_dark = filled & wide["key"].isin(DARK)
     layers = []
-    for rows, colour in ((wide[on_dark], "#FFFFFF"), (wide[filled & ~on_dark], "#000000"), (wide[~filled], "")):
+    for rows, colour in (
+        (wide[on_dark], "#FFFFFF"),
+        (wide[filled & ~on_dark], "#000000"),
+        (wide[~filled], ""),
+    ):
         for field, down in (("first", -7), ("second", 8)) if len(rows) else ():
             fits = f"(datum.end - datum.begin) / {drawn['end'].max()} * width < 5.5 * length(datum.{field}) ? 0 : 1"
             look: dict[str, Any] = {"align": "center", "dy": down, "opacity": alt.ExprRef(fits)}
-            marks = theme.words(rows, alt.X("middle:Q"), _format_place(drawn), alt.Text(f"{field}:N"), **look)
+            marks = theme.words(
+                rows, alt.X("middle:Q"), _format_place(drawn), alt.Text(f"{field}:N"), **look
+            )
             if colour:
                 marks.mark.filled, marks.mark.stroke, marks.mark.color = True, alt.Undefined, colour
             layers.append(marks)
@@ -206,7 +251,9 @@ def _format_place(drawn: pd.DataFrame) -> alt.Y:
     return alt.Y("family:N", title=None, sort=drawn["family"].drop_duplicates().tolist())
 
 
-def stalls(shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title: str = "") -> alt.LayerChart:
+def stalls(
+    shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title: str = ""
+) -> alt.LayerChart:
     """Draw the stall reasons of the launches that took longest, one bar each.
 
     `shares`: columns rank, launch, reason, share_frac (0..1), as from `analysis.warps.stall_shares`. `launches`:
@@ -221,10 +268,17 @@ def stalls(shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title:
     longest = launches.merge(measured[["rank", "launch"]].drop_duplicates(), on=["rank", "launch"])
     longest = longest.sort_values("dur_ns", ascending=False, kind="stable").head(top)
     if longest.empty:
-        return nothing(title or "No stall reasons", "No launch was measured with --section WarpStateStats.")
-    names = [f"{number}. {elided(name, LONGEST_STALLED)}" for number, name in enumerate(longest["name"], start=1)]
+        return nothing(
+            title or "No stall reasons", "No launch was measured with --section WarpStateStats."
+        )
+    names = [
+        f"{number}. {elided(name, LONGEST_STALLED)}"
+        for number, name in enumerate(longest["name"], start=1)
+    ]
     return _drawn(
-        _stall_segments(longest[["rank", "launch"]].assign(label=names).merge(measured, on=["rank", "launch"])),
+        _stall_segments(
+            longest[["rank", "launch"]].assign(label=names).merge(measured, on=["rank", "launch"])
+        ),
         title,
         "The longest launches first; waiting warps cost nothing while another one can issue.",
         whole="warp time",
@@ -246,17 +300,25 @@ def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> a
         raise ValueError(f"value: {shares['value'].min()} is negative")
     sampled = shares[shares["value"] > 0].astype({"name": str, "reason": str})
     if sampled.empty:
-        return nothing(title or "No stall reasons", "No kernel was sampled. Record with `hpcrun -e gpu=nvidia,pc`.")
+        return nothing(
+            title or "No stall reasons",
+            "No kernel was sampled. Record with `hpcrun -e gpu=nvidia,pc`.",
+        )
     sums = sampled.groupby("name")["value"].sum().sort_values(ascending=False, kind="stable")
     longest = enumerate(sums.index[:top], start=1)
     labels = {name: f"{number}. {elided(name, LONGEST_STALLED)}" for number, name in longest}
     rows = sampled[sampled["name"].isin(labels)]
     rows = rows.assign(label=rows["name"].map(labels), order=rows["name"].map(list(labels).index))
     reasons = sampled.groupby("reason")["value"].sum()
-    whole = pd.DataFrame({"label": f"All {len(sums)} kernels", "share_frac": reasons / reasons.sum()}).reset_index()
+    whole = pd.DataFrame(
+        {"label": f"All {len(sums)} kernels", "share_frac": reasons / reasons.sum()}
+    ).reset_index()
     together = [whole] if len(sums) > 1 else []
     rows = pd.concat([*together, rows.sort_values("order", kind="stable")], ignore_index=True)
-    meanings = [f"{MEANINGS[r]} ({r})" if r in MEANINGS else printable(r, LONGEST_STALLED) for r in rows["reason"]]
+    meanings = [
+        f"{MEANINGS[r]} ({r})" if r in MEANINGS else printable(r, LONGEST_STALLED)
+        for r in rows["reason"]
+    ]
     return _drawn(
         _stall_segments(rows.assign(reason=meanings)),
         title,
@@ -266,7 +328,9 @@ def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> a
     )
 
 
-def _drawn(drawn: pd.DataFrame, title: str, explanation: str, *, whole: str, what: str) -> alt.LayerChart:
+def _drawn(
+    drawn: pd.DataFrame, title: str, explanation: str, *, whole: str, what: str
+) -> alt.LayerChart:
     """Return the picture of the segments; its title is the largest stall of the first bar."""
     first = drawn[drawn["label"] == drawn["label"].iloc[0]]
     stalls = first[first["reason"] != ISSUING]
@@ -298,10 +362,16 @@ def _stall_segments(rows: pd.DataFrame) -> pd.DataFrame:
     reasons = [*totals.index[: len(SHADES) - 2], ISSUING]
     rows["reason"] = rows["reason"].where(rows["reason"].isin(reasons), OTHER_REASONS)
     rows["place"] = rows["reason"].map([*reasons, OTHER_REASONS].index)
-    summed = rows.groupby(["label", "place", "reason"], sort=False, as_index=False)["share_frac"].sum()
-    summed = summed.assign(order=summed["label"].map(labels.index)).sort_values(["order", "place"], kind="stable")
+    summed = rows.groupby(["label", "place", "reason"], sort=False, as_index=False)[
+        "share_frac"
+    ].sum()
+    summed = summed.assign(order=summed["label"].map(labels.index)).sort_values(
+        ["order", "place"], kind="stable"
+    )
     begin, end = shares.ends(summed["share_frac"], summed["order"])
-    drawn: pd.DataFrame = summed.assign(begin=begin, end=end, share=summed["share_frac"].map(percent))
+    drawn: pd.DataFrame = summed.assign(
+        begin=begin, end=end, share=summed["share_frac"].map(percent)
+    )
     return drawn.drop(columns=["order", "share_frac"]).reset_index(drop=True)
 
 
@@ -314,35 +384,63 @@ def of_peak(launches: pd.DataFrame, *, top: int = 6, title: str = "") -> alt.Lay
     need(launches, "name", "dur_ns", *PEAKS)
     if top < 1:
         raise ValueError(f"top: {top} is not at least 1")
-    long = launches.astype({"name": str}).melt(["name", "dur_ns"], list(PEAKS), var_name="unit", value_name="frac")
+    long = launches.astype({"name": str}).melt(
+        ["name", "dur_ns"], list(PEAKS), var_name="unit", value_name="frac"
+    )
     long = long[long["frac"].notna() & (long["dur_ns"] > 0)]
     if long.empty:
-        return nothing(title or "No throughput", "No launch was measured with --section SpeedOfLight.")
-    sums = long.assign(work=long["frac"] * long["dur_ns"]).groupby(["name", "unit"], as_index=False)[["work", "dur_ns"]]
+        return nothing(
+            title or "No throughput", "No launch was measured with --section SpeedOfLight."
+        )
+    sums = long.assign(work=long["frac"] * long["dur_ns"]).groupby(
+        ["name", "unit"], as_index=False
+    )[["work", "dur_ns"]]
     drawn = sums.sum().assign(reached=lambda rows: rows["work"] / rows["dur_ns"])
     times = drawn.groupby("name")["dur_ns"].max().sort_values(ascending=False, kind="stable")
     shown = times.index[:top]
-    labels = dict(zip(shown, _unique([elided(name, LONGEST_STALLED) for name in shown]), strict=True))
+    labels = dict(
+        zip(shown, _unique([elided(name, LONGEST_STALLED) for name in shown]), strict=True)
+    )
     drawn = drawn[drawn["name"].isin(labels)].drop(columns=["work", "dur_ns"])
     order = [PEAKS[unit] for unit in PEAKS if unit in set(drawn["unit"])]
-    drawn = drawn.sort_values("unit", key=lambda units: units.map(list(PEAKS).index), kind="stable").assign(
+    drawn = drawn.sort_values(
+        "unit", key=lambda units: units.map(list(PEAKS).index), kind="stable"
+    ).assign(
         label=drawn["name"].map(labels),
         time=drawn["name"].map(times).map(duration),
         unit=drawn["unit"].map(PEAKS),
         told=drawn["reached"].map(percent),
         name=[printable(name, LONGEST_NAME) for name in drawn["name"]],
     )
-    parts = [f"{row.told} of the {row.unit} peak" for row in drawn[drawn["label"] == labels[shown[0]]].itertuples()]
+    parts = [
+        f"{row.told} of the {row.unit} peak"
+        for row in drawn[drawn["label"] == labels[shown[0]]].itertuples()
+    ]
     left = f" The {top} of {len(times):,} kernels with most time." if len(times) > top else ""
-    place = alt.Y("label:N", title=None, sort=list(labels.values()), axis=alt.Axis(labelLimit=LABEL_WIDTH))
+    place = alt.Y(
+        "label:N", title=None, sort=list(labels.values()), axis=alt.Axis(labelLimit=LABEL_WIDTH)
+    )
     beside = alt.YOffset("unit:N", sort=order)
     reach = alt.Scale(domain=[0, max(1.0, float(drawn["reached"].max()))])
-    length = alt.X("reached:Q", title="throughput, share of the peak (%)", scale=reach, axis=alt.Axis(format="%"))
+    length = alt.X(
+        "reached:Q",
+        title="throughput, share of the peak (%)",
+        scale=reach,
+        axis=alt.Axis(format="%"),
+    )
     colour = alt.Color("unit:N", title=None, scale=colours(PEAK_COLOURS, {}, order))
-    tips = hover(("name", "kernel"), ("unit", "peak of"), ("told", "throughput"), ("time", "time of its launches"))
+    tips = hover(
+        ("name", "kernel"),
+        ("unit", "peak of"),
+        ("told", "throughput"),
+        ("time", "time of its launches"),
+    )
     bars = theme.marked(drawn, "bar", length, place, beside, colour, tips)
     return layered(
-        [bars, theme.words(drawn, length, place, beside, alt.Text("told:N"), dx=4, baseline="middle")],
+        [
+            bars,
+            theme.words(drawn, length, place, beside, alt.Text("told:N"), dx=4, baseline="middle"),
+        ],
         title or f"{labels[shown[0]]} reaches {' and '.join(parts)}",
         f"Throughput of the busiest unit. A kernel that is far below both peaks waits for something else.{left}",
         picture=f"Two bars for each of {len(shown)} kernels",
@@ -367,9 +465,13 @@ def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerCha
     wide, high = (alt.Scale(type="log", domain=list(ends), nice=False) for ends in (across, up))
     times = alt.Axis(labelExpr=TICK, values=_round(*across), gridOpacity=0.2)
     counts = alt.Axis(values=_round(*up), format="~s", gridOpacity=0.2)
-    x = alt.X("mean:Q", title="mean duration (logarithmic, unit at each tick)", scale=wide, axis=times)
+    x = alt.X(
+        "mean:Q", title="mean duration (logarithmic, unit at each tick)", scale=wide, axis=times
+    )
     y = alt.Y("count:Q", title="launches (count, logarithmic)", scale=high, axis=counts)
-    rows = inline(pd.DataFrame({"mean": [COST[0]], "end": [COST[1]], "label": ["cost of a launch"]}))
+    rows = inline(
+        pd.DataFrame({"mean": [COST[0]], "end": [COST[1]], "label": ["cost of a launch"]})
+    )
     strip = alt.Chart(rows).mark_rect(color="#808080", opacity=0.18, tooltip=False)
     text = theme.ink(rows, dx=3).encode(x, alt.Text("label:N"), y=alt.value(10))
     return layered(
@@ -415,14 +517,21 @@ def _launch_rows(kernels: pd.DataFrame) -> pd.DataFrame:
 def _round(low: float, high: float) -> list[int]:
     """Return the powers of ten within an axis, with their double and their half if they are few."""
     several = [1, 2, 5] if high / low < 1e4 else [1]
-    return [step * 10**power for power in range(19) for step in several if low <= step * 10**power <= high]
+    return [
+        step * 10**power
+        for power in range(19)
+        for step in several
+        if low <= step * 10**power <= high
+    ]
 
 
 def _points(drawn: pd.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:
     colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
     largest = float(drawn["time"].max()) or 1.0
     area = alt.Size("time:Q", scale=alt.Scale(domain=[0, largest], range=list(AREA)), legend=None)
-    shown = hover(("name", "kernel"), "family", ("count", "launches", ","), ("length", "mean duration"))
+    shown = hover(
+        ("name", "kernel"), "family", ("count", "launches", ","), ("length", "mean duration")
+    )
     shown += hover(("told", "time of all launches"))
     return theme.marked(drawn, "circle", x, y, colour, area, shown, opacity=0.85)
 
@@ -433,4 +542,6 @@ def _names(drawn: pd.DataFrame, x: alt.X, y: alt.Y, *, middle: float) -> alt.Cha
     side = drawn["mean"].lt(middle).map({True: "left", False: "right"})
     rows = drawn.assign(lift=-((area / pi) ** 0.5 + 6).round(1), side=side)
     look = {"dy": "datum.lift", "align": "datum.side", "opacity": "width < 400 ? 0 : 1"}
-    return theme.words(rows, x, y, alt.Text("label:N"), **{key: alt.ExprRef(text) for key, text in look.items()})
+    return theme.words(
+        rows, x, y, alt.Text("label:N"), **{key: alt.ExprRef(text) for key, text in look.items()}
+    )

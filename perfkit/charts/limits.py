@@ -30,18 +30,26 @@ def limits(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     order = list(dict.fromkeys(drawn["label"]))
     present = set(drawn["key"])
     shown = [key for key in LIMIT if key in present]
-    shades = alt.Scale(domain=[LIMIT[key] for key in shown], range=[LIMIT_COLOURS[key] for key in shown])
+    shades = alt.Scale(
+        domain=[LIMIT[key] for key in shown], range=[LIMIT_COLOURS[key] for key in shown]
+    )
     place = alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=LABEL_WIDTH))
     scale = alt.Scale(domain=[0, 1])
     share = alt.X(
-        "begin:Q", title="share of the measured time (%)", scale=scale, axis=alt.Axis(format="%", tickCount=5)
+        "begin:Q",
+        title="share of the measured time (%)",
+        scale=scale,
+        axis=alt.Axis(format="%", tickCount=5),
     )
     colour = alt.Color("limit:N", scale=shades, title=None, legend=alt.Legend(columns=5))
     tips = hover(("label", "kernel"), ("limit", "limited by"), "share", ("told", "time"))
     marks = theme.marked(drawn, "bar", share, alt.X2("end:Q"), place, colour, tips)
     last = drawn.groupby("label", sort=False).tail(1)
     return layered(
-        [marks, theme.words(last[last["end"] < 0.85], alt.X("end:Q"), place, alt.Text("total:N"), dx=4)],
+        [
+            marks,
+            theme.words(last[last["end"] < 0.85], alt.X("end:Q"), place, alt.Text("total:N"), dx=4),
+        ],
         title or _title(drawn),
         "A launch counts for the first of its limits in the order of the hardware: grid, pipes, caches, DRAM, latency.",
         picture=f"Stacked bars of {', '.join(LIMIT[key] for key in shown)}",
@@ -51,7 +59,9 @@ def limits(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
 
 def _segments(ledger: pd.DataFrame, whole: int) -> pd.DataFrame:
     """Return the segments of each bar: label, key, limit, begin, end, share, told, and the share of the bar (total)."""
-    lines = pd.DataFrame({"owner": ledger["owner"].astype(object), "key": ledger["cause"].astype(object)})
+    lines = pd.DataFrame(
+        {"owner": ledger["owner"].astype(object), "key": ledger["cause"].astype(object)}
+    )
     lines["ns"] = ledger["ns"].to_numpy()
     by_kernel = lines.groupby("owner")["ns"].sum().sort_values(ascending=False, kind="stable")
     longest = by_kernel.index[:MOST_KERNELS]

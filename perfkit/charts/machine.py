@@ -13,7 +13,17 @@ import pandas as pd
 
 from perfkit.charts import roofline as charts_roofline
 from perfkit.charts import shares, theme
-from perfkit.charts.roofline import BYTES, FLOPS, HEIGHT, LEVELS, ROOF_COLOUR, Frame, axes_of, precision, rate
+from perfkit.charts.roofline import (
+    BYTES,
+    FLOPS,
+    HEIGHT,
+    LEVELS,
+    ROOF_COLOUR,
+    Frame,
+    axes_of,
+    precision,
+    rate,
+)
 from perfkit.charts.theme import (
     FAMILY_COLOURS,
     LINE_COLOURS,
@@ -36,7 +46,16 @@ PHASE_COLOURS = {
     "rest of the iteration": theme.KIND_COLOURS["idle"],
 }
 SHEET, MEASURED = "data sheet", "measured"
-OPERATIONS = ("operation", "family", "intensity", "flops", "bytes", "attainable_flops_per_s", "peak_frac", "bound")
+OPERATIONS = (
+    "operation",
+    "family",
+    "intensity",
+    "flops",
+    "bytes",
+    "attainable_flops_per_s",
+    "peak_frac",
+    "bound",
+)
 NO_MACHINE = (
     "Peak and memory bandwidth of the GPU are not known. Measure them with `perfkit baseline gemm` and "
     "`perfkit baseline copy`, and give the CSV file as --peaks."
@@ -48,13 +67,17 @@ MEASURED_COLOUR, GREY = theme.KIND_COLOURS["computation"], "#808080"
 LONGEST_WORK = 30  # characters
 MOST_TICKS = 12
 FIGURES = ["gpus", "throughput_per_s", "baseline_gpus", "efficiency_frac"]
-ONE_SIZE = "Scaling compares runs on different numbers of GPUs. Measure the same training on at least two."
+ONE_SIZE = (
+    "Scaling compares runs on different numbers of GPUs. Measure the same training on at least two."
+)
 MOST_LOGS = len(LINE_COLOURS)
 NO_ITERATION = "The log of a training has a line for each iteration, with the time that it took."
 COLUMNS = ("rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen")
 
 
-def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, title: str = "") -> alt.LayerChart:
+def roofline(
+    operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, title: str = ""
+) -> alt.LayerChart:
     """Draw typical operations on the roof of a machine, each with its name.
 
     `operations`: columns of `operations.attainable`; those without FLOP are left out, which the chart says. `ceilings`:
@@ -91,7 +114,11 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
     axes = axes_of(frame, LEVELS["dram"])
     memory = int((placed["bound"] == "memory").sum())
     without = operations["operation"][~(operations["intensity"] > 0)]
-    moved = f"Without a place, because it computes nothing: {', '.join(without)}." if len(without) else ""
+    moved = (
+        f"Without a place, because it computes nothing: {', '.join(without)}."
+        if len(without)
+        else ""
+    )
     ridge = charts_roofline.ridge_marks(ridges, axes)
     return layered(
         [*_lines(roofs, frame, axes), ridge, _text(ridges, axes), *_operations(drawn, axes)],
@@ -109,7 +136,9 @@ def _roofs(ceilings: pd.DataFrame, roof: str) -> dict[str, pd.DataFrame]:
         slopes = ceilings.loc[ceilings["roof"].eq("dram"), f"{prefix}bytes_per_s"].dropna()
         heights = ceilings.loc[ceilings["roof"].eq(roof), f"{prefix}flops_per_s"].dropna()
         rows = [(slope, np.nan, f"memory {rate(slope, BYTES)}", kind) for slope in slopes]
-        rows += [(np.nan, height, f"{precision(roof)} {rate(height, FLOPS)}", kind) for height in heights]
+        rows += [
+            (np.nan, height, f"{precision(roof)} {rate(height, FLOPS)}", kind) for height in heights
+        ]
         roofs[kind] = pd.DataFrame(rows, columns=["slope", "height", "label", "source"])
     return roofs
 
@@ -121,24 +150,36 @@ def _words(drawn: pd.DataFrame, frame: Frame) -> dict[str, pd.Series]:
     below = np.log10(drawn["performance"].to_numpy("float64")) - NEAR / up
     steps = np.arange(len(drawn)) * LINE / up
     height = np.minimum.accumulate(below + steps) - steps
-    return {"word_x": drawn["intensity"] * 10 ** (2 * NEAR / across), "word_y": pd.Series(10**height, drawn.index)}
+    return {
+        "word_x": drawn["intensity"] * 10 ** (2 * NEAR / across),
+        "word_y": pd.Series(10**height, drawn.index),
+    }
 
 
-def _lines(roofs: dict[str, pd.DataFrame], frame: Frame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
+def _lines(
+    roofs: dict[str, pd.DataFrame], frame: Frame, axes: tuple[alt.X, alt.Y]
+) -> list[alt.Chart]:
     """Return the roofs and the words of the first; a legend tells them apart where there are two."""
     ends = [charts_roofline.lines(both, frame) for both in roofs.values()]
     ends = [part.assign(line=part["source"] + part["line"].astype(str)) for part in ends]
     rows = pd.concat(ends)
     dashes = alt.Scale(domain=list(roofs), range=[[1, 0], [5, 4]][: len(roofs)])
-    legend = alt.Legend(symbolType="stroke", symbolStrokeColor=ROOF_COLOUR) if len(roofs) > 1 else None
-    strokes = alt.Chart(inline(rows.drop(columns="label"))).mark_line(color=ROOF_COLOUR, strokeWidth=1.5)
+    legend = (
+        alt.Legend(symbolType="stroke", symbolStrokeColor=ROOF_COLOUR) if len(roofs) > 1 else None
+    )
+    strokes = alt.Chart(inline(rows.drop(columns="label"))).mark_line(
+        color=ROOF_COLOUR, strokeWidth=1.5
+    )
     shown = hover("roof", ("source", "from"))
     kind = alt.StrokeDash("source:N", scale=dashes, title=None, legend=legend)
     drawn = strokes.encode(*axes, alt.Detail("line:N"), alt.Order("intensity:Q"), kind, shown)
     # The name of the slope stands in its upper half, that of the height at its right end.
     named, of_first = next(iter(roofs.values())), ends[0]
     slope, height = (named.loc[named[part].notna()].iloc[0] for part in ("slope", "height"))
-    first, last = (of_first.loc[of_first["roof"] == slope["label"], "intensity"].agg(end) for end in ("min", "max"))
+    first, last = (
+        of_first.loc[of_first["roof"] == slope["label"], "intensity"].agg(end)
+        for end in ("min", "max")
+    )
     at = first * (last / first) ** SLOPE_WORDS
     places = [(at, at * slope["slope"], slope["label"])]
     places += [(of_first["intensity"].max(), height["height"], height["label"])]
@@ -152,14 +193,25 @@ def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
 def _operations(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
     data, (x, y) = inline(drawn), axes
     colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
-    shown = hover("operation", ("intensity", "FLOP/byte", ",.4~g"), ("rate", "at most"), ("share", "of the peak"))
+    shown = hover(
+        "operation",
+        ("intensity", "FLOP/byte", ",.4~g"),
+        ("rate", "at most"),
+        ("share", "of the peak"),
+    )
     shown += hover(("bound", "limited by"), ("flops", "FLOP", ".3~s"), ("bytes", "bytes"))
     word_x, word_y = x.copy(), y.copy()
     word_x.shorthand, word_y.shorthand = "word_x:Q", "word_y:Q"
-    lead = alt.Chart(data).mark_rule(color=ROOF_COLOUR, strokeWidth=0.75, opacity=0.7, tooltip=False)
+    lead = alt.Chart(data).mark_rule(
+        color=ROOF_COLOUR, strokeWidth=0.75, opacity=0.7, tooltip=False
+    )
     point = alt.Chart(data).mark_point(filled=True, size=75, opacity=1)
     words = ink(data, dx=3, baseline="middle").encode(word_x, word_y, alt.Text("operation:N"))
-    return [lead.encode(x, y, alt.X2("word_x"), alt.Y2("word_y")), point.encode(x, y, colour, shown), words]
+    return [
+        lead.encode(x, y, alt.X2("word_x"), alt.Y2("word_y")),
+        point.encode(x, y, colour, shown),
+        words,
+    ]
 
 
 def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
@@ -176,9 +228,19 @@ def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     length = unit(float(rows["most_ns"].max()), TIME)
     left_out, every = int(rows.loc[~rows["chosen"], "count"].sum()), int(rows["count"].sum())
     groups = "Points: medians of neighbouring iterations; bars: from the least to the most."
-    notes = [groups if (rows["count"] > 1).any() else "Points: iterations, at the time when their line was written."]
-    notes += [f"Fainter: {left_out:,} of {every:,} iterations lie outside the window."] if left_out else []
-    notes += [f"These are the first {MOST_LOGS} of {len(ranks)} logs."] if len(ranks) > MOST_LOGS else []
+    notes = [
+        groups
+        if (rows["count"] > 1).any()
+        else "Points: iterations, at the time when their line was written."
+    ]
+    notes += (
+        [f"Fainter: {left_out:,} of {every:,} iterations lie outside the window."]
+        if left_out
+        else []
+    )
+    notes += (
+        [f"These are the first {MOST_LOGS} of {len(ranks)} logs."] if len(ranks) > MOST_LOGS else []
+    )
     time = unit(float(rows["time_ns"].max()), TIME)
     columns = {
         **{name: rows[f"{name}_ns"] / length.size for name in ("median", "least", "most")},
@@ -207,13 +269,17 @@ def phases(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     known(frame, "phase", PHASE_COLOURS)
     rows = frame[frame["median_ns"] > 0]
     if rows.empty:
-        return nothing(title or "No phases", "The log prints no time of a forward or backward pass.")
+        return nothing(
+            title or "No phases", "The log prints no time of a forward or backward pass."
+        )
     rows = rows.sort_values("rank", kind="stable", ignore_index=True)
     share = rows["median_ns"] / rows.groupby("rank")["median_ns"].transform("sum")
     begin, end = shares.ends(share, rows["rank"])
     told = {"share": share.map(percent), "told": rows["median_ns"].map(duration)}
     label = "log " + rows["rank"].astype(str) if len(set(rows["rank"])) > 1 else "iteration"
-    drawn = pd.DataFrame({"label": label, "phase": rows["phase"], "begin": begin, "end": end, **told})
+    drawn = pd.DataFrame(
+        {"label": label, "phase": rows["phase"], "begin": begin, "end": end, **told}
+    )
     most = drawn.iloc[share.argmax()]
     shades = colours(PHASE_COLOURS, {}, drawn["phase"])
     tips = hover("label", "phase", "share", ("told", "time"))
@@ -222,7 +288,8 @@ def phases(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
             shares.bars(drawn, "phase", shades, axis="share of the iteration", shown=tips),
             shares.figures(drawn, "phase", ["forward pass"]),
         ],
-        title or f"The {most['phase']} takes {most['share']} of the {most['label'].replace('log', 'iteration of log')}",
+        title
+        or f"The {most['phase']} takes {most['share']} of the {most['label'].replace('log', 'iteration of log')}",
         "Medians over the iterations of the log.",
         picture=f"Stacked bar of {', '.join(drawn['phase'].unique())}",
         size=(WIDTH, alt.Step(34)),
@@ -242,17 +309,29 @@ def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
     data, logs = inline(drawn.drop(columns="symbol")), drawn["log"].unique().tolist()
     since = f"time since the first line of the log ({drawn['symbol'].iloc[0]})"
     x = alt.X("time:Q", title=since, scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=8))
-    y = alt.Y("median:Q", title=f"time of an iteration ({length.symbol})", scale=alt.Scale(zero=True))
+    y = alt.Y(
+        "median:Q", title=f"time of an iteration ({length.symbol})", scale=alt.Scale(zero=True)
+    )
     shades = alt.Scale(domain=logs, range=list(LINE_COLOURS[: len(logs)]))
-    colour = alt.Color("log:N", title=None, scale=shades, legend=alt.Legend(symbolOpacity=1) if len(logs) > 1 else None)
+    colour = alt.Color(
+        "log:N",
+        title=None,
+        scale=shades,
+        legend=alt.Legend(symbolOpacity=1) if len(logs) > 1 else None,
+    )
     shade = alt.Opacity("shade:Q", scale=None, legend=None)
     shown = hover("log", ("told", "time"), ("count", "iterations", ","))
     span = alt.Chart(data).mark_rule(strokeWidth=1.5, tooltip=False)
     point = alt.Chart(data).mark_point(filled=True, size=45)
-    return [span.encode(x, alt.Y("least:Q"), alt.Y2("most"), colour, shade), point.encode(x, y, colour, shade, shown)]
+    return [
+        span.encode(x, alt.Y("least:Q"), alt.Y2("most"), colour, shade),
+        point.encode(x, y, colour, shade, shown),
+    ]
 
 
-def scaling_efficiency(scaling: pd.DataFrame, *, work: str = "work", title: str = "") -> alt.LayerChart:
+def scaling_efficiency(
+    scaling: pd.DataFrame, *, work: str = "work", title: str = ""
+) -> alt.LayerChart:
     """Draw the throughput against the number of GPUs, the ideal, and what share of it each run reaches.
 
     `scaling`: columns gpus, throughput_per_s, baseline_gpus, efficiency_frac, all above 0, one row per run, as from
@@ -284,7 +363,10 @@ def _shares(efficiency: pd.Series) -> str:
 
 def _scaling_notes(runs: pd.DataFrame, what: str) -> list[str]:
     first = runs.iloc[0]
-    base, share = first["baseline_gpus"], first["throughput_per_s"] / first["efficiency_frac"] / first["gpus"]
+    base, share = (
+        first["baseline_gpus"],
+        first["throughput_per_s"] / first["efficiency_frac"] / first["gpus"],
+    )
     smallest = f"{base:,} GPUs" if base > 1 else "1 GPU"
     note = f"Dashed: the ideal, {number(share)} {what} for each GPU as on {smallest}; figures: share of the ideal."
     above = "Above 100 %: check that all runs do the same work per step, and that nothing slowed the smallest."
@@ -309,16 +391,24 @@ def _scaling_rows(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _axes(drawn: pd.DataFrame, what: str) -> tuple[alt.X, alt.Y]:
     few, most = int(drawn["gpus"].min()), int(drawn["gpus"].max())
-    across = alt.Scale(type="log", base=2, domain=[few / 1.2, most * (most / few) ** 0.12], nice=False)
+    across = alt.Scale(
+        type="log", base=2, domain=[few / 1.2, most * (most / few) ** 0.12], nice=False
+    )
     ticks = sorted(set(drawn["gpus"]))
     if len(ticks) > MOST_TICKS:  # the smallest, its doubles and the largest
         ticks = sorted({*(few * 2**step for step in range(int(math.log2(most / few)) + 1)), most})
     counts = alt.Axis(values=ticks, format=",", gridOpacity=0.2)
     x = alt.X("gpus:Q", title="GPUs (count, logarithmic)", scale=across, axis=counts)
-    ends = drawn[["throughput", "ideal"]].agg(["min", "max"]).agg({"throughput": "min", "ideal": "max"})
+    ends = (
+        drawn[["throughput", "ideal"]]
+        .agg(["min", "max"])
+        .agg({"throughput": "min", "ideal": "max"})
+    )
     room = alt.Scale(type="log", domain=[ends["throughput"] / 1.4, ends["ideal"] * 1.2], nice=False)
     rates = alt.Axis(format="~s", tickCount=6, gridOpacity=0.2)
-    return x, alt.Y("throughput:Q", title=f"throughput ({what}, logarithmic)", scale=room, axis=rates)
+    return x, alt.Y(
+        "throughput:Q", title=f"throughput ({what}, logarithmic)", scale=room, axis=rates
+    )
 
 
 def _scaling_layers(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:
@@ -326,12 +416,18 @@ def _scaling_layers(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:
     data, (x, y) = inline(drawn), _axes(drawn, what)
     ideal = y.copy()
     ideal.shorthand = "ideal:Q"
-    shown = hover(("gpus", "GPUs", ","), ("told", f"throughput ({what})"), ("best", f"ideal ({what})"))
+    shown = hover(
+        ("gpus", "GPUs", ","), ("told", f"throughput ({what})"), ("best", f"ideal ({what})")
+    )
     shown += hover(("share", "share of the ideal"))
     rows = alt.Chart(data)
     return [
-        rows.mark_line(color=GREY, strokeDash=[5, 4], strokeWidth=1.5, tooltip=False).encode(x, ideal),
-        rows.mark_rule(color=MEASURED_COLOUR, opacity=0.35, tooltip=False).encode(x, y, alt.Y2("ideal")),
+        rows.mark_line(color=GREY, strokeDash=[5, 4], strokeWidth=1.5, tooltip=False).encode(
+            x, ideal
+        ),
+        rows.mark_rule(color=MEASURED_COLOUR, opacity=0.35, tooltip=False).encode(
+            x, y, alt.Y2("ideal")
+        ),
         rows.mark_line(color=MEASURED_COLOUR, strokeWidth=1.5, tooltip=False).encode(x, y),
         rows.mark_point(color=MEASURED_COLOUR, filled=True, size=70, opacity=1).encode(x, y, shown),
         ink(data, dx=9, dy=9).encode(x, y, alt.Text("words:N")),

@@ -11,13 +11,42 @@ import pandas as pd
 
 from perfkit.charts import roofline, tables, theme
 from perfkit.charts.shares import NO_WORK, PART_OF, segments, worked
-from perfkit.charts.theme import KIND_COLOURS, WIDTH, colours, hover, ink, inline, layered, need, nothing
-from perfkit.format import BYTES, TIME, Shown, Unit, duration, number, percent, printable, several, size, unit
+from perfkit.charts.theme import (
+    KIND_COLOURS,
+    WIDTH,
+    colours,
+    hover,
+    ink,
+    inline,
+    layered,
+    need,
+    nothing,
+)
+from perfkit.format import (
+    BYTES,
+    TIME,
+    Shown,
+    Unit,
+    duration,
+    number,
+    percent,
+    printable,
+    several,
+    size,
+    unit,
+)
 
-OPERATION_COLOURS, SHAPES = ({key: row[at] for key, row in theme.COLOURS["operation"].items()} for at in (0, 1))
+OPERATION_COLOURS, SHAPES = (
+    {key: row[at] for key, row in theme.COLOURS["operation"].items()} for at in (0, 1)
+)
 OPERATION_NAMES = {key: key.replace("_", "-") for key in OPERATION_COLOURS}
 LOSSES = {"group": "process group", "span": "where", "ranks_count": "ranks", "count": "collectives"}
-LOSSES |= {"transfer_ns": "transfer", "skew_ns": "arrival skew", "dispatch_ns": "host dispatch", "verdict": "verdict"}
+LOSSES |= {
+    "transfer_ns": "transfer",
+    "skew_ns": "arrival skew",
+    "dispatch_ns": "host dispatch",
+    "verdict": "verdict",
+}
 CLOCKS = {"rank": "rank", "count": "collectives", "offset_ns": "ahead", "drift": "drift (µs/s)"}
 CLOCKS |= {"error_ns": "error", "verdict": "verdict"}
 PICTURE = "Bus bandwidth over message size, a line for each operation, logarithmic in the size"
@@ -54,8 +83,12 @@ UNITS_OF_SUFFIX: dict[str, tuple[Unit, ...]] = {
 STRIP_UNITS = {**UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}  # of a strip of a metric over time
 MOST_FIGURES = 10  # more would touch each other
 FIGURE, LATE = KIND_COLOURS["computation"], KIND_COLOURS["communication"]
-WAY_COLOURS, WAY_NAMES = ({key: row[at] for key, row in theme.COLOURS["way"].items()} for at in (0, 1))
-NO_MEETING = "It takes collectives of several ranks, recorded over the same steps with their message sizes."
+WAY_COLOURS, WAY_NAMES = (
+    {key: row[at] for key, row in theme.COLOURS["way"].items()} for at in (0, 1)
+)
+NO_MEETING = (
+    "It takes collectives of several ranks, recorded over the same steps with their message sizes."
+)
 
 
 def bars(frame: pd.DataFrame, *, value: str, title: str = "") -> alt.LayerChart:
@@ -99,8 +132,13 @@ def _figures(rows: pd.DataFrame, axis: str, colour: str) -> list[alt.Chart]:
     height = alt.Y("figure:Q", title=axis, axis=alt.Axis(tickCount=5))
     shown = hover(("name", "where"), ("said", axis.split(" (")[0]))
     bar = alt.Chart(drawn).mark_bar(width=alt.RelativeBandSize(band=0.8), color=colour)
-    text = ink(drawn, align="center", dy=-7).encode(theme.across(rows), alt.Y("figure:Q"), alt.Text("said:N"))
-    return [bar.encode(theme.across(rows), height, shown), *([text] if len(rows) <= MOST_FIGURES else [])]
+    text = ink(drawn, align="center", dy=-7).encode(
+        theme.across(rows), alt.Y("figure:Q"), alt.Text("said:N")
+    )
+    return [
+        bar.encode(theme.across(rows), height, shown),
+        *([text] if len(rows) <= MOST_FIGURES else []),
+    ]
 
 
 def _mean(rows: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
@@ -108,8 +146,12 @@ def _mean(rows: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
     if len(rows) == 1:
         return []
     mean = float(rows["figure"].mean())
-    drawn = inline(pd.DataFrame({"figure": [mean], "said": [f"← mean {number(mean)} {scale.symbol}"]}))
-    rule = alt.Chart(drawn).mark_rule(color="#808080", strokeDash=[4, 3], strokeWidth=1.5, tooltip=False)
+    drawn = inline(
+        pd.DataFrame({"figure": [mean], "said": [f"← mean {number(mean)} {scale.symbol}"]})
+    )
+    rule = alt.Chart(drawn).mark_rule(
+        color="#808080", strokeDash=[4, 3], strokeWidth=1.5, tooltip=False
+    )
     words = ink(drawn, dx=3).encode(alt.Y("figure:Q"), alt.Text("said:N"), x=alt.value("width"))
     return [rule.encode(alt.Y("figure:Q")), words] if len(rows) > MOST_FIGURES else [words]
 
@@ -119,7 +161,17 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
 
     `stragglers`: columns rank, gpu, count, last_count, last_frac (0..1), wait_ns, apart_count, unmatched_count.
     """
-    need(stragglers, "rank", "gpu", "count", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count")
+    need(
+        stragglers,
+        "rank",
+        "gpu",
+        "count",
+        "last_count",
+        "last_frac",
+        "wait_ns",
+        "apart_count",
+        "unmatched_count",
+    )
     theme.fraction(stragglers, "last_frac")
     met = theme.placed(stragglers[stragglers["count"] > 0])
     if met.empty:
@@ -136,7 +188,9 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
         )
     ]
     left_out = int(stragglers[["apart_count", "unmatched_count"]].sum().sum())
-    notes = ["Counted are collectives in which all ranks were at one moment; who comes last waits least."]
+    notes = [
+        "Counted are collectives in which all ranks were at one moment; who comes last waits least."
+    ]
     without = f"Left out: {left_out:,} kernels of collectives that do not match or never held all ranks at once."
     notes += [without] if left_out else []
     return theme.together(pictures, title or _latest(met), notes, picture="Columns for each rank")
@@ -153,7 +207,9 @@ def clocks(found: pd.DataFrame) -> list[Shown | str]:
     apart = found[found["moved"] | found["error_ns"].isna()]
     if len(found) and apart.empty:
         most = duration(found["error_ns"].max())
-        return [f"The clocks of {len(found)} ranks agree within {most}, as the ends of their collectives show."]
+        return [
+            f"The clocks of {len(found)} ranks agree within {most}, as the ends of their collectives show."
+        ]
     caption = "Clocks against the lowest rank's, by the ends of collectives; only this section uses the moved times"
     made = apart.assign(drift=apart["drift_frac"] * 1e6)
     return [tables.searchable(made, columns=CLOCKS, caption=caption)] if len(apart) else []
@@ -180,8 +236,12 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     drawn = segments(seen, seen[["place", "name"]], scale.size)
     shown = hover(("name", "where"), "part", "time", ("share", "share of the span"))
     height = alt.Y("begin:Q", title=f"time ({scale.symbol})", axis=alt.Axis(tickCount=5))
-    colour = alt.Color("part:N", scale=colours(KIND_COLOURS, theme.KIND_NAMES, drawn["key"]), title=None)
-    marks = alt.Chart(inline(drawn.drop(columns="key"))).mark_bar(width=alt.RelativeBandSize(band=0.85))
+    colour = alt.Color(
+        "part:N", scale=colours(KIND_COLOURS, theme.KIND_NAMES, drawn["key"]), title=None
+    )
+    marks = alt.Chart(inline(drawn.drop(columns="key"))).mark_bar(
+        width=alt.RelativeBandSize(band=0.85)
+    )
     return layered(
         [marks.encode(theme.across(seen), height, alt.Y2("end"), colour, shown)],
         title or _most_different(seen),
@@ -205,17 +265,27 @@ def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     each = -(-len(ranks) // MOST_ROWS)
     many = -(-len(ranks[::each]) * steps["step"].nunique() // MOST_CELLS)
     row_of = {rank: ranks[place // each * each] for place, rank in enumerate(ranks)}
-    taken = steps.assign(step=steps["step"] // many * many).pivot_table(values="dur_ns", index="rank", columns="step")
-    cells = taken.reset_index().melt(id_vars="rank", value_name="dur_ns").sort_values(["rank", "step"])
+    taken = steps.assign(step=steps["step"] // many * many).pivot_table(
+        values="dur_ns", index="rank", columns="step"
+    )
+    cells = (
+        taken.reset_index().melt(id_vars="rank", value_name="dur_ns").sort_values(["rank", "step"])
+    )
     absent, cells = cells[cells["dur_ns"].isna()], cells.dropna()
-    cells = cells.assign(apart=cells["dur_ns"] / cells.groupby("step")["dur_ns"].transform("median") - 1)
+    cells = cells.assign(
+        apart=cells["dur_ns"] / cells.groupby("step")["dur_ns"].transform("median") - 1
+    )
     worst = cells.iloc[int(cells["apart"].to_numpy().argmax())]
     most = max(float(cells["apart"].abs().max()), 0.01)
     cells, absent = (frame.assign(row=frame["rank"].map(row_of)) for frame in (cells, absent))
     cells = (
-        cells.sort_values("apart", key=abs, kind="stable").drop_duplicates(["row", "step"], keep="last").sort_index()
+        cells.sort_values("apart", key=abs, kind="stable")
+        .drop_duplicates(["row", "step"], keep="last")
+        .sort_index()
     )
-    drawn = cells.assign(time=cells["dur_ns"].map(duration), against=cells["apart"].map(percent)).drop(columns="dur_ns")
+    drawn = cells.assign(
+        time=cells["dur_ns"].map(duration), against=cells["apart"].map(percent)
+    ).drop(columns="dur_ns")
     limit = max(most, EVEN)  # an even run stays grey
     name, ends = "longer than the median rank", [-limit, 0.0, limit]
     legend = alt.Legend(title=name, format="+.0%", values=ends, titleLimit=WIDTH, orient="top")
@@ -231,9 +301,17 @@ def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         said = f"All ranks take each step in the same time, within {percent(most)}"
     layers = [alt.Chart(inline(drawn)).mark_rect().encode(x, y, shade, shown)]
     if len(absent):
-        missing = absent.drop_duplicates(["row", "step"])[["rank", "row", "step"]].assign(what=NOT_RECORDED)
-        dark = alt.Color("what:N", scale=alt.Scale(range=[DARK]), legend=alt.Legend(title=None, orient="top"))
-        layers += [alt.Chart(inline(missing)).mark_rect().encode(x, y, dark, hover("rank", "step", ("what", "time")))]
+        missing = absent.drop_duplicates(["row", "step"])[["rank", "row", "step"]].assign(
+            what=NOT_RECORDED
+        )
+        dark = alt.Color(
+            "what:N", scale=alt.Scale(range=[DARK]), legend=alt.Legend(title=None, orient="top")
+        )
+        layers += [
+            alt.Chart(inline(missing))
+            .mark_rect()
+            .encode(x, y, dark, hover("rank", "step", ("what", "time")))
+        ]
     chart = layered(
         layers,
         title or said,
@@ -252,7 +330,9 @@ def _of_cells(many: int, each: int, short: Sequence[int], ranks: int) -> list[st
     notes = [f"A cell is {words}."] if words else []
     if short:
         listed = several(map(str, short), MOST_NAMED)
-        notes.append(f"{len(short):,} of {ranks:,} ranks lack steps that other ranks recorded: {listed}.")
+        notes.append(
+            f"{len(short):,} of {ranks:,} ranks lack steps that other ranks recorded: {listed}."
+        )
     return notes
 
 
@@ -275,10 +355,14 @@ def connections(links: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """
     need(links, "from_rank", "to_rank", "transport")
     if links.empty:
-        return nothing(title or "No connections", "With NCCL_DEBUG=INFO, NCCL prints its connections.")
+        return nothing(
+            title or "No connections", "With NCCL_DEBUG=INFO, NCCL prints its connections."
+        )
     name = links["transport"].astype(object).fillna("").astype(str)
     first = name.str.partition("/")[0].where(~name.str.contains("/GDRDMA", regex=False), "GDRDMA")
-    rows = links[["from_rank", "to_rank"]].assign(key=first.where(first.isin(WAY_COLOURS), "other"), name=name)
+    rows = links[["from_rank", "to_rank"]].assign(
+        key=first.where(first.isin(WAY_COLOURS), "other"), name=name
+    )
     # Rings and trees name pairs without their transport, which the log says elsewhere.
     is_named = rows["key"].ne("")
     rows = rows[is_named | ~is_named.groupby([rows["from_rank"], rows["to_rank"]]).transform("any")]
@@ -286,22 +370,31 @@ def connections(links: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     drawn = pairs.agg(
         key=("key", lambda ways: ways.mode()[0]), count=("key", "size"), names=("name", set)
     ).reset_index()
-    drawn["transports"] = [printable(", ".join(sorted(names)), LONGEST_GROUP) for names in drawn.pop("names")]
+    drawn["transports"] = [
+        printable(", ".join(sorted(names)), LONGEST_GROUP) for names in drawn.pop("names")
+    ]
     drawn["way"] = drawn["key"].map(WAY_NAMES)
     present = drawn.pop("key").unique()
     ranks = sorted({*drawn["from_rank"], *drawn["to_rank"]})
     bands = alt.Scale(domain=ranks, paddingInner=0.1 if len(ranks) <= MOST_ROWS else 0)
-    x = alt.X("to_rank:O", title="to rank", scale=bands, axis=alt.Axis(labelAngle=0, labelOverlap=True))
+    x = alt.X(
+        "to_rank:O", title="to rank", scale=bands, axis=alt.Axis(labelAngle=0, labelOverlap=True)
+    )
     y = alt.Y("from_rank:O", title="from rank", scale=bands, axis=alt.Axis(labelOverlap=True))
     legend = alt.Legend(title=None, orient="top", columns=1, labelLimit=WIDTH)
     shade = alt.Color("way:N", scale=colours(WAY_COLOURS, WAY_NAMES, present), legend=legend)
     shown = hover(
-        ("from_rank", "from rank"), ("to_rank", "to rank"), ("count", "connections", ","), "way", "transports"
+        ("from_rank", "from rank"),
+        ("to_rank", "to rank"),
+        ("count", "connections", ","),
+        "way",
+        "transports",
     )
     most = rows["key"].value_counts()
     return layered(
         [alt.Chart(inline(drawn)).mark_rect().encode(x, y, shade, shown)],
-        title or f"{most.iloc[0]:,} of {len(rows):,} connections go {WAY_NAMES[str(most.index[0])]}",
+        title
+        or f"{most.iloc[0]:,} of {len(rows):,} connections go {WAY_NAMES[str(most.index[0])]}",
         "",
         picture=f"A map of {len(ranks)} sending by {len(ranks)} receiving ranks",
         size=(WIDTH, min(max(24 * len(ranks), 60), 400)),
@@ -329,18 +422,31 @@ def bandwidth(
     drawn = _rows(rows, scale)
     low, high = int(drawn["bytes"].min()) / 2, int(drawn["bytes"].max()) * 2
     steps = [1, 2, 5] if high / low < 1e3 else [1]
-    ticks = [step * 10**power for power in range(19) for step in steps if low <= step * 10**power <= high]
-    across, sizes = alt.Scale(type="log", domain=[low, high], nice=False), alt.Axis(labelExpr=TICK, values=ticks)
-    x = alt.X("bytes:Q", title="message size (logarithmic, unit at each tick)", scale=across, axis=sizes)
+    ticks = [
+        step * 10**power for power in range(19) for step in steps if low <= step * 10**power <= high
+    ]
+    across, sizes = (
+        alt.Scale(type="log", domain=[low, high], nice=False),
+        alt.Axis(labelExpr=TICK, values=ticks),
+    )
+    x = alt.X(
+        "bytes:Q", title="message size (logarithmic, unit at each tick)", scale=across, axis=sizes
+    )
     room = alt.Scale(domain=[0, 1.15 * top / scale.size or 1.0], nice=False)
     y = alt.Y("rate:Q", title=f"bus bandwidth ({scale.symbol})", scale=room)
     layers = [*_line_rate(line_rate_bytes_per_s, y, scale), *_points(drawn, (x, y), scale)]
     best = rows.iloc[rows["bus_bytes_per_s"].argmax()]
     fastest = float(best["bus_bytes_per_s"])
     reach = f"{OPERATION_NAMES[best['operation']]} reaches up to {roofline.rate(fastest, roofline.BYTES)}"
-    share = f", {percent(fastest / line_rate_bytes_per_s)} of the line rate" if line_rate_bytes_per_s else ""
+    share = (
+        f", {percent(fastest / line_rate_bytes_per_s)} of the line rate"
+        if line_rate_bytes_per_s
+        else ""
+    )
     title = title or f"{reach[:1].upper()}{reach[1:]} at {size(best['bytes'])}{share}"
-    notes = _explained(drawn, len(summary) - len(rows), (line_rate_bytes_per_s or float("inf")) / scale.size)
+    notes = _explained(
+        drawn, len(summary) - len(rows), (line_rate_bytes_per_s or float("inf")) / scale.size
+    )
     return layered(layers, title, notes, picture=PICTURE, size=(theme.WIDTH, 300))
 
 
@@ -350,20 +456,32 @@ def _explained(drawn: pd.DataFrame, left_out: int, limit: float) -> list[str]:
     bars = "; bars: from the least to the most of a size" if (drawn["count"] > 1).any() else ""
     notes = [f"Points: {'median ' if bars else ''}bus bandwidth{of_kind}{bars}."]
     if not drawn["benchmark"].all():
-        notes += ["From a timeline these are lower bounds: a kernel's duration includes the wait for the slowest rank."]
+        notes += [
+            "From a timeline these are lower bounds: a kernel's duration includes the wait for the slowest rank."
+        ]
     if (drawn["rate"] > limit).any():
-        notes += ["Above the line rate switches do the reduction (NVLS, SHARP), or the links are faster than that."]
+        notes += [
+            "Above the line rate switches do the reduction (NVLS, SHARP), or the links are faster than that."
+        ]
     if len(set(drawn["operation"])) > 1:
-        notes += ["Click an operation in the legend to see it alone, with shift several; double click to see all."]
+        notes += [
+            "Click an operation in the legend to see it alone, with shift several; double click to see all."
+        ]
     return [*notes, f"Not drawn: {left_out} without size or bandwidth."] if left_out else notes
 
 
 def _rows(rows: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     """Return the points; `kind` says process group, ranks and placement, as far as they are known."""
-    group = rows["group"].astype("string").map(lambda name: printable(name, LONGEST_GROUP), na_action="ignore")
+    group = (
+        rows["group"]
+        .astype("string")
+        .map(lambda name: printable(name, LONGEST_GROUP), na_action="ignore")
+    )
     placement = rows["placement"].astype("string").str.replace("_", " ")
     words = ("group " + group, rows["ranks"].astype("string") + " ranks", placement)
-    kinds = [", ".join(part for part in parts if pd.notna(part)) for parts in zip(*words, strict=True)]
+    kinds = [
+        ", ".join(part for part in parts if pd.notna(part)) for parts in zip(*words, strict=True)
+    ]
     columns = {
         "operation": rows["operation"].astype(str).map(OPERATION_NAMES),
         "key": rows["operation"].astype(str),
@@ -383,13 +501,22 @@ def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y], scale: Unit) -> list
     """Return lines, bars from least to most, and points; dashes tell a few process groups apart."""
     data, (x, y) = inline(drawn.drop(columns=["key", "benchmark"])), axes
     present = [key for key in OPERATION_COLOURS if key in set(drawn["key"])]
-    shapes = alt.Scale(domain=[OPERATION_NAMES[key] for key in present], range=[SHAPES[key] for key in present])
-    shades, legend = colours(OPERATION_COLOURS, OPERATION_NAMES, present), alt.Legend(symbolOpacity=1)
+    shapes = alt.Scale(
+        domain=[OPERATION_NAMES[key] for key in present], range=[SHAPES[key] for key in present]
+    )
+    shades, legend = (
+        colours(OPERATION_COLOURS, OPERATION_NAMES, present),
+        alt.Legend(symbolOpacity=1),
+    )
     colour = alt.Color("operation:N", scale=shades, title=None, legend=legend)
-    apart = alt.StrokeDash("kind:N", title=None, legend=alt.Legend(orient="bottom", symbolType="stroke", columns=4))
+    apart = alt.StrokeDash(
+        "kind:N", title=None, legend=alt.Legend(orient="bottom", symbolType="stroke", columns=4)
+    )
     series = apart if 1 < len(drawn["kind"].unique()) <= MOST_DASHES else alt.Detail("kind:N")
     rates = {"rate": "median", "least": "least", "most": "most"}
-    shown = hover("operation", ("kind", "between"), ("size", "message size"), ("count", "collectives", ","))
+    shown = hover(
+        "operation", ("kind", "between"), ("size", "message size"), ("count", "collectives", ",")
+    )
     shown += hover(*((field, f"{name} ({scale.symbol})", ",.4~g") for field, name in rates.items()))
     chosen = alt.selection_point(name="operations", fields=["operation"], bind="legend")
     strong, weak = (alt.condition(chosen, alt.value(high), alt.value(FADED)) for high in (1, 0.6))
@@ -409,5 +536,7 @@ def _line_rate(line_rate: float | None, y: alt.Y, scale: Unit) -> list[alt.Chart
         return []
     words = f"line rate {roofline.rate(line_rate, roofline.BYTES)}"
     data = inline(pd.DataFrame({"rate": [line_rate / scale.size], "said": [words]}))
-    rule = alt.Chart(data).mark_rule(color="#808080", strokeDash=[5, 4], strokeWidth=1.5, tooltip=False)
+    rule = alt.Chart(data).mark_rule(
+        color="#808080", strokeDash=[5, 4], strokeWidth=1.5, tooltip=False
+    )
     return [rule.encode(y), ink(data, dx=4, dy=-8).encode(y, alt.Text("said:N"), x=alt.value(0))]

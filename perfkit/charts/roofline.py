@@ -14,11 +14,26 @@ import numpy as np
 import pandas as pd
 
 from perfkit.charts import theme
-from perfkit.charts.theme import FAMILY_COLOURS, KIND_COLOURS, WIDTH, hover, inline, known, layered, need, nothing
+from perfkit.charts.theme import (
+    FAMILY_COLOURS,
+    KIND_COLOURS,
+    WIDTH,
+    hover,
+    inline,
+    known,
+    layered,
+    need,
+    nothing,
+)
 from perfkit.format import MISSING, Unit, duration, number, percent, printable, size, unit
 
-FLOPS = tuple(Unit(f"{prefix}FLOP/s", 1000.0**power) for power, prefix in enumerate(("", "k", "M", "G", "T", "P")))
-BYTES = tuple(Unit(f"{prefix}B/s", 1000.0**power) for power, prefix in enumerate(("", "k", "M", "G", "T")))
+FLOPS = tuple(
+    Unit(f"{prefix}FLOP/s", 1000.0**power)
+    for power, prefix in enumerate(("", "k", "M", "G", "T", "P"))
+)
+BYTES = tuple(
+    Unit(f"{prefix}B/s", 1000.0**power) for power, prefix in enumerate(("", "k", "M", "G", "T"))
+)
 LEVELS = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
 _WORDS = {"acc16": "(FP16 accumulation)", "sparse": "(sparse)"}
 
@@ -45,7 +60,9 @@ ROOF_COLOUR = "#808080"
 LONGEST_NAME, HEIGHT = 400, 360  # characters, pixels
 
 
-def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram", title: str = "") -> alt.LayerChart:
+def roofline(
+    points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram", title: str = ""
+) -> alt.LayerChart:
     """Draw each point at its intensity and performance, below the roofs of its GPU.
 
     `points`: columns of `roofline.points`, coloured by family, or of `roofline.bound`, by what limits them. Rows
@@ -55,7 +72,17 @@ def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram
     """
     if level not in LEVELS:
         raise ValueError(f"level: {level!r} is not one of {list(LEVELS)}")
-    need(points, "name", "family", "precision", "count", "dur_ns", "flops", "flops_per_s", f"{level}_intensity")
+    need(
+        points,
+        "name",
+        "family",
+        "precision",
+        "count",
+        "dur_ns",
+        "flops",
+        "flops_per_s",
+        f"{level}_intensity",
+    )
     need(ceilings, "roof", "flops_per_s", "bytes_per_s", "source")
     known(points, "family", FAMILY_COLOURS)
     if "bound" in points:
@@ -126,13 +153,21 @@ def axes_of(frame: Frame, memory: str) -> tuple[alt.X, alt.Y]:
     across = alt.Axis(values=_powers(frame.left, frame.right), format="~g", gridOpacity=0.2)
     up = alt.Axis(values=_powers(frame.bottom, frame.top), format="~s", gridOpacity=0.2)
     return (
-        alt.X("intensity:Q", title=f"arithmetic intensity (FLOP per byte of {memory} traffic)", scale=x, axis=across),
+        alt.X(
+            "intensity:Q",
+            title=f"arithmetic intensity (FLOP per byte of {memory} traffic)",
+            scale=x,
+            axis=across,
+        ),
         alt.Y("performance:Q", title="performance (FLOP/s)", scale=y, axis=up),
     )
 
 
 def _powers(low: float, high: float) -> list[float]:
-    return [float(f"1e{power}") for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+    return [
+        float(f"1e{power}")
+        for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    ]
 
 
 def _roofs(lines: pd.DataFrame, ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
@@ -141,10 +176,16 @@ def _roofs(lines: pd.DataFrame, ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y])
         return []
     shown = hover("roof", "source")
     strokes = alt.Chart(inline(lines)).mark_line(color=ROOF_COLOUR, strokeWidth=1.5)
-    layers: list[alt.Chart] = [strokes.encode(*axes, alt.Detail("line:N"), alt.Order("intensity:Q"), shown)]
+    layers: list[alt.Chart] = [
+        strokes.encode(*axes, alt.Detail("line:N"), alt.Order("intensity:Q"), shown)
+    ]
     texts = lines[lines["label"] != ""]
     level = texts["intensity"] == lines["intensity"].max()
-    layers += [_text(part, axes, flat) for part, flat in ((texts[~level], False), (texts[level], True)) if len(part)]
+    layers += [
+        _text(part, axes, flat)
+        for part, flat in ((texts[~level], False), (texts[level], True))
+        if len(part)
+    ]
     if len(ridges):
         layers += [ridge_marks(ridges, axes), _text(ridges, axes, True)]
     return layers
@@ -158,19 +199,36 @@ def ridge_marks(ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
 
 def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y], ends: bool) -> alt.Chart:
     """Return text above and left of its place, where no point lies, and nearer to it if it `ends` a line."""
-    return theme.words(rows, *axes, alt.Text("label:N"), dx=-2 if ends else -9, dy=-8, align="right")
+    return theme.words(
+        rows, *axes, alt.Text("label:N"), dx=-2 if ends else -9, dy=-8, align="right"
+    )
 
 
 def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
     """Return the points; shapes tell precisions apart where there are several."""
     palette = BOUND_COLOURS if drawn["key"].isin(list(BOUND_COLOURS)).all() else FAMILY_COLOURS
-    colour = alt.Color("group:N", scale=theme.colours(palette, BOUND_NAMES, drawn["key"]), title=None)
-    shown = hover(("name", "kernel"), "launch:Q", ("count", "launches", ","), "precision", ("rate", "performance"))
-    shown += hover(("intensity", "FLOP/byte", ",.4~g"), ("flops", "FLOP", ",.0f"), ("bytes", "bytes"), ("time", "time"))
+    colour = alt.Color(
+        "group:N", scale=theme.colours(palette, BOUND_NAMES, drawn["key"]), title=None
+    )
+    shown = hover(
+        ("name", "kernel"),
+        "launch:Q",
+        ("count", "launches", ","),
+        "precision",
+        ("rate", "performance"),
+    )
+    shown += hover(
+        ("intensity", "FLOP/byte", ",.4~g"),
+        ("flops", "FLOP", ",.0f"),
+        ("bytes", "bytes"),
+        ("time", "time"),
+    )
     shown += hover(("share", "share of the roof"), "reason")
     shape = [alt.Shape("precision:N", title=None)] if len(drawn["precision"].unique()) > 1 else []
     channels = (*axes, colour, shown, *shape)
-    return theme.marked(drawn.drop(columns="key"), "point", *channels, filled=True, size=75, opacity=0.85)
+    return theme.marked(
+        drawn.drop(columns="key"), "point", *channels, filled=True, size=75, opacity=0.85
+    )
 
 
 def precision(name: str) -> str:
@@ -180,7 +238,9 @@ def precision(name: str) -> str:
     ('FP32', 'BF16 tensor', 'FP16 tensor (FP16 accumulation)')
     """
     kind, *more = name.split("_")
-    return " ".join([kind if kind == "tensor" else kind.upper(), *(_WORDS.get(word, word) for word in more)])
+    return " ".join(
+        [kind if kind == "tensor" else kind.upper(), *(_WORDS.get(word, word) for word in more)]
+    )
 
 
 def rate(value: float, ladder: tuple[Unit, ...]) -> str:
@@ -203,13 +263,25 @@ def roof_layers(ceilings: pd.DataFrame, used: set[str], level: str) -> pd.DataFr
     ]
     for height, same in ceilings[ceilings["roof"].isin(wanted)].groupby("flops_per_s"):
         who = ", ".join(dict.fromkeys(precision(str(name)) for name in same["roof"]))
-        rows.append((np.nan, float(str(height)), f"{who} {rate(float(str(height)), FLOPS)}", same["source"].iloc[0]))
-    return pd.DataFrame(rows, columns=["slope", "height", "label", "source"]).astype({"slope": float, "height": float})
+        rows.append(
+            (
+                np.nan,
+                float(str(height)),
+                f"{who} {rate(float(str(height)), FLOPS)}",
+                same["source"].iloc[0],
+            )
+        )
+    return pd.DataFrame(rows, columns=["slope", "height", "label", "source"]).astype(
+        {"slope": float, "height": float}
+    )
 
 
 def ridge_layers(roofs: pd.DataFrame) -> pd.DataFrame:
     """Return intensity, performance and label of each point where a slope meets a height."""
-    slopes, heights = roofs.loc[roofs["slope"].notna(), ["slope"]], roofs.loc[roofs["height"].notna(), ["height"]]
+    slopes, heights = (
+        roofs.loc[roofs["slope"].notna(), ["slope"]],
+        roofs.loc[roofs["height"].notna(), ["height"]],
+    )
     met = slopes.merge(heights, how="cross")
     met = pd.DataFrame({"intensity": met["height"] / met["slope"], "performance": met["height"]})
     return met.assign(label=[f"ridge {number(at)} FLOP/byte" for at in met["intensity"]])
@@ -226,13 +298,19 @@ def lines(roofs: pd.DataFrame, frame: Frame) -> pd.DataFrame:
     """Return the ends of each roof, and, with `label`, the place of its text."""
     every = enumerate(roofs.to_dict("records"))
     rows = [(n, *end, roof["source"]) for n, roof in every for end in _ends(roof, roofs, frame)]
-    return pd.DataFrame(rows, columns=["line", "intensity", "performance", "roof", "label", "source"])
+    return pd.DataFrame(
+        rows, columns=["line", "intensity", "performance", "roof", "label", "source"]
+    )
 
 
-def _ends(roof: dict[Any, Any], roofs: pd.DataFrame, frame: Frame) -> Iterator[tuple[float, float, str, str]]:
+def _ends(
+    roof: dict[Any, Any], roofs: pd.DataFrame, frame: Frame
+) -> Iterator[tuple[float, float, str, str]]:
     """Return intensity, performance, name and, at one of the ends, label of a roof."""
     if pd.isna(roof["height"]):
-        highest = min(frame.top, roofs["height"].max()) if roofs["height"].notna().any() else frame.top
+        highest = (
+            min(frame.top, roofs["height"].max()) if roofs["height"].notna().any() else frame.top
+        )
         first = max(frame.left, frame.bottom / roof["slope"])
         last = max(first, min(frame.right, highest / roof["slope"]))
         for at, text in ((first, ""), (first * (last / first) ** 0.6, roof["label"]), (last, "")):

@@ -10,7 +10,18 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
-from perfkit.charts.theme import KIND_COLOURS, KIND_NAMES, WIDTH, colours, hover, ink, inline, layered, need, nothing
+from perfkit.charts.theme import (
+    KIND_COLOURS,
+    KIND_NAMES,
+    WIDTH,
+    colours,
+    hover,
+    ink,
+    inline,
+    layered,
+    need,
+    nothing,
+)
 from perfkit.format import TIME, duration, percent, printable, unit
 from perfkit.names import parts as names
 
@@ -29,7 +40,11 @@ TIME_COLOURS = {
     TIME_NAMES["small"]: "#B9A48C",
     TIME_NAMES["not_running"]: "#C77DBB",
     TIME_NAMES["cpu_not_recorded"]: "#D9D9D9",
-    **{TIME_NAMES[n]: shade for n, shade in (theme.CAUSE_COLOURS | theme.DETAIL_COLOURS).items() if n in TIME_NAMES},
+    **{
+        TIME_NAMES[n]: shade
+        for n, shade in (theme.CAUSE_COLOURS | theme.DETAIL_COLOURS).items()
+        if n in TIME_NAMES
+    },
 }
 TIME_DARK = [TIME_NAMES[n] for n in ("computation_ns", "other_kernels_ns", *theme.DETAIL_COLOURS)]
 BUSY = ("computation_ns", "exposed_copy_ns")  # keys of the work of a GPU in a profile of call paths
@@ -48,9 +63,17 @@ OPERATIONS = {  # the name and the colour of each
     "synchronisation_ns": ("synchronisation", "#7A4A2E"),
     "other_ns": ("other operations", "#9A9A9A"),
 }
-PARTS, PART_COLOURS = {column: name for column, (name, _) in OPERATIONS.items()}, dict(OPERATIONS.values())
+PARTS, PART_COLOURS = (
+    {column: name for column, (name, _) in OPERATIONS.items()},
+    dict(OPERATIONS.values()),
+)
 DARK = ["kernels", "allocation", "synchronisation"]  # parts on which white text reads better
-SERIES = {"CPU threads": "host_ns", "kernels": "kernel_ns", "copies": "copy_ns", "other operations": "other_ns"}
+SERIES = {
+    "CPU threads": "host_ns",
+    "kernels": "kernel_ns",
+    "copies": "copy_ns",
+    "other operations": "other_ns",
+}
 SERIES_COLOURS = {"CPU threads": theme.CAUSE_COLOURS["host_wait"], **PART_COLOURS}
 NO_GPU = "No GPU operation was recorded. Record with `hpcrun -e gpu=nvidia` (amd, level0)."
 NO_CPU = "CPU time was not recorded: `hpcrun -e CPUTIME` does."
@@ -70,13 +93,24 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     shown = _idlest(seen, MOST_BARS)
     drawn = segments(shown, pd.DataFrame({"device": theme.devices(shown)}), shown["span_ns"])
     length = drawn["end"] - drawn["begin"]
-    drawn = drawn.assign(middle=drawn["begin"] + length / 2, figure=drawn["share"].where(length >= SMALLEST_LABEL, ""))
+    drawn = drawn.assign(
+        middle=drawn["begin"] + length / 2,
+        figure=drawn["share"].where(length >= SMALLEST_LABEL, ""),
+    )
     shades = colours(KIND_COLOURS, KIND_NAMES, drawn["key"])
     drawn = drawn.drop(columns="key")
-    share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=PERCENT)
+    share = alt.X(
+        "begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=PERCENT
+    )
     tips = hover("device", "part", "share", "time")
-    channels = (alt.Y("device:N", title=None, sort=None), alt.Color("part:N", scale=shades, title=None), tips)
-    marks = theme.marked(drawn, "bar", share, alt.X2("end"), *channels, height=alt.RelativeBandSize(band=0.72))
+    channels = (
+        alt.Y("device:N", title=None, sort=None),
+        alt.Color("part:N", scale=shades, title=None),
+        tips,
+    )
+    marks = theme.marked(
+        drawn, "bar", share, alt.X2("end"), *channels, height=alt.RelativeBandSize(band=0.72)
+    )
     dark = [KIND_NAMES["computation"], KIND_NAMES["other_kernels"]]
     return layered(
         [marks, _text(drawn, "part", dark, alt.Y("device:N", sort=None), alt.Text("figure:N"))],
@@ -101,14 +135,31 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     long = _parts_of_time(ledger.merge(shown[["rank", "gpu", "span_ns"]], on=["rank", "gpu"]))
     share = long["ns"] / long["span_ns"]
     begin, end = ends(share, long[["rank", "gpu"]].apply(tuple, axis=1))
-    texts = {"share": share.map(percent), "told": long["ns"].map(duration), "part": long["key"].map(TIME_NAMES)}
-    drawn = pd.DataFrame({"label": theme.devices(long), "begin": begin, "end": end, "most": long["most"], **texts})
+    texts = {
+        "share": share.map(percent),
+        "told": long["ns"].map(duration),
+        "part": long["key"].map(TIME_NAMES),
+    }
+    drawn = pd.DataFrame(
+        {"label": theme.devices(long), "begin": begin, "end": end, "most": long["most"], **texts}
+    )
     shades = _shades(long["key"])
     of_all = long.groupby("key")["ns"].sum() / shown["span_ns"].sum()
-    told = ", ".join(f"{TIME_NAMES[key]} {percent(of_all[key])}" for key in TIME_NAMES if key in of_all)
-    tips = hover(("label", "device"), ("part", "part of the time"), "share", ("told", "time"), ("most", "most of it"))
+    told = ", ".join(
+        f"{TIME_NAMES[key]} {percent(of_all[key])}" for key in TIME_NAMES if key in of_all
+    )
+    tips = hover(
+        ("label", "device"),
+        ("part", "part of the time"),
+        "share",
+        ("told", "time"),
+        ("most", "most of it"),
+    )
     return layered(
-        [bars(drawn, "part", shades, axis="share of the time", shown=tips), figures(drawn, "part", TIME_DARK)],
+        [
+            bars(drawn, "part", shades, axis="share of the time", shown=tips),
+            figures(drawn, "part", TIME_DARK),
+        ],
         title or _exposed_title(ledger) or _idle_title(spans),
         f"Communication and copies count only while no computation runs.{_few(spans, MOST_DEVICES)}",
         picture=f"Stacked bar per GPU of {told}",
@@ -135,12 +186,25 @@ def wall(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     whole = duration(int(ledger["ns"].sum()))
     of_all = names.shares(ledger)
     told = ", ".join(f"{TIME_NAMES[str(key)]} {percent(share)}" for key, share in of_all.items())
-    tips = hover(("label", "bar"), ("part", "part of the time"), "share", ("told", "time"), ("most", "most of it"))
-    drawn_bars = bars(drawn, "part", _shades(drawn["key"]), axis="share of the bar's time", shown=tips)
+    tips = hover(
+        ("label", "bar"),
+        ("part", "part of the time"),
+        "share",
+        ("told", "time"),
+        ("most", "most of it"),
+    )
+    drawn_bars = bars(
+        drawn, "part", _shades(drawn["key"]), axis="share of the bar's time", shown=tips
+    )
     idle = float(of_all[[key for key in of_all.index if key not in BUSY]].sum())
     return layered(
         [drawn_bars, figures(drawn, "part", TIME_DARK)],
-        title or (f"The GPU works {percent(1 - idle)} of {whole}" if idle else f"The GPU's work takes {whole}"),
+        title
+        or (
+            f"The GPU works {percent(1 - idle)} of {whole}"
+            if idle
+            else f"The GPU's work takes {whole}"
+        ),
         _wall_notes(of_all),
         picture=f"Stacked bars of {told}",
         size=(WIDTH, alt.Step(34)),
@@ -153,7 +217,9 @@ def _wall_notes(of_all: pd.Series) -> list[str]:
     if set(of_all.index) <= set(BUSY):
         notes.append("The length of the run was not recorded: shares are those of the GPU's work.")
     if "host_code" in of_all:
-        notes.append("The call paths of the CPU are spread over the time without GPU work: they have no times of day.")
+        notes.append(
+            "The call paths of the CPU are spread over the time without GPU work: they have no times of day."
+        )
     return notes
 
 
@@ -169,8 +235,17 @@ def _wall_bars(ledger: pd.DataFrame) -> pd.DataFrame:
         long = _parts_of_time(lines.assign(rank=0, gpu=0, span_ns=whole), least=0.0)
         share = long["ns"] / whole
         begin, end = ends(share, long["rank"])
-        texts = {"share": share.map(percent), "told": long["ns"].map(duration), "part": long["key"].map(TIME_NAMES)}
-        columns = {"label": f"{label}: {duration(whole)}", "begin": begin, "end": end, "most": long["most"]}
+        texts = {
+            "share": share.map(percent),
+            "told": long["ns"].map(duration),
+            "part": long["key"].map(TIME_NAMES),
+        }
+        columns = {
+            "label": f"{label}: {duration(whole)}",
+            "begin": begin,
+            "end": end,
+            "most": long["most"],
+        }
         frames.append(pd.DataFrame({**columns, **texts, "key": long["key"]}))
     return pd.concat(frames, ignore_index=True)
 
@@ -192,7 +267,9 @@ def _spans(ledger: pd.DataFrame) -> pd.DataFrame:
     """Return rank, gpu, span_ns (the known time) and idle_ns of each device of a ledger."""
     known = ledger["ns"].where(ledger["kind"] != "unknown", 0)
     idle = ledger["ns"].where(ledger["kind"] == "idle", 0)
-    of_device = ledger.assign(span_ns=ledger["ns"], known_ns=known, idle_ns=idle).groupby(["rank", "gpu"])
+    of_device = ledger.assign(span_ns=ledger["ns"], known_ns=known, idle_ns=idle).groupby(
+        ["rank", "gpu"]
+    )
     return of_device[["span_ns", "known_ns", "idle_ns"]].sum().reset_index()
 
 
@@ -217,7 +294,9 @@ def _parts_of_time(lines: pd.DataFrame, *, least: float = names.SMALL) -> pd.Dat
         for name, part in zip(first, share, strict=True)
     ]
     order = parts["key"].map({key: place for place, key in enumerate(TIME_NAMES)})
-    parts = parts.assign(most=most, order=order).sort_values(["rank", "gpu", "order"], ignore_index=True)
+    parts = parts.assign(most=most, order=order).sort_values(
+        ["rank", "gpu", "order"], ignore_index=True
+    )
     return parts[parts["ns"] > 0].reset_index(drop=True)
 
 
@@ -233,14 +312,22 @@ def worked(breakdown: pd.DataFrame) -> pd.DataFrame:
 def _idlest(seen: pd.DataFrame, most: int) -> pd.DataFrame:
     """Return the devices with the largest idle share, in the order of their ranks."""
     idle = seen["idle_ns"] / seen["span_ns"]
-    return seen.loc[idle.sort_values(ascending=False, kind="stable").index[:most]].sort_values(["rank", "gpu"])
+    return seen.loc[idle.sort_values(ascending=False, kind="stable").index[:most]].sort_values(
+        ["rank", "gpu"]
+    )
 
 
 def _few(seen: pd.DataFrame, most: int) -> str:
-    return f" The {most} GPUs with the largest idle share of {len(seen):,}." if len(seen) > most else ""
+    return (
+        f" The {most} GPUs with the largest idle share of {len(seen):,}."
+        if len(seen) > most
+        else ""
+    )
 
 
-def segments(breakdown: pd.DataFrame, place: pd.DataFrame, whole: pd.Series | float) -> pd.DataFrame:
+def segments(
+    breakdown: pd.DataFrame, place: pd.DataFrame, whole: pd.Series | float
+) -> pd.DataFrame:
     """Return one row per device and part that is not empty, at its `place`, end to end from 0; `whole`, ns, is 1."""
     ends = breakdown[list(PART_OF)].cumsum(axis=1)
     rows = [
@@ -266,12 +353,18 @@ def _idle_title(breakdown: pd.DataFrame) -> str:
     return f"The {len(idle)} GPUs are idle {' to '.join(ends)} of the time"
 
 
-def _text(rows: pd.DataFrame, part: str, dark: Collection[str], place: alt.Y, text: alt.Text) -> alt.Chart:
+def _text(
+    rows: pd.DataFrame, part: str, dark: Collection[str], place: alt.Y, text: alt.Text
+) -> alt.Chart:
     """Return text in the middle of segments that have room for it: white on the `dark` parts, black on the others."""
     on_dark = alt.FieldOneOfPredicate(field=part, oneOf=list(dark))
     fits = alt.ExprRef(f"(datum.end - datum.begin) * width < {LABEL_PIXELS} ? 0 : 1")
-    marks = theme.marked(rows, "text", alt.X("middle:Q"), place, text, fontSize=11, tooltip=False, opacity=fits)
-    coloured: alt.Chart = marks.encode(color=alt.condition(on_dark, alt.value("#FFFFFF"), alt.value("#000000")))
+    marks = theme.marked(
+        rows, "text", alt.X("middle:Q"), place, text, fontSize=11, tooltip=False, opacity=fits
+    )
+    coloured: alt.Chart = marks.encode(
+        color=alt.condition(on_dark, alt.value("#FFFFFF"), alt.value("#000000"))
+    )
     return coloured
 
 
@@ -290,7 +383,9 @@ def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     beside = f"{duration(host)} of CPU time and" if host > 0 else "CPU time was not recorded;"
     both = f"{beside} {duration(gpu)} of GPU operations" if gpu > 0 else ""
     whole = rows[["host_ns", "operation_ns"]].sum(axis=1)
-    order = rows.iloc[whole.argsort(kind="stable")[::-1]].rename(columns={v: k for k, v in SERIES.items()})
+    order = rows.iloc[whole.argsort(kind="stable")[::-1]].rename(
+        columns={v: k for k, v in SERIES.items()}
+    )
     drawn = order.melt("label", list(SERIES), var_name="series", value_name="time")
     drawn = drawn[drawn["time"] > 0]
     drawn = drawn.assign(told=drawn["time"].map(duration))
@@ -304,7 +399,11 @@ def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     offset = alt.YOffset("series:N", sort=list(SERIES), scale=alt.Scale(paddingInner=0.2))
     shown = hover(("label", "where"), ("series", "kind of time"), ("told", "time"))
     fill, stroke = (kind("series:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
-    marks = alt.Chart(inline(drawn)).mark_bar(strokeWidth=1).encode(length, label, offset, fill, stroke, shown)
+    marks = (
+        alt.Chart(inline(drawn))
+        .mark_bar(strokeWidth=1)
+        .encode(length, label, offset, fill, stroke, shown)
+    )
     return layered(
         [marks, ink(inline(drawn), dx=5).encode(length, label, offset, alt.Text("told:N"))],
         title or both or f"{duration(host)} of CPU time, no GPU operation recorded",
@@ -317,14 +416,22 @@ def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
 def _checked(summary: pd.DataFrame, times: list[str], parts: list[str]) -> pd.DataFrame:
     """Return the rows with their `label` and, in `other_ns`, what of the operations is in none of `parts`."""
     if (summary[[*times, "operation_ns"]] < 0).any(axis=None):
-        raise ValueError(f"summary: a time is {summary[[*times, 'operation_ns']].min().min()} ns, below 0")
+        raise ValueError(
+            f"summary: a time is {summary[[*times, 'operation_ns']].min().min()} ns, below 0"
+        )
     rest = summary["operation_ns"] - summary[parts].sum(axis=1)
     rounding = 1e-9 * summary["operation_ns"]
     wrong = summary[rest < -rounding]
     if len(wrong):
-        raise ValueError(f"summary: {wrong[[*parts, 'operation_ns']].iloc[0].to_dict()}: the parts exceed operation_ns")
+        raise ValueError(
+            f"summary: {wrong[[*parts, 'operation_ns']].iloc[0].to_dict()}: the parts exceed operation_ns"
+        )
     other = rest.mask(rest <= rounding, 0.0)
-    return summary[[*times, "operation_ns"]].astype("float64").assign(other_ns=other, label=_labels(summary))
+    return (
+        summary[[*times, "operation_ns"]]
+        .astype("float64")
+        .assign(other_ns=other, label=_labels(summary))
+    )
 
 
 def _labels(summary: pd.DataFrame) -> list[str]:
@@ -374,7 +481,9 @@ def _bar_segments(rows: pd.DataFrame) -> pd.DataFrame:
     long = rows.melt(["label", "operation_ns"], list(PARTS), var_name="column", value_name="time")
     long = long[long["time"] > 0]
     place = long["label"].map(rows["label"].tolist().index)
-    long = long.assign(place=place, share_frac=long["time"] / long["operation_ns"]).sort_values("place", kind="stable")
+    long = long.assign(place=place, share_frac=long["time"] / long["operation_ns"]).sort_values(
+        "place", kind="stable"
+    )
     begin, end = ends(long["share_frac"], long["place"])
     columns = {
         "label": long["label"],
@@ -394,7 +503,13 @@ def ends(shares: pd.Series, label: pd.Series) -> tuple[pd.Series, pd.Series]:
 
 
 def bars(
-    drawn: pd.DataFrame, part: str, shades: alt.Scale, *, axis: str, shown: Sequence[alt.Tooltip], columns: int = 5
+    drawn: pd.DataFrame,
+    part: str,
+    shades: alt.Scale,
+    *,
+    axis: str,
+    shown: Sequence[alt.Tooltip],
+    columns: int = 5,
 ) -> alt.Chart:
     """Return the segments, coloured by `part`; `axis` names the whole, `columns` are those of the legend."""
     share = alt.X("begin:Q", title=f"{axis} (%)", scale=alt.Scale(domain=[0, 1]), axis=PERCENT)

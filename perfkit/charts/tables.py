@@ -20,12 +20,32 @@ import numpy as np
 import pandas as pd
 
 from perfkit.charts.theme import need
-from perfkit.format import BYTES, CODE, MISSING, TIME, Shown, Unit, coded, elided, number, percent, printable, unit
+from perfkit.format import (
+    BYTES,
+    CODE,
+    MISSING,
+    TIME,
+    Shown,
+    Unit,
+    coded,
+    elided,
+    number,
+    percent,
+    printable,
+    unit,
+)
 
 SHORT, LONG = 70, 400  # characters of a name in its cell, and in the tooltip
 SENTENCE, PROSE = 44, 300  # characters of a sentence on one line, and on several
 LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
-_COUNTS = (Unit("", 1), Unit("k", 1e3), Unit("M", 1e6), Unit("G", 1e9), Unit("T", 1e12), Unit("P", 1e15))
+_COUNTS = (
+    Unit("", 1),
+    Unit("k", 1e3),
+    Unit("M", 1e6),
+    Unit("G", 1e9),
+    Unit("T", 1e12),
+    Unit("P", 1e15),
+)
 
 
 def _with(symbol: str) -> tuple[Unit, ...]:
@@ -45,7 +65,9 @@ LADDERS: dict[str, tuple[Unit, ...]] = {
     "_c": (Unit("°C", 1),),
 }
 # Numbers that name something are shown as they are, without separators.
-IDENTIFIERS = frozenset(("rank", "gpu", "peer_gpu", "process", "thread", "stream", "correlation", "step"))
+IDENTIFIERS = frozenset(
+    ("rank", "gpu", "peer_gpu", "process", "thread", "stream", "correlation", "step")
+)
 IDENTIFIERS |= {"launch", "node", "parent", "line"}
 MOMENTS = frozenset({"start_ns", "time_ns"})  # of which the difference matters
 MOST_DIGITS = 6  # of a moment, behind the point
@@ -70,7 +92,9 @@ class Cells:
 def _styles() -> list[str]:
     """Return the parts of `tables.css`, which blank lines separate: for all tables, and for those with a search."""
     parts = Path(__file__).with_name("tables.css").read_text(encoding="utf-8").split("\n\n")
-    return ["".join(line for line in part.splitlines() if not line.startswith("/*")) for part in parts]
+    return [
+        "".join(line for line in part.splitlines() if not line.startswith("/*")) for part in parts
+    ]
 
 
 STYLE, LOOKS = _styles()
@@ -87,7 +111,11 @@ class Searchable(Shown):
 
 
 def show(
-    frame: pd.DataFrame, *, columns: Sequence[str] | Mapping[str, str] | None = None, caption: str = "", rows: int = 50
+    frame: pd.DataFrame,
+    *,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+    caption: str = "",
+    rows: int = 50,
 ) -> Shown:
     """Format a frame for the notebook and the report.
 
@@ -122,7 +150,9 @@ def _html(made: list[Cells], caption: str, total: int, rows: int) -> str:
         return f"<p>{label}: no rows.</p>"
     head = "".join(f'<th scope="col"{align(c)}>{escape(c.header)}</th>' for c in made)
     body = "".join(
-        "<tr>" + "".join(f"<td{align(c)}>{cell}</td>" for c, cell in zip(made, cells, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{align(c)}>{cell}</td>" for c, cell in zip(made, cells, strict=True))
+        + "</tr>"
         for cells in zip(*(c.cells for c in made), strict=True)
     )
     named = f"<caption>{label}</caption>" if caption else ""
@@ -151,11 +181,19 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
         return Cells(header, _each(values, lambda value: "yes" if value else "no"), False)
     if pd.api.types.is_integer_dtype(values):
         named = name in IDENTIFIERS  # -1 where none was recorded
-        return Cells(header, _each(values, lambda v: f"{v:,}" if not named else str(v) if v >= 0 else MISSING), True)
+        return Cells(
+            header,
+            _each(values, lambda v: f"{v:,}" if not named else str(v) if v >= 0 else MISSING),
+            True,
+        )
     if _numeric(values):
         return Cells(header, _each(values, number), True)
     is_made = name in CODED and values.dropna().astype(str).str.fullmatch(r"[a-z\d_]+").all()
-    return Cells(header, _each(values, lambda value: _text(_title(value, "_frac") if is_made else value)), False)
+    return Cells(
+        header,
+        _each(values, lambda value: _text(_title(value, "_frac") if is_made else value)),
+        False,
+    )
 
 
 def _moment(values: pd.Series, chosen: Unit) -> Callable[[float], str]:
@@ -171,12 +209,35 @@ def _numeric(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
 
 
-CODED = {"matched_by", "main_stall", "reason", "check", "cause"}  # columns whose values are names that perfkit has made
+CODED = {
+    "matched_by",
+    "main_stall",
+    "reason",
+    "check",
+    "cause",
+}  # columns whose values are names that perfkit has made
 # Words of column names that a reader would have to guess.
 _WORDS = {word: word.upper() for word in ("dram", "sm", "mfu", "mpi", "gpu", "cpu", "l1", "l2")}
-_WORDS |= {"dur": "duration", "src": "source", "dst": "destination", "api": "API call", "p5": "5th percentile"}
-_WORDS |= {"p50": "median", "p95": "95th percentile", "dtype": "number format", "gpus": "GPUs", "python": "Python"}
-_WORDS |= {"entry": "entry point", "how": "found by", "means": "what the warps wait for", "helps": "usual remedy"}
+_WORDS |= {
+    "dur": "duration",
+    "src": "source",
+    "dst": "destination",
+    "api": "API call",
+    "p5": "5th percentile",
+}
+_WORDS |= {
+    "p50": "median",
+    "p95": "95th percentile",
+    "dtype": "number format",
+    "gpus": "GPUs",
+    "python": "Python",
+}
+_WORDS |= {
+    "entry": "entry point",
+    "how": "found by",
+    "means": "what the warps wait for",
+    "helps": "usual remedy",
+}
 _WORDS |= {"instead": "use instead", "detail": "cause in detail", "times_mean": "times the mean"}
 
 
@@ -187,7 +248,10 @@ def _title(name: str, suffix: str = "") -> str:
 
 
 def _each(values: pd.Series, shown: Callable[[Any], str]) -> list[str]:
-    return [MISSING if lacks else shown(value) for value, lacks in zip(values, values.isna(), strict=True)]
+    return [
+        MISSING if lacks else shown(value)
+        for value, lacks in zip(values, values.isna(), strict=True)
+    ]
 
 
 def _text(value: object) -> str:
@@ -204,7 +268,9 @@ def _written(value: str) -> str:
     if CODE.search(long) or (is_long and max(map(len, long.split())) <= LONGEST_WORD):
         return f'<div class="t">{coded(printable(value, PROSE))}</div>'
     short = elided(value, SHORT)
-    return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
+    return (
+        escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
+    )
 
 
 def align(cells: Cells) -> str:
@@ -233,7 +299,11 @@ def searchable(
 
 
 def _formatted(
-    frame: pd.DataFrame, columns: Sequence[str] | Mapping[str, str] | None, caption: str, rows: int, total: int
+    frame: pd.DataFrame,
+    columns: Sequence[str] | Mapping[str, str] | None,
+    caption: str,
+    rows: int,
+    total: int,
 ) -> tuple[pd.DataFrame, list[Cells], str]:
     """Return the rows and columns that are shown, their cells, and the table in words."""
     if rows < 1:
@@ -242,7 +312,9 @@ def _formatted(
     need(frame, *names)
     given = columns if isinstance(columns, Mapping) else {}
     seen = frame[names].head(rows)
-    made = [column(seen.iloc[:, place], str(name), given.get(name)) for place, name in enumerate(names)]
+    made = [
+        column(seen.iloc[:, place], str(name), given.get(name)) for place, name in enumerate(names)
+    ]
     if "metric" in names and "unit" not in names:
         made = _of_metrics(seen, made)
     count = f"{total:,} row" if total == 1 else f"{total:,} rows"
@@ -252,12 +324,18 @@ def _formatted(
 def _of_metrics(seen: pd.DataFrame, made: Sequence[Cells]) -> list[Cells]:
     """Return cells in which each row's numbers have the unit that its metric's name ends in; a column has none."""
     kinds = enumerate(seen.dtypes.items())
-    places = [at for at, (name, kind) in kinds if kind == "float64" and "_" not in str(name) and name != "ratio"]
+    places = [
+        at
+        for at, (name, kind) in kinds
+        if kind == "float64" and "_" not in str(name) and name != "ratio"
+    ]
     for row, metric in enumerate(seen["metric"].astype(str)):
         if metric.endswith(("_frac", *LADDERS)):
             own = column(seen.iloc[row, places].astype(float), metric, None)
             for at, cell in zip(places, own.cells, strict=True):
-                made[at].cells[row] = cell if cell == MISSING else f"{cell} {own.header.rpartition('(')[2][:-1]}"
+                made[at].cells[row] = (
+                    cell if cell == MISSING else f"{cell} {own.header.rpartition('(')[2][:-1]}"
+                )
     return list(made)
 
 
@@ -270,7 +348,9 @@ def library() -> str:
     exported = re.search(r"\bexport\s*\{([^}]*)\};?", source)
     name = re.search(r"([\w$]+) as ITable\b", exported[1]) if exported else None
     if exported is None or name is None:
-        raise RuntimeError("itables: its bundle exports no ITable. Install a version from 2.9 on, below 3.")
+        raise RuntimeError(
+            "itables: its bundle exports no ITable. Install a version from 2.9 on, below 3."
+        )
     body = f"{source[: exported.start()]};window.perfkitTables={name[1]};"
     # Inside a script element neither may stand as it is; in JavaScript's strings and patterns both spellings are one.
     safe = re.sub("</(script)", r"<\\/\1", body, flags=re.IGNORECASE).replace("<!--", r"<\!--")
@@ -306,9 +386,12 @@ def _searchable_html(seen: pd.DataFrame, made: Sequence[Cells], caption: str, to
     label = escape(printable(caption or "Table", LONG))
     if not total:
         return f"<p>{label}: no rows.</p>"
-    names = [escape(str(name)) for name in seen]  # by which a click on a row finds the time that it leads to
+    names = [
+        escape(str(name)) for name in seen
+    ]  # by which a click on a row finds the time that it leads to
     heads = (
-        f'<th scope="col"{align(c)} data-column="{n}">{escape(c.header)}' for c, n in zip(made, names, strict=True)
+        f'<th scope="col"{align(c)} data-column="{n}">{escape(c.header)}'
+        for c, n in zip(made, names, strict=True)
     )
     head = "".join(f"{each}</th>" for each in heads)
     columns = [_cells(seen.iloc[:, place], cells) for place, cells in enumerate(made)]
@@ -327,13 +410,20 @@ def _searchable_html(seen: pd.DataFrame, made: Sequence[Cells], caption: str, to
 def _cells(values: pd.Series, made: Cells) -> list[str]:
     """Return the cells with what they are sorted by, or found by."""
     if made.numeric:
-        keys = ["" if lacks else str(value) for value, lacks in zip(values, values.isna(), strict=True)]
-        return [f'<td class="n" data-order="{key}">{cell}</td>' for key, cell in zip(keys, made.cells, strict=True)]
+        keys = [
+            "" if lacks else str(value) for value, lacks in zip(values, values.isna(), strict=True)
+        ]
+        return [
+            f'<td class="n" data-order="{key}">{cell}</td>'
+            for key, cell in zip(keys, made.cells, strict=True)
+        ]
     if pd.api.types.is_bool_dtype(values):
         return [f"<td>{cell}</td>" for cell in made.cells]
     # DataTables reads what it searches as HTML once more, hence the second escape.
     texts = _each(values, lambda value: _found(str(value)))
-    return [f'<td data-search="{key}">{cell}</td>' for key, cell in zip(texts, made.cells, strict=True)]
+    return [
+        f'<td data-search="{key}">{cell}</td>' for key, cell in zip(texts, made.cells, strict=True)
+    ]
 
 
 @lru_cache(4096)
@@ -344,11 +434,19 @@ def _found(value: str) -> str:
 def _link(seen: pd.DataFrame, caption: str) -> str:
     name = "_".join(re.findall(r"[a-z0-9]+", caption.lower())[:6]) or "table"
     numbers = (pd.api.types.is_numeric_dtype, pd.api.types.is_bool_dtype)
-    texts = {str(c): seen[c].astype(object).map(_harmless) for c in seen if not any(test(seen[c]) for test in numbers)}
+    texts = {
+        str(c): seen[c].astype(object).map(_harmless)
+        for c in seen
+        if not any(test(seen[c]) for test in numbers)
+    }
     packed = b64encode(seen.assign(**texts).to_csv(index=False).encode("utf-8", "replace")).decode()
     return f'<a download="{name}.csv" href="data:text/csv;charset=utf-8;base64,{packed}">Download as CSV</a>'
 
 
 def _harmless(value: object) -> object:
     """Return a text that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+        else value
+    )

@@ -31,11 +31,21 @@ WIDTH = 640
 LABEL_WIDTH = 260
 KIND_COLOURS: dict[str, str] = COLOURS["kind"]
 KIND_NAMES: dict[str, str] = {kind: kind.replace("_", " ") for kind in KIND_COLOURS}
-FAMILY_COLOURS: dict[str, str] = {key: KIND_COLOURS.get(shade, shade) for key, shade in COLOURS["family"].items()}
-CAUSE_COLOURS, CAUSE_NAMES = ({key: row[at] for key, row in COLOURS["cause"].items()} for at in (0, 1))
-DETAIL_COLOURS, DETAIL_NAMES = ({key: row[at] for key, row in COLOURS["detail"].items()} for at in (0, 1))
-STATE_COLOURS, STATE_NAMES = ({key: row[at] for key, row in COLOURS["state"].items()} for at in (0, 1))
-PHASE_COLOURS, PHASE_NAMES = ({key: row[at] for key, row in COLOURS["phase"].items()} for at in (0, 1))
+FAMILY_COLOURS: dict[str, str] = {
+    key: KIND_COLOURS.get(shade, shade) for key, shade in COLOURS["family"].items()
+}
+CAUSE_COLOURS, CAUSE_NAMES = (
+    {key: row[at] for key, row in COLOURS["cause"].items()} for at in (0, 1)
+)
+DETAIL_COLOURS, DETAIL_NAMES = (
+    {key: row[at] for key, row in COLOURS["detail"].items()} for at in (0, 1)
+)
+STATE_COLOURS, STATE_NAMES = (
+    {key: row[at] for key, row in COLOURS["state"].items()} for at in (0, 1)
+)
+PHASE_COLOURS, PHASE_NAMES = (
+    {key: row[at] for key, row in COLOURS["phase"].items()} for at in (0, 1)
+)
 # Of lines, one for each GPU: those of `perfkit.charts.ranks`, which stay apart for every sight.
 LINE_COLOURS = (
     "#1F77D4",
@@ -53,10 +63,17 @@ Chart = alt.TopLevelMixin  # of one picture or of several
 WIDEST = 60  # pixels of a column
 MOST_ROWS = 20_000
 VEGA_LITE = "6.4"
-LEAST, ROOM, LOOK_MS = 400, 500, 400  # a chart that follows its cell, and a narrow cell, pixels; between two looks
+LEAST, ROOM, LOOK_MS = (
+    400,
+    500,
+    400,
+)  # a chart that follows its cell, and a narrow cell, pixels; between two looks
 CELL = ".jp-RenderedVegaCommon5 :is(.vega-embed, .vega-embed .chart-wrapper)"
 WIDE = "containerSize()[0] > 100 ? containerSize()[0] : "
-NUMBERS, NAMES = 70, LABEL_WIDTH + 25  # left of several pictures: what an axis of numbers takes, of names; pixels
+NUMBERS, NAMES = (
+    70,
+    LABEL_WIDTH + 25,
+)  # left of several pictures: what an axis of numbers takes, of names; pixels
 RESIZED = {"source": "window", "type": "resize"}
 
 
@@ -90,22 +107,49 @@ def following(spec: dict[str, Any]) -> dict[str, Any]:
     These are a single one, and several of the same width below each other; others stay as they are.
     """
     panels = spec.get("vconcat", [spec])
-    given = {"hconcat", "concat", "facet", "repeat", "row", "column"} & {*spec, *spec.get("encoding", {})}
+    given = {"hconcat", "concat", "facet", "repeat", "row", "column"} & {
+        *spec,
+        *spec.get("encoding", {}),
+    }
     width = panels[0].get("width", WIDTH)
-    if given or not isinstance(width, int) or width < LEAST or any(one.get("width", WIDTH) != width for one in panels):
+    if (
+        given
+        or not isinstance(width, int)
+        or width < LEAST
+        or any(one.get("width", WIDTH) != width for one in panels)
+    ):
         return spec
-    colours = [layer.get("encoding", {}).get("color", {}) for one in panels for layer in one.get("layer", [one])]
-    names = [str(name) for colour in colours for name in (colour.get("scale") or {}).get("domain", [])]
+    colours = [
+        layer.get("encoding", {}).get("color", {})
+        for one in panels
+        for layer in one.get("layer", [one])
+    ]
+    names = [
+        str(name) for colour in colours for name in (colour.get("scale") or {}).get("domain", [])
+    ]
     if not names:  # a chart of one's own: what stands in its data
         fields = {str(colour.get("field")) for colour in colours if colour.get("type") == "nominal"}
-        rows = [row for rows in spec.get("datasets", {}).values() for row in rows if isinstance(row, dict)]
+        rows = [
+            row
+            for rows in spec.get("datasets", {}).values()
+            for row in rows
+            if isinstance(row, dict)
+        ]
         names = [str(row.get(field)) for row in rows for field in fields]
     columns = min(max(ROOM // (7 * max(map(len, names), default=0) + 30), 1), 5)
-    for own in (colour["legend"] for colour in colours if (colour.get("legend") or {}).get("columns", 0) > columns):
+    for own in (
+        colour["legend"]
+        for colour in colours
+        if (colour.get("legend") or {}).get("columns", 0) > columns
+    ):
         own["columns"] = columns
     config = spec.get("config", {})
     several = "vconcat" in spec
-    upward = {one.get("encoding", {}).get("y", {}).get("type") for of in panels for one in of.get("layer", [of])}
+    upward = {
+        one.get("encoding", {}).get("y", {}).get("type")
+        for of in panels
+        for one in of.get("layer", [of])
+    }
     room = NAMES if {"nominal", "ordinal"} & upward else NUMBERS
     patch = measured(True, room if several else None)
     look = {
@@ -116,8 +160,15 @@ def following(spec: dict[str, Any]) -> dict[str, Any]:
     if not several:
         return {**spec, **look, "width": "container"}
     # The parameter is there so that there are signals, to which the patch adds.
-    panels = [{**one, "title": _broken(one["title"], 76, 76)} if "title" in one else one for one in panels]
-    return {**spec, **look, "vconcat": panels, "params": [*spec.get("params", []), {"name": "panels", "value": width}]}
+    panels = [
+        {**one, "title": _broken(one["title"], 76, 76)} if "title" in one else one for one in panels
+    ]
+    return {
+        **spec,
+        **look,
+        "vconcat": panels,
+        "params": [*spec.get("params", []), {"name": "panels", "value": width}],
+    }
 
 
 def _broken(given: Any, longest: int, longest_below: int) -> dict[str, Any]:
@@ -125,7 +176,11 @@ def _broken(given: Any, longest: int, longest_below: int) -> dict[str, Any]:
     title: dict[str, Any] = dict(given) if isinstance(given, dict) else {"text": given or ""}
     for part, most in (("text", longest), ("subtitle", longest_below)):
         told = title.get(part) or []
-        title[part] = [line for text in ([told] if isinstance(told, str) else told) for line in wrap(text, most)]
+        title[part] = [
+            line
+            for text in ([told] if isinstance(told, str) else told)
+            for line in wrap(text, most)
+        ]
     return title
 
 
@@ -179,7 +234,8 @@ def _theme() -> alt.theme.ThemeConfig:
                 "titleFontWeight": "normal",
                 "titlePadding": 8,
                 "labelLimit": LABEL_WIDTH,
-                "maxExtent": LABEL_WIDTH + 20,  # of labels, beyond which the title stands; Vega's is less
+                "maxExtent": LABEL_WIDTH
+                + 20,  # of labels, beyond which the title stands; Vega's is less
                 "gridOpacity": 0.35,
                 "domainOpacity": 0.5,
                 "tickOpacity": 0.5,
@@ -199,14 +255,21 @@ def _theme() -> alt.theme.ThemeConfig:
 
 
 def layered(
-    layers: Iterable[alt.Chart], title: str, explanation: str | Sequence[str], *, picture: str, size: Size
+    layers: Iterable[alt.Chart],
+    title: str,
+    explanation: str | Sequence[str],
+    *,
+    picture: str,
+    size: Size,
 ) -> alt.LayerChart:
     """Return the layers, drawn in this order, as one chart with the description that screen readers speak.
 
     `title` is what is seen, `explanation` how to read it (lines under the title; may be empty), `picture` the kind of
     picture for the description, and `size` width and height of the drawing without its labels, pixels.
     """
-    notes = [note for note in ([explanation] if isinstance(explanation, str) else explanation) if note]
+    notes = [
+        note for note in ([explanation] if isinstance(explanation, str) else explanation) if note
+    ]
     register()
     chart: alt.LayerChart = alt.LayerChart(layer=list(layers)).properties(
         width=size[0],
@@ -240,7 +303,14 @@ def marked(rows: pd.DataFrame, kind: str, *channels: Any, **look: Any) -> alt.Ch
 
 def ink(data: alt.InlineData, *, dx: float = 0, **look: Any) -> alt.Chart:
     """Return text marks in the colour of axis labels: unfilled, else Vega-Lite paints them black."""
-    look = {"style": "guide-label", "filled": False, "stroke": "transparent", "align": "left", "fontSize": 11, **look}
+    look = {
+        "style": "guide-label",
+        "filled": False,
+        "stroke": "transparent",
+        "align": "left",
+        "fontSize": 11,
+        **look,
+    }
     marks: alt.Chart = alt.Chart(data).mark_text(dx=dx, tooltip=False, **look)
     return marks
 
@@ -251,11 +321,15 @@ def words(rows: pd.DataFrame, *channels: Any, **look: Any) -> alt.Chart:
     return marks
 
 
-def colours(palette: Mapping[str, str], names: Mapping[str, str], present: Iterable[str]) -> alt.Scale:
+def colours(
+    palette: Mapping[str, str], names: Mapping[str, str], present: Iterable[str]
+) -> alt.Scale:
     """Return the colour scale of the keys that are present, in the palette's order, under their names."""
     keys = set(present)
     shown = [key for key in palette if key in keys]
-    return alt.Scale(domain=[names.get(key, key) for key in shown], range=[palette[key] for key in shown])
+    return alt.Scale(
+        domain=[names.get(key, key) for key in shown], range=[palette[key] for key in shown]
+    )
 
 
 def nothing(title: str, why: str) -> alt.LayerChart:
@@ -285,7 +359,9 @@ def need(frame: pd.DataFrame, *columns: str) -> None:
     """Raise SchemaError naming all of `columns` that the frame lacks."""
     lacking = [column for column in columns if column not in frame]
     if lacking:
-        raise SchemaError(f"chart data: columns {lacking} are missing. It has {list(frame.columns)}.")
+        raise SchemaError(
+            f"chart data: columns {lacking} are missing. It has {list(frame.columns)}."
+        )
 
 
 def known(frame: pd.DataFrame, column: str, legal: Collection[str]) -> None:
@@ -305,13 +381,17 @@ def fraction(frame: pd.DataFrame, column: str) -> None:
 def inline(frame: pd.DataFrame) -> alt.InlineData:
     """Return the rows of `frame` as data of a chart, missing values as null; ValueError above 20,000 rows."""
     if len(frame) > MOST_ROWS:
-        raise ValueError(f"chart data: {len(frame)} rows are more than {MOST_ROWS}. Use fewer bins, GPUs or kernels.")
+        raise ValueError(
+            f"chart data: {len(frame)} rows are more than {MOST_ROWS}. Use fewer bins, GPUs or kernels."
+        )
     values = frame.astype(object)
     rows = values.where(values.notna(), None).to_dict("records")
     # Altair checks every value against its schema, which takes a second for a thousand rows; these are scalars. A chart
     # copies lists and all that is in them again and again, tuples not.
     with schemapi.debug_mode(False):
-        return alt.InlineData(values=tuple({str(name): value for name, value in row.items()} for row in rows))
+        return alt.InlineData(
+            values=tuple({str(name): value for name, value in row.items()} for row in rows)
+        )
 
 
 def placed(frame: pd.DataFrame) -> pd.DataFrame:
@@ -321,7 +401,11 @@ def placed(frame: pd.DataFrame) -> pd.DataFrame:
     [['0', 'rank 0'], ['1', 'rank 1']]
     """
     rows = frame.sort_values(["rank", "gpu"], kind="stable", ignore_index=True)
-    rank, gpu, counted = rows["rank"].astype(str), rows["gpu"].astype(str).where(rows["gpu"] != -1, "?"), _counted(rows)
+    rank, gpu, counted = (
+        rows["rank"].astype(str),
+        rows["gpu"].astype(str).where(rows["gpu"] != -1, "?"),
+        _counted(rows),
+    )
     place = {"rank": rank, "GPU": gpu}.get(counted, rank + " · " + gpu)
     return rows.assign(place=place, name="rank " + rank if counted == "rank" else devices(rows))
 
@@ -329,7 +413,9 @@ def placed(frame: pd.DataFrame) -> pd.DataFrame:
 def across(rows: pd.DataFrame) -> alt.X:
     """Return the axis below the columns of what `placed` returned; labels that would overlap are left out."""
     axis = alt.Axis(labelAngle=0, labelOverlap=True, ticks=False)
-    return alt.X("place:N", title=_counted(rows), sort=rows["place"].drop_duplicates().tolist(), axis=axis)
+    return alt.X(
+        "place:N", title=_counted(rows), sort=rows["place"].drop_duplicates().tolist(), axis=axis
+    )
 
 
 def width(rows: pd.DataFrame) -> int:
@@ -357,7 +443,9 @@ def together(
     several = f"{picture}, {len(panels)} panels" if len(panels) > 1 else picture
     frame = {
         "title": alt.TitleParams(text=title, subtitle=list(explanation)),
-        "description": " ".join([f"{text.rstrip('.')}." for text in (title, several, *explanation)]),
+        "description": " ".join(
+            [f"{text.rstrip('.')}." for text in (title, several, *explanation)]
+        ),
     }
     if len(panels) == 1:
         return panels[0].properties(**frame)

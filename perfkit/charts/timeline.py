@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 
 from perfkit.charts import theme
 from perfkit.charts.shares import NO_WORK
-from perfkit.charts.theme import KIND_COLOURS, WIDTH, devices, fraction, hover, inline, known, layered, need, nothing
+from perfkit.charts.theme import (
+    KIND_COLOURS,
+    WIDTH,
+    devices,
+    fraction,
+    hover,
+    inline,
+    known,
+    layered,
+    need,
+    nothing,
+)
 from perfkit.format import TIME, Unit, duration, elided, percent, unit
 
 NO_GAP = "No device was idle in this window."
@@ -36,7 +47,11 @@ GESTURES = "Drag to choose a window, double-click to choose all."
 
 
 def lanes(
-    bins: pd.DataFrame, *, title: str = "", steps: pd.DataFrame | None = None, window: tuple[int, int] | None = None
+    bins: pd.DataFrame,
+    *,
+    title: str = "",
+    steps: pd.DataFrame | None = None,
+    window: tuple[int, int] | None = None,
 ) -> alt.LayerChart:
     """Draw when each stream was busy, and with what.
 
@@ -53,7 +68,10 @@ def lanes(
     fraction(bins, "busy_frac")
     if bins.empty:
         return nothing(title or "No activity", NO_WORK)
-    first, last = window or (int(bins["start_ns"].min()), int((bins["start_ns"] + bins["dur_ns"]).max()))
+    first, last = window or (
+        int(bins["start_ns"].min()),
+        int((bins["start_ns"] + bins["dur_ns"]).max()),
+    )
     scale = unit(last - first, TIME)
     shown, limit = _busiest_streams(bins)
     labels, drawn, full = _stacked(shown, scale)
@@ -62,8 +80,12 @@ def lanes(
     across = alt.Scale(domain=[first / scale.size, last / scale.size], nice=False, zero=False)
     axis, place = alt.X("start:Q", title=time, scale=across), _lane_axis(labels)
     edge = (1 - FILL) / 2
-    rows = pd.DataFrame([{"low": number + 1 - edge, "high": number + edge} for number in range(len(labels))])
-    ground = theme.marked(rows, "rect", place, alt.Y2("high"), color="#808080", opacity=0.12, tooltip=False)
+    rows = pd.DataFrame(
+        [{"low": number + 1 - edge, "high": number + edge} for number in range(len(labels))]
+    )
+    ground = theme.marked(
+        rows, "rect", place, alt.Y2("high"), color="#808080", opacity=0.12, tooltip=False
+    )
     return theme.layered(
         [
             ground.encode(x=alt.value(0), x2=alt.value("width")),
@@ -79,18 +101,26 @@ def lanes(
 
 def _busiest_streams(bins: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the bins of the streams that can be drawn, busiest first, and a sentence if some are left out."""
-    streams = bins.groupby(STREAM)["busy_ns"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
+    streams = (
+        bins.groupby(STREAM)["busy_ns"]
+        .agg(["sum", "size"])
+        .sort_values("sum", ascending=False, kind="stable")
+    )
     fits = int((streams["size"].cumsum() <= theme.MOST_ROWS).sum())
     busiest = streams.index[: max(min(fits, MOST_LANES), 1)]
     if len(busiest) == len(streams):
         return bins, ""
     place = pd.MultiIndex.from_frame(bins[STREAM])
-    return bins[place.isin(busiest)], f" These are the busiest {len(busiest)} of {len(streams)} streams."
+    return bins[
+        place.isin(busiest)
+    ], f" These are the busiest {len(busiest)} of {len(streams)} streams."
 
 
 def _stacked(bins: pd.DataFrame, scale: Unit) -> tuple[list[str], pd.DataFrame, float]:
     """Return the lanes' labels, the rectangles, and the busy share that fills a lane: above 1 where kernels overlap."""
-    order = bins.assign(key=bins["kind"].astype(str), place=bins["kind"].astype(str).map(list(KIND_COLOURS).index))
+    order = bins.assign(
+        key=bins["kind"].astype(str), place=bins["kind"].astype(str).map(list(KIND_COLOURS).index)
+    )
     order = order.sort_values([*STREAM, "start_ns", "place"], kind="stable")
     labels = devices(order[STREAM].drop_duplicates()).tolist()
     lane = order.groupby(STREAM, sort=True).ngroup()
@@ -121,27 +151,40 @@ def _lane_axis(labels: list[str]) -> alt.Y:
         "grid": False,
         "ticks": False,
     }
-    axis = alt.Axis(values=ticks, labelExpr=f"{json.dumps(labels)}[floor(datum.value)]", domain=False, **look)
-    return alt.Y("low:Q", title=None, axis=axis, scale=alt.Scale(domain=[len(labels), 0], nice=False))
+    axis = alt.Axis(
+        values=ticks, labelExpr=f"{json.dumps(labels)}[floor(datum.value)]", domain=False, **look
+    )
+    return alt.Y(
+        "low:Q", title=None, axis=axis, scale=alt.Scale(domain=[len(labels), 0], nice=False)
+    )
 
 
 def _fills(drawn: pd.DataFrame, axis: alt.X, place: alt.Y) -> alt.Chart:
     """The outline keeps a bin visible that was busy for less than a pixel's worth."""
     shades = theme.colours(KIND_COLOURS, theme.KIND_NAMES, drawn["key"])
-    shown = hover("lane", "kind", ("start", "bin starts at", ",.6~f"), ("busy", "busy share of the bin (%)", ".2%"))
+    shown = hover(
+        "lane",
+        "kind",
+        ("start", "bin starts at", ",.6~f"),
+        ("busy", "busy share of the bin (%)", ".2%"),
+    )
     fill, stroke = (kind("kind:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
     channels = (axis, alt.X2("end"), place, alt.Y2("high"), fill, stroke, shown)
     return theme.marked(drawn.drop(columns="key"), "rect", *channels, strokeWidth=0.7, clip=True)
 
 
-def _rules(steps: pd.DataFrame | None, axis: alt.X, first: int, last: int, scale: Unit) -> list[alt.Chart]:
+def _rules(
+    steps: pd.DataFrame | None, axis: alt.X, first: int, last: int, scale: Unit
+) -> list[alt.Chart]:
     if steps is None:
         return []
     need(steps, "step", "start_ns")
     inside = steps[(steps["start_ns"] >= first) & (steps["start_ns"] < last)]
     if inside.empty or len(inside) > MOST_STEPS:
         return []
-    marks = pd.DataFrame({"start": inside["start_ns"] / scale.size, "step": "step " + inside["step"].astype(str)})
+    marks = pd.DataFrame(
+        {"start": inside["start_ns"] / scale.size, "step": "step " + inside["step"].astype(str)}
+    )
     marks["room"] = _room((inside["start_ns"].to_numpy() - first) / (last - first))
     rule = alt.Chart(inline(marks)).mark_rule(color="#808080", strokeDash=[3, 3])
     fits = alt.ExprRef(f"datum.room * width < {STEP_PIXELS} ? 0 : 1")
@@ -159,7 +202,9 @@ def _room(places: NDArray[np.float64]) -> list[float]:
     room = dict.fromkeys(range(len(places)), 0.0)
     for least in (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32):
         for number, place in enumerate(places):
-            if not room[number] and all(abs(place - places[other]) >= least for other in room if room[other]):
+            if not room[number] and all(
+                abs(place - places[other]) >= least for other in room if room[other]
+            ):
                 room[number] = least
     return list(room.values())
 
@@ -177,16 +222,27 @@ def activity(
     need(bins, "rank", "gpu", "stream", "start_ns", "dur_ns", "busy_ns", "busy_frac")
     fraction(bins, "busy_frac")
     if bins.empty:
-        return nothing(title or f"No activity in {duration(span[1] - span[0])}", "Nothing of the choice ran.")
+        return nothing(
+            title or f"No activity in {duration(span[1] - span[0])}", "Nothing of the choice ran."
+        )
     theme.register()
     scale = unit(span[1] - span[0], TIME)
     work = bins.groupby(DEVICE)["busy_ns"].sum().sort_values(ascending=False, kind="stable")
     is_drawn = pd.MultiIndex.from_frame(bins[DEVICE]).isin(work.index[:MOST_GPUS])
     busiest = bins[is_drawn].sort_values([*DEVICE, "start_ns"], kind="stable")
-    streams = busiest.groupby([*DEVICE, "start_ns", "dur_ns", "stream"], sort=False)["busy_frac"].sum().clip(upper=1)
+    streams = (
+        busiest.groupby([*DEVICE, "start_ns", "dur_ns", "stream"], sort=False)["busy_frac"]
+        .sum()
+        .clip(upper=1)
+    )
     of_gpu = streams.groupby(level=[*DEVICE, "start_ns", "dur_ns"], sort=False).max().reset_index()
-    start, end = of_gpu["start_ns"] / scale.size, (of_gpu["start_ns"] + of_gpu["dur_ns"]) / scale.size
-    drawn = pd.DataFrame({"gpu": devices(of_gpu), "start": start, "end": end, "busy": of_gpu["busy_frac"].round(4)})
+    start, end = (
+        of_gpu["start_ns"] / scale.size,
+        (of_gpu["start_ns"] + of_gpu["dur_ns"]) / scale.size,
+    )
+    drawn = pd.DataFrame(
+        {"gpu": devices(of_gpu), "start": start, "end": end, "busy": of_gpu["busy_frac"].round(4)}
+    )
     count, whole = len(busiest[DEVICE].drop_duplicates()), len(bins[DEVICE].drop_duplicates())
     gpus = f"{whole} GPUs" if whole > 1 else str(drawn["gpu"].iloc[0])
     limit = f" These are the busiest {count} of {whole} GPUs." if count < whole else ""
@@ -206,7 +262,9 @@ def _chart(drawn: pd.DataFrame, span: tuple[int, int], scale: Unit, count: int) 
     axis = alt.Axis(grid=False, tickCount=MOST_TICKS)
     time = f"time since the start of the recording ({scale.symbol})"
     begins = f"bin starts at ({scale.symbol})"
-    tips = hover(("gpu", "GPU"), ("start", begins, ",.6~f"), ("busy", "busy share of the bin (%)", ".2%"))
+    tips = hover(
+        ("gpu", "GPU"), ("start", begins, ",.6~f"), ("busy", "busy share of the bin (%)", ".2%")
+    )
     shares = alt.Scale(domain=[0, 1], range=[0.08, 1])
     strength = alt.Opacity("busy:Q", scale=shares, legend=None)
     x = alt.X("start:Q", title=time, axis=axis, scale=alt.Scale(domain=ends, nice=False))
@@ -229,17 +287,40 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         return nothing(title or "No phases", NO_WORK)
     ranks = found["rank"].drop_duplicates()
     shown = found[found["rank"].isin(ranks.iloc[:MOST_LANES])].nlargest(theme.MOST_ROWS, "dur_ns")
-    few = f" These are the first {MOST_LANES} of {len(ranks):,} ranks." if len(ranks) > MOST_LANES else ""
+    few = (
+        f" These are the first {MOST_LANES} of {len(ranks):,} ranks."
+        if len(ranks) > MOST_LANES
+        else ""
+    )
     first, last = int(shown["start_ns"].min()), int((shown["start_ns"] + shown["dur_ns"]).max())
     scale = unit(last - first, TIME)
     across = alt.Scale(domain=[first / scale.size, last / scale.size], nice=False, zero=False)
-    axis = alt.X("start:Q", title=f"time since the start of the capture ({scale.symbol})", scale=across)
+    axis = alt.X(
+        "start:Q", title=f"time since the start of the capture ({scale.symbol})", scale=across
+    )
     drawn = _phase_rows(shown, scale)
     shades = theme.colours(theme.PHASE_COLOURS, theme.PHASE_NAMES, shown["phase"].astype(str))
     colour = alt.Color("phase:N", scale=shades, title=None, legend=alt.Legend(orient="bottom"))
-    lane = alt.Y("rank:N", title=None, sort=drawn["rank"].drop_duplicates().tolist(), axis=alt.Axis(ticks=False))
-    tips = ("phase", "kind", "starts", "lasts", ("repetitions", "repetitions", ","), ("busy", "GPU time"), "name")
-    longest = found.groupby("phase", observed=True)["dur_ns"].sum().sort_values(ascending=False, kind="stable")
+    lane = alt.Y(
+        "rank:N",
+        title=None,
+        sort=drawn["rank"].drop_duplicates().tolist(),
+        axis=alt.Axis(ticks=False),
+    )
+    tips = (
+        "phase",
+        "kind",
+        "starts",
+        "lasts",
+        ("repetitions", "repetitions", ","),
+        ("busy", "GPU time"),
+        "name",
+    )
+    longest = (
+        found.groupby("phase", observed=True)["dur_ns"]
+        .sum()
+        .sort_values(ascending=False, kind="stable")
+    )
     part = percent(float(longest.iloc[0] / found["dur_ns"].sum()))
     lanes = min(len(ranks), MOST_LANES)
     return layered(
@@ -256,7 +337,9 @@ def _phase_rows(shown: pd.DataFrame, scale: Unit) -> pd.DataFrame:
         "rank": "rank " + shown["rank"].astype(str),
         "phase": shown["phase"].astype(str).map(theme.PHASE_NAMES),
         "kind": shown["kind"].astype(object),
-        "name": shown["name"].astype(object).map(lambda name: elided(name, LONGEST_NAME), na_action="ignore"),
+        "name": shown["name"]
+        .astype(object)
+        .map(lambda name: elided(name, LONGEST_NAME), na_action="ignore"),
         "start": shown["start_ns"] / scale.size,
         "end": (shown["start_ns"] + shown["dur_ns"]) / scale.size,
         "starts": shown["start_ns"].map(duration),
@@ -264,7 +347,9 @@ def _phase_rows(shown: pd.DataFrame, scale: Unit) -> pd.DataFrame:
         "busy": shown["busy_ns"].map(duration),
         "repetitions": shown["repetitions"].astype(object),
     }
-    order = shown.assign(row=np.arange(len(shown))).sort_values(["rank", "start_ns"], kind="stable")["row"]
+    order = shown.assign(row=np.arange(len(shown))).sort_values(
+        ["rank", "start_ns"], kind="stable"
+    )["row"]
     return pd.DataFrame(columns).iloc[order.to_numpy()]
 
 
@@ -286,7 +371,8 @@ def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     scale = unit(float(filled.groupby("lower_ns")["total_ns"].sum().max()), TIME)
     return layered(
         [_columns(_stacked_causes(filled, scale), scale)],
-        title or f"Gaps of {_edge(first['lower_ns'])} to {_edge(first['upper_ns'])} hold {part} of the idle time",
+        title
+        or f"Gaps of {_edge(first['lower_ns'])} to {_edge(first['upper_ns'])} hold {part} of the idle time",
         f"All devices together: {duration(float(hist['total_ns'].sum()))} in {int(hist['count'].sum()):,} gaps.",
         picture="Histogram of gap lengths on a logarithmic axis, stacked by cause",
         size=(WIDTH, 260),
@@ -319,15 +405,23 @@ def _stacked_causes(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
 
 
 def _columns(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
-    room = alt.Scale(type="log", domain=[int(drawn["lower"].min()), int(drawn["upper"].max())], nice=False)
+    room = alt.Scale(
+        type="log", domain=[int(drawn["lower"].min()), int(drawn["upper"].max())], nice=False
+    )
     axis = alt.Axis(labelExpr=TICK, values=[10**power for power in range(19)], grid=False)
-    length = alt.X("lower:Q", title="length of the gap (logarithmic, unit at each tick)", scale=room, axis=axis)
+    length = alt.X(
+        "lower:Q", title="length of the gap (logarithmic, unit at each tick)", scale=room, axis=axis
+    )
     shades = theme.colours(theme.CAUSE_COLOURS, theme.CAUSE_NAMES, drawn["key"])
-    shown = hover(("length", "length of the gap"), "cause", ("count", "gaps", ","), ("time", "idle time"))
+    shown = hover(
+        ("length", "length of the gap"), "cause", ("count", "gaps", ","), ("time", "idle time")
+    )
     colour = alt.Color("cause:N", scale=shades, title=None, legend=alt.Legend(columns=2))
     height = alt.Y("bottom:Q", title=f"idle time ({scale.symbol})")
     channels = (length, alt.X2("upper"), height, alt.Y2("top"), colour, shown)
-    return theme.marked(drawn.drop(columns="key"), "rect", *channels, stroke="#808080", strokeWidth=0.4)
+    return theme.marked(
+        drawn.drop(columns="key"), "rect", *channels, stroke="#808080", strokeWidth=0.4
+    )
 
 
 def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
@@ -346,23 +440,45 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     if filled.empty:
         return nothing(title or "No idle time", NO_GAP)
     idle = filled.groupby(DEVICE)["total_ns"].sum().sort_values(ascending=False, kind="stable")
-    few = f"The {MOST_PANELS} of {len(idle):,} GPUs that are idle longest." if len(idle) > MOST_PANELS else ""
+    few = (
+        f"The {MOST_PANELS} of {len(idle):,} GPUs that are idle longest."
+        if len(idle) > MOST_PANELS
+        else ""
+    )
     filled = filled[pd.MultiIndex.from_frame(filled[DEVICE]).isin(idle.index[:MOST_PANELS])]
     scale = unit(float(filled["total_ns"].max()), TIME)
     drawn = _longest_first(filled, scale)
     first = drawn.iloc[drawn["time"].argmax()]
     title = title or f"{first['share']} of {first['device']}'s idle time is {first['cause']}"
     # All panels share the length of their axes, and that of causes is equally wide in all.
-    time, room = f"idle time ({scale.symbol})", alt.Scale(domain=[0, 1.2 * drawn["time"].max()], nice=False)
+    time, room = (
+        f"idle time ({scale.symbol})",
+        alt.Scale(domain=[0, 1.2 * drawn["time"].max()], nice=False),
+    )
     length = alt.X("time:Q", title=time, axis=alt.Axis(tickCount=6), scale=room)
-    shown = hover("device", "cause", ("count", "gaps", ","), ("time", time, ",.4~g"), ("share", "share of idle time"))
+    shown = hover(
+        "device",
+        "cause",
+        ("count", "gaps", ","),
+        ("time", time, ",.4~g"),
+        ("share", "share of idle time"),
+    )
     colour = alt.Color("colour:N", scale=None)
     panels, size = [], (WIDTH - 160, alt.Step(26))
     for device, rows in drawn.groupby("device", sort=False):
-        place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=alt.Axis(minExtent=theme.LABEL_WIDTH))
-        bars = theme.marked(rows, "bar", length, place, colour, shown, height=alt.RelativeBandSize(band=0.76))
+        place = alt.Y(
+            "cause:N",
+            title=None,
+            sort=rows["cause"].tolist(),
+            axis=alt.Axis(minExtent=theme.LABEL_WIDTH),
+        )
+        bars = theme.marked(
+            rows, "bar", length, place, colour, shown, height=alt.RelativeBandSize(band=0.76)
+        )
         layers = [bars, theme.words(rows, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]
-        panels.append(theme.panel(layers, str(device), picture="Bars of idle time by cause", size=size))
+        panels.append(
+            theme.panel(layers, str(device), picture="Bars of idle time by cause", size=size)
+        )
     if len(panels) == 1:
         return panels[0].properties(title=title, description=f"{title}. {panels[0].description}")
     whole: alt.VConcatChart = alt.VConcatChart(vconcat=panels, spacing=14).properties(
@@ -374,7 +490,9 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
 
 def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     """Return one row per bar, longest first within a device."""
-    order = filled.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], kind="stable")
+    order = filled.sort_values(
+        ["rank", "gpu", "total_ns"], ascending=[True, True, False], kind="stable"
+    )
     detail, cause = order["detail"].astype("string"), order["cause"].astype("string")
     columns = {
         "device": theme.devices(order),

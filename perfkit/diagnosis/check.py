@@ -33,7 +33,15 @@ from typing import Any
 
 import pandas as pd
 
-from perfkit.analysis.compare.resampling import MATTERS, NOISE, SEVERAL, TOLERANCE, WORSE, of_interval, of_values
+from perfkit.analysis.compare.resampling import (
+    MATTERS,
+    NOISE,
+    SEVERAL,
+    TOLERANCE,
+    WORSE,
+    of_interval,
+    of_values,
+)
 from perfkit.diagnosis import recording
 from perfkit.diagnosis.comparison import OF_STEPS, STEP, Comparison, Given, compared, matching, side
 from perfkit.diagnosis.doubt import Doubt
@@ -42,7 +50,12 @@ from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import number, percent, printable, spoken_ends
 from perfkit.settings import finite, toml
 
-KEYS = {"tolerance": "a number of at least 0", "max": "a number", "min": "a number", "ignore": "true or false"}
+KEYS = {
+    "tolerance": "a number of at least 0",
+    "max": "a number",
+    "min": "a number",
+    "ignore": "true or false",
+}
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,10 @@ class Verdict:
     @property
     def values(self) -> str:
         """The values before and after as people read them."""
-        said = [SPOKEN[self.unit](v) if self.unit in SPOKEN and v == v else "none" for v in (self.before, self.after)]
+        said = [
+            SPOKEN[self.unit](v) if self.unit in SPOKEN and v == v else "none"
+            for v in (self.before, self.after)
+        ]
         return f"{said[0]} -> {said[1]}"
 
 
@@ -118,7 +134,11 @@ TIMES = (
     "paths_host_ns",
     "paths_operation_ns",
 )
-ELSEWHERE = ("paths_", "log_", "baseline_")  # how ids begin of figures that do not rest on a timeline
+ELSEWHERE = (
+    "paths_",
+    "log_",
+    "baseline_",
+)  # how ids begin of figures that do not rest on a timeline
 WITHOUT_INTERVAL = (*TIMES, "log_*_frac")
 RATIOS = ("ratio", "ratio_low", "ratio_high")
 FAMILY = "family_*_ns"
@@ -143,7 +163,9 @@ def check(
     """
     limits = budget if isinstance(budget, Budget) else load_budget(budget) if budget else Budget()
     if baseline is None and not limits.figures:
-        raise PerfkitError("check: there is neither a baseline nor a budget with limits. Give --baseline or --budget.")
+        raise PerfkitError(
+            "check: there is neither a baseline nor a budget with limits. Give --baseline or --budget."
+        )
     found = compared(
         run if baseline is None else baseline,
         run,
@@ -167,17 +189,24 @@ def check(
     return Checked(tuple(ordered), cautions, sure)
 
 
-def _against_baseline(found: Comparison, run: Given, baseline: Given, limits: Budget) -> list[Verdict]:
+def _against_baseline(
+    found: Comparison, run: Given, baseline: Given, limits: Budget
+) -> list[Verdict]:
     """Return the verdicts on the figures that are judged against the baseline."""
     is_same = _paths(run) == _paths(baseline)
     unlike = [*found.other_steps, *found.other_setup]
     unlike += [found.other_work] if found.other_work and not is_same else []
     doubts = (*_doubts(baseline), *_doubts(run))
     wall_ns = float(found.steps["before_ns"].max())
-    verdicts = [_on(row, limits, unlike, doubts, wall_ns=wall_ns, is_same=is_same) for row in _chosen(found, limits)]
+    verdicts = [
+        _on(row, limits, unlike, doubts, wall_ns=wall_ns, is_same=is_same)
+        for row in _chosen(found, limits)
+    ]
     if found.unit != STEP:
         # Units of equal work do not hold equal work of each family: only a sure failure counts.
-        verdicts = [one for one in verdicts if one.outcome == FAIL or not fnmatchcase(one.id, FAMILY)]
+        verdicts = [
+            one for one in verdicts if one.outcome == FAIL or not fnmatchcase(one.id, FAMILY)
+        ]
     known = set(found.figures["id"])
     for name, own in limits.figures.items():
         if "tolerance" in own and name not in known:
@@ -196,7 +225,9 @@ def _allowance(found: Comparison) -> Iterator[str]:
 
 def _paths(given: Given) -> set[Path]:
     """Return what the profiles of a side were read from."""
-    return {profile.path.resolve() for view in side("run", given).views for profile in view.run.profiles}
+    return {
+        profile.path.resolve() for view in side("run", given).views for profile in view.run.profiles
+    }
 
 
 def _doubts(given: Given) -> tuple[Doubt, ...]:
@@ -242,7 +273,9 @@ def _on(
         which = "baseline" if math.isnan(row["before"]) else "run"
         return judged(row, allowed, ERROR, f"the {which} lacks this figure")
     if unlike:
-        return judged(row, allowed, ERROR, f"cannot tell, the runs do not compare: {'; '.join(unlike)}")
+        return judged(
+            row, allowed, ERROR, f"cannot tell, the runs do not compare: {'; '.join(unlike)}"
+        )
     if is_same and row["before"] == row["after"]:
         return judged(row, allowed, PASS, "the same recording")
     why = _doubted(row["id"], doubts, tolerance)
@@ -265,16 +298,25 @@ def _chosen(found: Comparison, budget: Budget) -> list[dict[str, Any]]:
     """Return the figures to judge: the times that have an interval, else those without, and what the budget names."""
     table = found.figures
     named = table["id"].map(lambda name: "tolerance" in budget.figures.get(name, {})).astype(bool)
-    ignored = table["id"].map(lambda name: bool(budget.figures.get(name, {}).get("ignore"))).astype(bool)
+    ignored = (
+        table["id"].map(lambda name: bool(budget.figures.get(name, {}).get("ignore"))).astype(bool)
+    )
     certain = table["ratio_low"].notna() & matching(table, TIMES) & ~_small(table)
     if not certain.any():
-        certain = table[["before", "after"]].notna().all(axis=1) & matching(table, WITHOUT_INTERVAL) & ~_small(table)
+        certain = (
+            table[["before", "after"]].notna().all(axis=1)
+            & matching(table, WITHOUT_INTERVAL)
+            & ~_small(table)
+        )
     return _records(table[((certain & table["better"].notna()) | named) & ~ignored])
 
 
 def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Return rows of COMPARED_FIGURES as dictionaries, NaN for what is missing."""
-    return [{str(key): value for key, value in row.items()} for row in rows.astype(object).to_dict("records")]
+    return [
+        {str(key): value for key, value in row.items()}
+        for row in rows.astype(object).to_dict("records")
+    ]
 
 
 def _small(table: pd.DataFrame) -> pd.Series:
@@ -289,7 +331,9 @@ def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str
     low, high = row["ratio_low"], row["ratio_high"]
     worse = f"worse by more than {percent(tolerance)}"
     if math.isnan(low):
-        change = of_values(row["before"], row["after"], better=better, unit=row["unit"], matters=tolerance)
+        change = of_values(
+            row["before"], row["after"], better=better, unit=row["unit"], matters=tolerance
+        )
         ends = "no interval: too few values"
         return (FAIL, f"{worse}; {ends}") if change == WORSE else (PASS, ends)
     ends = f"ratio within {spoken_ends(low, high)}"
@@ -298,10 +342,15 @@ def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str
         return FAIL, f"{worse}; {ends}"
     if high <= 1 + tolerance if better == "lower" else low >= 1 / (1 + tolerance):
         return PASS, ends
-    return ERROR, f"cannot tell: {ends}, pass and fail are possible; record more steps, or {SEVERAL} repeats of each"
+    return (
+        ERROR,
+        f"cannot tell: {ends}, pass and fail are possible; record more steps, or {SEVERAL} repeats of each",
+    )
 
 
-def _limited(found: Comparison, budget: Budget, doubts: Sequence[Doubt], has_baseline: bool) -> Iterator[Verdict]:
+def _limited(
+    found: Comparison, budget: Budget, doubts: Sequence[Doubt], has_baseline: bool
+) -> Iterator[Verdict]:
     """Yield the verdict on each figure whose largest ("max") or smallest ("min") value the budget limits."""
     rows = {row["id"]: row for row in _records(found.figures)}
     for name, own in budget.figures.items():
@@ -313,7 +362,9 @@ def _limited(found: Comparison, budget: Budget, doubts: Sequence[Doubt], has_bas
                 yield missing(name, f"{end} {limit:g}", BUDGET)
                 continue
             spoken = SPOKEN[row["unit"]](limit) if row["unit"] in SPOKEN else f"{limit:g}"
-            outcome, reason = _within(limit, end, *found.step_ends.get(name, (row["after"], row["after"])))
+            outcome, reason = _within(
+                limit, end, *found.step_ends.get(name, (row["after"], row["after"]))
+            )
             why = _doubted(name, doubts, budget.tolerance)
             if why:
                 outcome, reason = ERROR, why
@@ -327,7 +378,10 @@ def _within(limit: float, end: str, low: float, high: float) -> tuple[str, str]:
         return FAIL, "above the limit" if end == "max" else "below the limit"
     if high <= limit if end == "max" else low >= limit:
         return PASS, "within the limit"
-    return ERROR, "cannot tell: the limit is inside the interval of the steps; record more steps, or repeats"
+    return (
+        ERROR,
+        "cannot tell: the limit is inside the interval of the steps; record more steps, or repeats",
+    )
 
 
 def load_budget(path: str | Path) -> Budget:
@@ -337,7 +391,11 @@ def load_budget(path: str | Path) -> Budget:
     message names the file, the key and the values that it can have.
     """
     content = toml(Path(path))
-    legal = {"tolerance": KEYS["tolerance"], "noise": "a number from 0 to 0.5", "figures": "tables, one per figure"}
+    legal = {
+        "tolerance": KEYS["tolerance"],
+        "noise": "a number from 0 to 0.5",
+        "figures": "tables, one per figure",
+    }
     _known(path, "", content, legal)
     figures = content.get("figures", {})
     for name, limits in figures.items():
@@ -350,19 +408,27 @@ def _known(path: str | Path, place: str, table: object, legal: Mapping[str, str]
     """Refuse a key that has no meaning, and a value that is none for its key."""
     if not isinstance(table, dict):
         name = printable(place.rstrip("."), 80)
-        raise ReadError(f"{path}: {name} is {printable(table, 40)!r}, no table. Give it {', '.join(legal)}.")
+        raise ReadError(
+            f"{path}: {name} is {printable(table, 40)!r}, no table. Give it {', '.join(legal)}."
+        )
     for key, value in table.items():
         name = printable(f"{place}{key}", 80)
         if key not in legal:
             raise ReadError(f"{path}: the key {name} is unknown. Use {', '.join(legal)}.")
         plain = finite(value) is not None
-        fits = {"ignore": isinstance(value, bool), "figures": isinstance(value, dict)}.get(key, plain)
-        is_outside = (key == "tolerance" and fits and value < 0) or (key == "noise" and fits and not 0 <= value <= 0.5)
+        fits = {"ignore": isinstance(value, bool), "figures": isinstance(value, dict)}.get(
+            key, plain
+        )
+        is_outside = (key == "tolerance" and fits and value < 0) or (
+            key == "noise" and fits and not 0 <= value <= 0.5
+        )
         if not fits or is_outside:
             raise ReadError(f"{path}: {name} is {printable(value, 40)!r}. Give {legal[key]}.")
 
 
-def judged(row: Mapping[str, Any], limit: str, outcome: str, reason: str, against: str = BASELINE) -> Verdict:
+def judged(
+    row: Mapping[str, Any], limit: str, outcome: str, reason: str, against: str = BASELINE
+) -> Verdict:
     """Return the verdict on a row of COMPARED_FIGURES."""
     before, after, ratio, low, high = (float(row[name]) for name in ("before", "after", *RATIOS))
     about = str(row["id"]), str(row["label"]), str(row["unit"])
@@ -371,4 +437,6 @@ def judged(row: Mapping[str, Any], limit: str, outcome: str, reason: str, agains
 
 def missing(name: str, limit: str, against: str = BASELINE) -> Verdict:
     """Return the verdict on a figure that the budget names and the run does not have."""
-    return Verdict(name, name, "", *(math.nan,) * 5, limit, ERROR, "the run lacks this figure", against)
+    return Verdict(
+        name, name, "", *(math.nan,) * 5, limit, ERROR, "the run lacks this figure", against
+    )

@@ -47,7 +47,10 @@ KINDS = {  # what each kind of recording is called, and what records it
     "launches": ("counters", "ncu --set full -o report PROGRAM"),
     "calltree": ("call paths", "hpcrun -e CPUTIME -e gpu=nvidia PROGRAM"),
     "samples": ("sampled metrics", "nvidia-smi dmon -s pucm -o DT, while the program runs"),
-    BENCHMARKS: ("a benchmark of communication", "all_reduce_perf -b 8 -e 8G -f 2 of nccl-tests, on the same GPUs"),
+    BENCHMARKS: (
+        "a benchmark of communication",
+        "all_reduce_perf -b 8 -e 8G -f 2 of nccl-tests, on the same GPUs",
+    ),
 }
 
 
@@ -94,8 +97,13 @@ STEPS = Refusal(
     f"{compare.FEWEST} steps after warm-up",
 )
 UNALIKE = 1.5  # times as many launches in a step: the steps are hardly the same work
-SAME_LENGTH = 1.1  # kernel sequences whose launches differ by less are the same sequence (convention)
-RANGES_EACH, FEW_RANGES_EACH = 1.0, 0.1  # ranges for each kernel: so many slow the CPU down, so few do not (convention)
+SAME_LENGTH = (
+    1.1  # kernel sequences whose launches differ by less are the same sequence (convention)
+)
+RANGES_EACH, FEW_RANGES_EACH = (
+    1.0,
+    0.1,
+)  # ranges for each kernel: so many slow the CPU down, so few do not (convention)
 STEP, WORK = "step", "unit of equal work"
 Ends = tuple[float, float]
 
@@ -181,15 +189,21 @@ def _are_of_one_length(old: Side, new: Side) -> bool:
 
 def _launches(one: Side) -> float:
     """Return the usual number of kernels in a step, the mean over the repeats."""
-    return float(np.mean([frame.groupby(["rank", "step"]).size().median() for frame in one.kernels]))
+    return float(
+        np.mean([frame.groupby(["rank", "step"]).size().median() for frame in one.kernels])
+    )
 
 
 def _stepped(one: Side, steps: list[pd.DataFrame]) -> Side:
     """Return a side with its steps; no parts of their time where it is not known of a repeat when its GPUs worked."""
     pairs = list(zip(one.views, steps, strict=True))
-    kernels = [compare.in_steps(view.kernels, frame, api_calls=view.api_calls) for view, frame in pairs]
+    kernels = [
+        compare.in_steps(view.kernels, frame, api_calls=view.api_calls) for view, frame in pairs
+    ]
     known = pairs if not any(map(unrecorded, one.views)) else []
-    parts = [compare.in_parts(v.kernels, v.copies, frame, others=v.other_kernels) for v, frame in known]
+    parts = [
+        compare.in_parts(v.kernels, v.copies, frame, others=v.other_kernels) for v, frame in known
+    ]
     return replace(one, steps=steps, kernels=kernels, parts=parts)
 
 
@@ -213,24 +227,38 @@ def compared(
     old, new = side("before", before), side("after", after)
     shared = common(old, new)
     if not shared:
-        raise PerfkitError(f"before, after: {lacking(old, new)}. Record both with the same profiler.")
+        raise PerfkitError(
+            f"before, after: {lacking(old, new)}. Record both with the same profiler."
+        )
     how = Resampling("median", confidence, seed=seed, noise=noise).checked()
     if "kernels" in shared or (old.is_of_host and new.is_of_host):
         old, new = timed(old, new)
     rest, metric = _others(old, new, shared, tolerance)
     moved = _moved(old, new, how, matters, tolerance)
-    moved |= {name: _untold(moved[name], _allows_both(moved[name], tolerance)) for name in ("steps", "families")}
+    moved |= {
+        name: _untold(moved[name], _allows_both(moved[name], tolerance))
+        for name in ("steps", "families")
+    }
     unlike, setup = tuple(other_steps(old, new)), tuple(other_setup(old, new))
-    tables: dict[str, Any] = {**({name: _untold(frame) for name, frame in moved.items()} if unlike else moved), **rest}
+    tables: dict[str, Any] = {
+        **({name: _untold(frame) for name, frame in moved.items()} if unlike else moved),
+        **rest,
+    }
     of = WORK if old.is_in_units else STEP
     doubts = [*((text, "low") for text in (*setup, *unlike)), *cautions(old, new)]
     doubts += wide(tables["steps"], tolerance, of)
     unanswered = list(untimed(old, new, tables["steps"]))
     allowed = noise if tables["steps"]["ratio_low"].notna().any() and _are_single(old, new) else 0.0
-    every = side_by_side(old, new, tables, how, of=of, peaks=peaks, tolerance=tolerance, matters=matters)
+    every = side_by_side(
+        old, new, tables, how, of=of, peaks=peaks, tolerance=tolerance, matters=matters
+    )
     is_open = _allows_both(every, tolerance) & ~every["id"].str.startswith("part_").astype(bool)
     runs = [] if new.is_in_units else compare.series(new.steps)
-    ends = {name: interval(runs, how._replace(statistic=name))[1:] for name in STATISTICS if enough(runs)}
+    ends = {
+        name: interval(runs, how._replace(statistic=name))[1:]
+        for name in STATISTICS
+        if enough(runs)
+    }
     return Comparison(
         figures=_untold(every, is_open | (matching(every, OF_STEPS) & bool(unlike))),
         **tables,
@@ -264,9 +292,16 @@ def nothing(refusal: Refusal) -> Comparison:
     )
 
 
-def _moved(old: Side, new: Side, how: Resampling, matters: float, tolerance: float) -> dict[str, Any]:
+def _moved(
+    old: Side, new: Side, how: Resampling, matters: float, tolerance: float
+) -> dict[str, Any]:
     """Return steps, their parts, families and kernels side by side."""
-    chosen: dict[str, Any] = {"confidence": how.confidence, "seed": how.seed, "matters": matters, "noise": how.noise}
+    chosen: dict[str, Any] = {
+        "confidence": how.confidence,
+        "seed": how.seed,
+        "matters": matters,
+        "noise": how.noise,
+    }
     chosen["are_pairs"] = old.are_pairs
     return {
         "steps": compare.steps(old.steps, new.steps, **chosen),
@@ -276,7 +311,9 @@ def _moved(old: Side, new: Side, how: Resampling, matters: float, tolerance: flo
     }
 
 
-def _others(old: Side, new: Side, shared: Sequence[str], tolerance: float) -> tuple[dict[str, pd.DataFrame], str]:
+def _others(
+    old: Side, new: Side, shared: Sequence[str], tolerance: float
+) -> tuple[dict[str, pd.DataFrame], str]:
     """Return what is no timeline: counters, call paths (of the first repeats) and samples, and the paths' metric."""
     from perfkit.diagnosis.paths import metric
 
@@ -286,8 +323,13 @@ def _others(old: Side, new: Side, shared: Sequence[str], tolerance: float) -> tu
     views = old.views[0], new.views[0]
     named = {metric(view) for view in views} if "calltree" in shared else set()
     path_metric = named.pop() if len(named) == 1 else ""
-    launches = ([rows(frame, "launches" in shared) for frame in side.table("launches")] for side in (old, new))
-    trees = ((rows(v.run.calltree, path_metric), rows(v.run.call_metrics, path_metric)) for v in views)
+    launches = (
+        [rows(frame, "launches" in shared) for frame in side.table("launches")]
+        for side in (old, new)
+    )
+    trees = (
+        (rows(v.run.calltree, path_metric), rows(v.run.call_metrics, path_metric)) for v in views
+    )
     return {
         "launches": compare.launches(*launches, tolerance=tolerance),
         "paths": compare.paths(*trees, metric=path_metric, tolerance=tolerance),
@@ -297,7 +339,10 @@ def _others(old: Side, new: Side, shared: Sequence[str], tolerance: float) -> tu
 
 def lacking(old: Side, new: Side) -> str:
     """Say what each side has, where they share nothing."""
-    has = [" and ".join(text for name, (text, _) in KINDS.items() if side.has(name)) for side in (old, new)]
+    has = [
+        " and ".join(text for name, (text, _) in KINDS.items() if side.has(name))
+        for side in (old, new)
+    ]
     return f"the first run has {has[0] or 'nothing'}, the second has {has[1] or 'nothing'}"
 
 
@@ -343,7 +388,10 @@ def other_setup(old: Side, new: Side) -> Iterator[str]:
     gpus = _gpus(old), _gpus(new)
     if all(gpus) and gpus[0] != gpus[1]:
         yield f"different GPUs: {', '.join(gpus[0])} before, {', '.join(gpus[1])} after"
-    counts = [{len(f[["rank", "gpu"]].drop_duplicates()) for f in side.table("all_kernels")} for side in (old, new)]
+    counts = [
+        {len(f[["rank", "gpu"]].drop_duplicates()) for f in side.table("all_kernels")}
+        for side in (old, new)
+    ]
     if counts[0] != counts[1]:
         yield "different numbers of GPUs with kernels"
     tools = [_timers(side) for side in (old, new)]
@@ -380,7 +428,9 @@ def _other_tools(old: set[str], new: set[str]) -> str:
 
 def other_steps(old: Side, new: Side) -> Iterator[str]:
     """Yield why the steps of both sides are not the same thing: found another way, or far too few of one side."""
-    hows = [{str(how) for frame in side.steps for how in frame["how"].unique()} for side in (old, new)]
+    hows = [
+        {str(how) for frame in side.steps for how in frame["how"].unique()} for side in (old, new)
+    ]
     if hows[0] != hows[1]:
         names = [", ".join(sorted(side)) for side in hows]
         yield f"perfkit found the steps in different ways: {names[0] or 'none'} before, {names[1] or 'none'} after"
@@ -395,10 +445,16 @@ def other_steps(old: Side, new: Side) -> Iterator[str]:
 def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
     """Yield what else makes the comparison doubtful, and how sure it leaves one: medium or low."""
     if old.is_in_units:
-        yield "perfkit found no steps of one kind in both runs: it compares units of equal work", "medium"
+        yield (
+            "perfkit found no steps of one kind in both runs: it compares units of equal work",
+            "medium",
+        )
     if not (_gpus(old) and _gpus(new)) and not (old.is_of_host and new.is_of_host):
         yield "not every run names its GPU: the GPUs may differ", "medium"
-    tools = [{profile.reader for view in side.views for profile in view.run.profiles} for side in (old, new)]
+    tools = [
+        {profile.reader for view in side.views for profile in view.run.profiles}
+        for side in (old, new)
+    ]
     if tools[0] != tools[1] and _timers(old) == _timers(new):
         yield _other_tools(*tools), "low"
     if not (old.steps and new.steps):
@@ -416,7 +472,10 @@ def wide(steps: pd.DataFrame, tolerance: float, of: str) -> Iterator[tuple[str, 
     first = steps.head(1)
     for row in first[_allows_both(first, tolerance)].to_dict("records"):
         ends = spoken_ends(row["ratio_low"], row["ratio_high"])
-        yield f"the {row['statistic']} {of} takes {ends} times as long: it can be faster or slower", "low"
+        yield (
+            f"the {row['statistic']} {of} takes {ends} times as long: it can be faster or slower",
+            "low",
+        )
 
 
 def _allows_both(table: pd.DataFrame, tolerance: float) -> pd.Series:
@@ -438,7 +497,11 @@ OF_STEPS = (
 
 def matching(figures: pd.DataFrame, patterns: Sequence[str]) -> pd.Series:
     """Tell which figures have an id of one of the patterns."""
-    return figures["id"].map(lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)).astype(bool)
+    return (
+        figures["id"]
+        .map(lambda name: any(fnmatchcase(name, pattern) for pattern in patterns))
+        .astype(bool)
+    )
 
 
 def _untold(frame: pd.DataFrame, rows: pd.Series | None = None) -> pd.DataFrame:
@@ -447,10 +510,14 @@ def _untold(frame: pd.DataFrame, rows: pd.Series | None = None) -> pd.DataFrame:
         return frame
     verdict = frame["verdict"].astype("string")
     rows = pd.Series(True, frame.index) if rows is None else rows
-    return frame.assign(verdict=verdict.mask(rows & ~verdict.isin([NEW, GONE]), UNKNOWN).astype("category"))
+    return frame.assign(
+        verdict=verdict.mask(rows & ~verdict.isin([NEW, GONE]), UNKNOWN).astype("category")
+    )
 
 
-def sureness(cautions: Sequence[tuple[str, str]], refusals: Sequence[Refusal], *, is_measured: bool = True) -> str:
+def sureness(
+    cautions: Sequence[tuple[str, str]], refusals: Sequence[Refusal], *, is_measured: bool = True
+) -> str:
     """Return how sure a comparison is: high, medium or low; never high where no repeats measure the noise."""
     levels = [level for _, level in cautions]
     if "low" in levels or levels.count("medium") > 1:
@@ -475,16 +542,22 @@ def side_by_side(
     found = [[figures(view, peaks=peaks) for view in side.views] for side in (old, new)]
     means = [_mean(side) for side in found]
     intervals = _of_repeats(found[0], found[1], how)
-    moving = {name: matters * float(tables["parts"]["before_ns"].sum()) for name in _part_ids(tables)}
+    moving = {
+        name: matters * float(tables["parts"]["before_ns"].sum()) for name in _part_ids(tables)
+    }
     for figure, value, ends in _own(tables, of):
         for column, amount in zip(means, value, strict=True):
             if not np.isnan(amount):
                 column[figure.id] = replace(figure, value=amount)
         if ends:
             intervals[figure.id] = ends
-    before, after = (pd.DataFrame(list(side.values()), columns=compare.FIGURES.column_names) for side in means)
+    before, after = (
+        pd.DataFrame(list(side.values()), columns=compare.FIGURES.column_names) for side in means
+    )
     frames = compare.FIGURES.make(before), compare.FIGURES.make(after)
-    return compare.figures(*frames, intervals=intervals, least=moving, tolerance=tolerance, matters=matters)
+    return compare.figures(
+        *frames, intervals=intervals, least=moving, tolerance=tolerance, matters=matters
+    )
 
 
 def _mean(repeats: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
@@ -492,7 +565,9 @@ def _mean(repeats: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
     every = {key: figure for run in reversed(repeats) for key, figure in run.items()}
     order = dict.fromkeys(key for run in repeats for key in run)
     return {
-        key: replace(every[key], value=float(np.mean([run[key].value for run in repeats if key in run])))
+        key: replace(
+            every[key], value=float(np.mean([run[key].value for run in repeats if key in run]))
+        )
         for key in order
     }
 
@@ -519,22 +594,45 @@ def _own(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[Figure, 
         figure = _time_of_steps(str(row["statistic"]), of)
         yield figure, (row["before_ns"], row["after_ns"]), (row["ratio_low"], row["ratio_high"])
     for name, row in zip(_part_ids(tables), tables["parts"].to_dict("records"), strict=True):
-        definition = "mean over the steady steps, time of a GPU between the start and the end of a step"
-        figure = Figure(name, f"{str(row['part']).capitalize()} per step", 0.0, "ns", definition, "compare.parts")
+        definition = (
+            "mean over the steady steps, time of a GPU between the start and the end of a step"
+        )
+        figure = Figure(
+            name,
+            f"{str(row['part']).capitalize()} per step",
+            0.0,
+            "ns",
+            definition,
+            "compare.parts",
+        )
         ends = (row["ratio_low"], row["ratio_high"]) if row["before_ns"] else None
         yield figure, (row["before_ns"], row["after_ns"]), ends
     for row in tables["families"].to_dict("records") if len(tables["steps"]) else []:
         family = str(row["family"])
         definition = f"mean sum of the durations of {family} kernels in a steady step"
-        figure = Figure(f"family_{family}_ns", f"{family} per step", 0.0, "ns", definition, "compare.families")
+        figure = Figure(
+            f"family_{family}_ns", f"{family} per step", 0.0, "ns", definition, "compare.families"
+        )
         yield figure, (row["before_ns"], row["after_ns"]), (row["ratio_low"], row["ratio_high"])
     for name in ("kernels", "launches"):
         both = tables[name][(tables[name]["count_before"] > 0) & (tables[name]["count_after"] > 0)]
         if len(both):
             mean_ns = both["total_after_ns"] / both["count_after"]
-            value = float(both["total_before_ns"].sum()), float((mean_ns * both["count_before"]).sum())
-            definition = "kernels of one name and grid in both runs: each with its mean, as often as before"
-            figure = Figure("matched_kernels_ns", "Kernels in both runs", 0.0, "ns", definition, f"compare.{name}")
+            value = (
+                float(both["total_before_ns"].sum()),
+                float((mean_ns * both["count_before"]).sum()),
+            )
+            definition = (
+                "kernels of one name and grid in both runs: each with its mean, as often as before"
+            )
+            figure = Figure(
+                "matched_kernels_ns",
+                "Kernels in both runs",
+                0.0,
+                "ns",
+                definition,
+                f"compare.{name}",
+            )
             yield figure, value, None
             return
 
@@ -545,7 +643,14 @@ def _time_of_steps(statistic: str, of: str) -> Figure:
         definition = f"{statistic} time of the units of equal work, slow first ones left out"
         return Figure("equal_work_ns", "Unit of equal work", 0.0, "ns", definition, "compare.steps")
     definition = f"{statistic} of the steady steps"
-    return Figure(f"step_{statistic}_ns", f"{statistic.capitalize()} step", 0.0, "ns", definition, "compare.steps")
+    return Figure(
+        f"step_{statistic}_ns",
+        f"{statistic.capitalize()} step",
+        0.0,
+        "ns",
+        definition,
+        "compare.steps",
+    )
 
 
 def _part_ids(tables: Mapping[str, pd.DataFrame]) -> list[str]:

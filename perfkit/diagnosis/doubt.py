@@ -46,7 +46,9 @@ class Doubt:
     remedy: str
     touched_frac: float = 0.0
     unknown_frac: float = 0.0
-    stretches: pd.DataFrame = field(default_factory=completeness.STRETCHES.empty, compare=False, repr=False)
+    stretches: pd.DataFrame = field(
+        default_factory=completeness.STRETCHES.empty, compare=False, repr=False
+    )
 
     @property
     def text(self) -> str:

@@ -21,8 +21,14 @@ EXPLAINED = Table(
     "EXPLAINED",
     "a line of the ledger in the steps of two runs",
     (
-        Column("kind", "category", "kind of time, as in LEDGER, or outside: no GPU had begun or all had ended"),
-        Column("cause", "category", "family, operation, direction of a copy, or why the GPU is idle"),
+        Column(
+            "kind",
+            "category",
+            "kind of time, as in LEDGER, or outside: no GPU had begun or all had ended",
+        ),
+        Column(
+            "cause", "category", "family, operation, direction of a copy, or why the GPU is idle"
+        ),
         Column("owner", "category", "who takes the time; empty if unknown"),
         Column("before_ns", "float64", "time before, ns of a GPU per step"),
         Column("after_ns", "float64", "time after, ns of a GPU per step"),
@@ -70,7 +76,9 @@ def _of_repeat(view: Selection, steps: pd.DataFrame) -> pd.Series:
     times = inside[LINE].astype(object).fillna("").assign(ns=inside["ns"])
     times["owner"] = times["owner"].map(_unnumbered).where(times["kind"] == "idle", times["owner"])
     rest = int(of_devices.sum() - times["ns"].sum())
-    outside = pd.DataFrame([("outside", "outside of the recorded work", "", rest)], columns=times.columns)
+    outside = pd.DataFrame(
+        [("outside", "outside of the recorded work", "", rest)], columns=times.columns
+    )
     return pd.concat([times, outside]).groupby(LINE)["ns"].sum() / len(of_devices)
 
 

@@ -10,7 +10,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.diagnosis import path_verdict, paths, phases, picture, recording
-from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, ONCE, SEVERITIES, WIDE, Figure, Finding, Gain
+from perfkit.diagnosis.finding import (
+    CONFIDENCES,
+    HORIZONS,
+    LEAST,
+    ONCE,
+    SEVERITIES,
+    WIDE,
+    Figure,
+    Finding,
+    Gain,
+)
 from perfkit.diagnosis.logged import is_logged
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
@@ -37,11 +47,16 @@ FAILED = "The run failed"  # how the verdict begins where a reader's note says s
 TIMED = {"span_ns", "paths_wall_ns"}  # of a run whose time is known
 CLOSE = 1.1  # a range this narrow is one number
 NOTABLE = 0.05  # of the time
-OF_KERNELS = 0.04  # counted for kernels of which nobody knows how much faster they can be (convention)
+OF_KERNELS = (
+    0.04  # counted for kernels of which nobody knows how much faster they can be (convention)
+)
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
-    ("device_busy_frac", "{who} busy {device_busy_frac} of the time. No finding costs 10 % of the time or more."),
+    (
+        "device_busy_frac",
+        "{who} busy {device_busy_frac} of the time. No finding costs 10 % of the time or more.",
+    ),
     ("baseline_step_ns", "One training step takes {baseline_step_ns}. The log shows no problem."),
     *(
         (id, f"{label} reaches {{{id}}} of bus bandwidth with large messages.")
@@ -56,8 +71,14 @@ SENTENCES: tuple[tuple[str, str], ...] = (
         "log_sm_active_frac",
         "The SMs were active {log_sm_active_frac} of the time. No check of the log needs attention.",
     ),
-    ("measured_count", "Measured launches: {measured_count}, {measured_dur_ns} in all. No finding follows from them."),
-    ("paths_gpu_busy_frac", "The GPU worked {paths_gpu_busy_frac} of the wall time. No finding costs 10 % of it."),
+    (
+        "measured_count",
+        "Measured launches: {measured_count}, {measured_dur_ns} in all. No finding follows from them.",
+    ),
+    (
+        "paths_gpu_busy_frac",
+        "The GPU worked {paths_gpu_busy_frac} of the wall time. No finding costs 10 % of it.",
+    ),
     ("paths_host_ns", "The program used {paths_host_ns} of CPU time. No GPU work was recorded."),
 )
 AFTER_A_FAILURE = (
@@ -76,7 +97,9 @@ class Headline:
     tiles: tuple[Tile, ...]
 
 
-def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]) -> Headline:
+def headline(
+    view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]
+) -> Headline:
     """Return the verdict of a run and at most six tiles. `figures` and `findings` are those of the same selection."""
     view = phases.selection(view)
     outside = phases.judged(view).outside if view.outside is None else view.outside
@@ -85,11 +108,17 @@ def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
     ends = [*_ends(view, figures, findings, None if too_few(view) else best)]
     if recording.is_mostly_unknown(view):
         ends = []
-    verdict = f"{FAILED}: {error}." if (error := failure(view)) else _doubted(view, figures, findings, best)
+    verdict = (
+        f"{FAILED}: {error}."
+        if (error := failure(view))
+        else _doubted(view, figures, findings, best)
+    )
     return Headline(f"{verdict} {outside}".strip(), tuple(tiles(view, figures, ends)))
 
 
-def _doubted(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], best: Gain | None) -> str:
+def _doubted(
+    view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], best: Gain | None
+) -> str:
     """Return the verdict on what is known, after the doubt that touches most of the recording, if it is a tenth."""
     doubts = recording.leading(view)
     if not doubts:
@@ -132,7 +161,11 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 def leading(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings as `ranked`, but not what is never first: what saves under 1 % of the time, or happened once."""
-    return [finding for finding in ranked(findings) if not is_small(finding) and finding.gain.whole != ONCE]
+    return [
+        finding
+        for finding in ranked(findings)
+        if not is_small(finding) and finding.gain.whole != ONCE
+    ]
 
 
 def is_small(finding: Finding) -> bool:
@@ -207,13 +240,17 @@ def _times(factor: float) -> str:
     return f"{number(factor) if factor >= 10 else f'{factor:.1f}'} times"
 
 
-def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], best: Gain | None) -> str:
+def _verdict(
+    view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], best: Gain | None
+) -> str:
     order = leading(findings)
     if not order:
         texts = {**{id: figure.text for id, figure in figures.items()}, "who": _who(view, figures)}
         if "log_gpu_busy_frac" in figures:
             texts["logged"] = _logged(view, figures["log_gpu_busy_frac"])
-        return next((text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view))
+        return next(
+            (text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view)
+        )
     if why := too_few(view) or paths.too_few(figures):
         return f"{why}. Record steady steps of the program before you optimise it."
     first = _largest_cause(order)
@@ -221,14 +258,18 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
         return path_verdict.verdict(view, figures)
     reason = rules()[first.rule].reason
     if reason and "idle_frac" in figures:
-        share = percent(min(first.gain.share, figures["idle_frac"].value)) if first.gain.share else ""  # without copies
+        share = (
+            percent(min(first.gain.share, figures["idle_frac"].value)) if first.gain.share else ""
+        )  # without copies
         part = f": {share} " if share and share != figures["idle_frac"].text else " "
         part += "probably because" if first.confidence == CONFIDENCES[-1] else "because"
         reason = first.because or reason
         said = f"{_who(view, figures)} idle {shares(view, 'idle', figures['idle_frac'])} of the time{part} {reason}."
     else:
         said = f"{first.title}.{_states(view, first)}"
-        said += " Record steady steps before you optimise the program." if _is_warm_up(first) else ""
+        said += (
+            " Record steady steps before you optimise the program." if _is_warm_up(first) else ""
+        )
     is_timed = TIMED & set(figures) or first.gain.high < WIDE
     return f"{said} {_mended(first, best) if is_timed else ''}".strip()
 
@@ -238,7 +279,9 @@ def _states(view: Selection, finding: Finding) -> str:
     keys = picture.keys(view, finding)
     if not keys or keys[0] in TIME or keys[0] in LIMIT:
         return ""
-    notable = [f"{key} {percent(share)}" for key, share in picture.shares(view).items() if share >= SMALL]
+    notable = [
+        f"{key} {percent(share)}" for key, share in picture.shares(view).items() if share >= SMALL
+    ]
     return f" By state: {', '.join(notable)}."
 
 
@@ -274,7 +317,9 @@ def nothing_found(figures: Collection[str]) -> str:
     if "span_ns" in figures or "measured_count" in figures:
         return "No finding costs a tenth of the time or more."
     if any(name.startswith("log_") for name in figures):
-        return "No check of the log needs attention. The last section lists what a log cannot answer."
+        return (
+            "No check of the log needs attention. The last section lists what a log cannot answer."
+        )
     return MEASURED if any(name.startswith("baseline_") for name in figures) else NO_GPU
 
 
@@ -305,15 +350,25 @@ def _only_recorded(view: Selection) -> str:
         return f"NCCL connected {ranks} ranks{of}"
     timed = view.collectives[view.collectives["source"].eq("benchmark")]
     if len(timed):
-        names = ", ".join(sorted({str(name).replace("_", "-") for name in timed["operation"].dropna()}))
-        sizes = " to ".join(dict.fromkeys(size(end) for end in (timed["bytes"].min(), timed["bytes"].max())))
+        names = ", ".join(
+            sorted({str(name).replace("_", "-") for name in timed["operation"].dropna()})
+        )
+        sizes = " to ".join(
+            dict.fromkeys(size(end) for end in (timed["bytes"].min(), timed["bytes"].max()))
+        )
         return f"The benchmark timed {names} with messages of {sizes}. The log does not show the bus bandwidth."
     if len(view.ops):
         return f"The recording holds {len(view.ops):,} operators of the CPU and no work of a GPU."
     if len(view.run.os_calls):
         return f"The recording holds {len(view.run.os_calls):,} calls of the operating system and no work of a GPU."
     if is_logged(view):
-        known = next((f" Its {t.label[0].lower()}{t.label[1:]} was {t.value}." for t in read_in_log(view, READ)), "")
+        known = next(
+            (
+                f" Its {t.label[0].lower()}{t.label[1:]} was {t.value}."
+                for t in read_in_log(view, READ)
+            ),
+            "",
+        )
         return f"The log does not say how busy the GPU was.{known}"
     names = ", ".join(sorted({printable(name, 60) for name in view.devices["name"]}))
     return f"The recording describes {names or 'a machine'}, but no work of a program."
@@ -326,7 +381,9 @@ def _who(view: Selection, figures: Mapping[str, Figure]) -> str:
     ('A100', 'H100', 'RTX 4090')
     """
     names = {_shorter(str(name)) for name in view.devices["name"]}
-    count = int(figures["gpu_count"].value) if "gpu_count" in figures else 1  # of these GPUs, that many worked
+    count = (
+        int(figures["gpu_count"].value) if "gpu_count" in figures else 1
+    )  # of these GPUs, that many worked
     one = next(iter(names)) if len(names) == 1 else ""
     if count > 1:
         return f"The {count} {f'{one} ' if one else ''}GPUs were"
@@ -334,7 +391,13 @@ def _who(view: Selection, figures: Mapping[str, Figure]) -> str:
 
 
 def _shorter(name: str) -> str:
-    return printable(MEMORY.sub("", re.sub(r"^(?:NVIDIA|AMD|Tesla|GeForce|Radeon|\s)+", "", name)).strip(), 40) or "GPU"
+    return (
+        printable(
+            MEMORY.sub("", re.sub(r"^(?:NVIDIA|AMD|Tesla|GeForce|Radeon|\s)+", "", name)).strip(),
+            40,
+        )
+        or "GPU"
+    )
 
 
 def _ends(
@@ -365,7 +428,12 @@ def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
         label = "Largest part" if is_work else "Largest loss"
         yield Tile(label, value, ", ".join(picture.name(key) for key in parts), first.evidence[0])
     elif first.evidence and (share or _is_warm_up(first)):
-        yield Tile("Largest loss", percent(share or first.evidence[0].value), theme(first.rule), first.evidence[0])
+        yield Tile(
+            "Largest loss",
+            percent(share or first.evidence[0].value),
+            theme(first.rule),
+            first.evidence[0],
+        )
 
 
 def theme(rule: str) -> str:
@@ -381,12 +449,17 @@ def theme(rule: str) -> str:
 def saved(gain: Gain, figures: Mapping[str, Figure]) -> str:
     """Return the time that a gain saves in a step, or else in the run, from the likely to the best case; or nothing."""
     named = (("step_median_ns", "step"), ("span_ns", "run"))
-    id, what = next(((id, what) for id, what in named if id in figures and not _is_outside(id, figures)), ("", ""))
+    id, what = next(
+        ((id, what) for id, what in named if id in figures and not _is_outside(id, figures)),
+        ("", ""),
+    )
     is_of_it = gain.whole == Gain.whole or (what == "step" and gain.whole == STEADY)
     if not id or not is_of_it or gain.high < LEAST or not gain.is_known:
         return ""
     whole = figures[id].value
-    ends = [duration(whole * (1 - 1 / factor)) for factor in (gain.low, gain.high) if factor >= LEAST]
+    ends = [
+        duration(whole * (1 - 1 / factor)) for factor in (gain.low, gain.high) if factor >= LEAST
+    ]
     return f"{' to '.join(dict.fromkeys(ends))} per {what}"
 
 

@@ -46,7 +46,9 @@ def _idle(view: Selection) -> list[pd.DataFrame]:
     is_collector = owned["owner_kind"].eq(COLLECTOR).to_numpy()
     taken = owned[is_collector]
     rest = owned[~is_collector]
-    cause = rest["detail"].astype(object).where(rest["detail"].notna(), rest["cause"].astype(object))
+    cause = (
+        rest["detail"].astype(object).where(rest["detail"].notna(), rest["cause"].astype(object))
+    )
     return [
         analysis_ledger.layer(taken, COLLECTOR, "profiler", taken["owner"]),
         analysis_ledger.layer(rest, "idle", cause, rest["owner"]),

@@ -32,7 +32,11 @@ from perfkit.hardware import Peaks
 from perfkit.selection import Selection
 from perfkit.tables import SAMPLES
 
-PRECISIONS = ("bf16_tensor", "fp16_tensor", "fp32")  # what language models are trained in, the first that is known
+PRECISIONS = (
+    "bf16_tensor",
+    "fp16_tensor",
+    "fp32",
+)  # what language models are trained in, the first that is known
 ELEMENT = {"fp32": 4}  # bytes; the others have 2
 
 
@@ -64,7 +68,9 @@ class Machine:
             )
             for row in self.ceilings.to_dict("records")
         ]
-        return pd.DataFrame(rows, columns=["roof", "data sheet", "measured", "measured over data sheet", "ridge"])
+        return pd.DataFrame(
+            rows, columns=["roof", "data sheet", "measured", "measured over data sheet", "ridge"]
+        )
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,9 @@ def machine(view: Selection, *, peaks: str = "") -> Machine:
         ceilings = llm_operations.ceilings(peaks=sheet, measured=measured)
     except PerfkitError as e:
         ceilings, measured, why = llm_operations.ceilings(peaks=sheet), None, str(e)
-    rates = next((r for r in (measured, sheet) if r and r.memory_bytes_per_s and _precision(r)), None)
+    rates = next(
+        (r for r in (measured, sheet) if r and r.memory_bytes_per_s and _precision(r)), None
+    )
     precision, placed = _precision(rates or sheet or measured), None
     if rates:
         work = llm_operations.work(element_bytes=ELEMENT.get(precision, 2))
@@ -134,7 +142,9 @@ def _precision(rates: Peaks | None) -> str:
     return next((name for name in PRECISIONS if rates and name in rates.flops_per_s), "")
 
 
-def _unknown(names: list[str], name: str, sheet: Peaks | None, measured: Peaks | None, own: tuple[Peaks, ...]) -> str:
+def _unknown(
+    names: list[str], name: str, sheet: Peaks | None, measured: Peaks | None, own: tuple[Peaks, ...]
+) -> str:
     """Return why the peaks of the GPU, or what was measured on it, are not known; empty if they are."""
     if len(names) > 1:
         return f"the run has GPUs of several kinds ({', '.join(names)}), with different peaks: choose one with `gpus`"
@@ -160,7 +170,10 @@ def line_rate(view: Selection, *, peaks: str = "") -> LineRate:
     if crossing.empty:
         return LineRate(None, "the log has no bus bandwidth")
     if ranks > gpus:
-        return LineRate(None, f"{ranks} ranks on nodes of {gpus} GPUs communicate over a network of unknown speed")
+        return LineRate(
+            None,
+            f"{ranks} ranks on nodes of {gpus} GPUs communicate over a network of unknown speed",
+        )
     transports = view.run.links["transport"].dropna().astype("string").unique()
     slow = [transport for transport in transports if not transport.startswith("P2P")]
     if slow:
@@ -168,9 +181,16 @@ def line_rate(view: Selection, *, peaks: str = "") -> LineRate:
     found = machine(view, peaks=peaks)
     # A bridge joins two cards; that these two have one is in a log of NCCL only.
     joined = ranks == 2 and view.run.links["path"].eq("NVL").any()
-    both = found.peaks.nvlink_bytes_per_s if found.peaks and (joined or "sxm" in found.peaks.key) else None
+    both = (
+        found.peaks.nvlink_bytes_per_s
+        if found.peaks and (joined or "sxm" in found.peaks.key)
+        else None
+    )
     if both is None:
-        return LineRate(None, f"the data sheet of {found.name or 'the GPU'} gives no speed of links between all GPUs")
+        return LineRate(
+            None,
+            f"the data sheet of {found.name or 'the GPU'} gives no speed of links between all GPUs",
+        )
     return LineRate(both / 2, f"NVLink of {found.name}, one direction, from its data sheet")
 
 
@@ -182,10 +202,20 @@ def trainings(view: Selection) -> pd.DataFrame:
     `iterations_count` int64, iterations with a time.
     """
     samples, medians = _medians(view)
-    counted = samples["rank"][samples["metric"] == "iteration_ns"].value_counts().reindex(medians.index, fill_value=0)
-    table = pd.DataFrame({"rank": medians.index, "gpus": medians["world_size_count"].astype("Int64").array})
-    columns = {name: medians[metric].to_numpy() for metric, name in zip(TRAINING, _NAMES, strict=True)}
-    return table.assign(**columns, iterations_count=counted.to_numpy("int64")).astype({"rank": "int32"})
+    counted = (
+        samples["rank"][samples["metric"] == "iteration_ns"]
+        .value_counts()
+        .reindex(medians.index, fill_value=0)
+    )
+    table = pd.DataFrame(
+        {"rank": medians.index, "gpus": medians["world_size_count"].astype("Int64").array}
+    )
+    columns = {
+        name: medians[metric].to_numpy() for metric, name in zip(TRAINING, _NAMES, strict=True)
+    }
+    return table.assign(**columns, iterations_count=counted.to_numpy("int64")).astype(
+        {"rank": "int32"}
+    )
 
 
 def _medians(view: Selection) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -215,13 +245,21 @@ def iterations(view: Selection) -> pd.DataFrame:
     whether one of them is in the window, or the only one.
     """
     readings = _readings(view)
-    readings = readings[readings["metric"] == "iteration_ns"].sort_values(["rank", "time_ns"], kind="stable")
+    readings = readings[readings["metric"] == "iteration_ns"].sort_values(
+        ["rank", "time_ns"], kind="stable"
+    )
     of_log = readings.groupby("rank")["value"]
     place = of_log.cumcount() * PLACES // of_log.transform("size").clip(lower=PLACES)
-    groups = readings.assign(place=place, chosen=_is_chosen(readings, view)).groupby(["rank", "place"])
+    groups = readings.assign(place=place, chosen=_is_chosen(readings, view)).groupby(
+        ["rank", "place"]
+    )
     value = groups["value"]
-    table = groups.agg(time_ns=("time_ns", "first"), count=("value", "size"), chosen=("chosen", "any"))
-    table = table.assign(median_ns=value.median(), least_ns=value.min(), most_ns=value.max()).reset_index()
+    table = groups.agg(
+        time_ns=("time_ns", "first"), count=("value", "size"), chosen=("chosen", "any")
+    )
+    table = table.assign(
+        median_ns=value.median(), least_ns=value.min(), most_ns=value.max()
+    ).reset_index()
     return table[["rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen"]]
 
 
@@ -231,9 +269,13 @@ def phases(view: Selection) -> pd.DataFrame:
     Columns by rank: `rank` int32; `phase` str, forward pass, backward pass, optimizer step, or rest of the iteration;
     `median_ns` float64, at least 0. No rows where no log prints a pass and the iteration.
     """
-    medians = _medians(view)[1][[*PHASES, "iteration_ns"]].dropna(subset=["forward_ns", "iteration_ns"])
+    medians = _medians(view)[1][[*PHASES, "iteration_ns"]].dropna(
+        subset=["forward_ns", "iteration_ns"]
+    )
     medians = medians.rename(columns=PHASES).fillna(0.0)
-    medians["rest of the iteration"] = (medians.pop("iteration_ns") - medians.sum(axis=1)).clip(lower=0.0)
+    medians["rest of the iteration"] = (medians.pop("iteration_ns") - medians.sum(axis=1)).clip(
+        lower=0.0
+    )
     long = medians.melt(var_name="phase", value_name="median_ns", ignore_index=False).reset_index()
     return long.sort_values("rank", kind="stable", ignore_index=True).astype({"rank": "int32"})
 
@@ -252,7 +294,11 @@ def share(view: Selection, *, peaks: str = "") -> Share:
         table = efficiency.reported_mfu(samples, peaks=found.peaks, precision=found.precision)
     except PerfkitError as e:
         return Share(None, str(e))
-    return Share(table, "") if len(table) else Share(None, "no training log prints a rate of operations")
+    return (
+        Share(table, "")
+        if len(table)
+        else Share(None, "no training log prints a rate of operations")
+    )
 
 
 def scaling(view: Selection) -> tuple[pd.DataFrame, str]:
@@ -262,7 +308,9 @@ def scaling(view: Selection) -> tuple[pd.DataFrame, str]:
     """
     logs = trainings(view).dropna(subset=["gpus"])
     work = "tokens" if logs["tokens_per_s"].notna().all() else "samples"
-    runs = logs.rename(columns={f"{work}_per_s": "throughput_per_s"})[["gpus", "throughput_per_s"]].dropna()
+    runs = logs.rename(columns={f"{work}_per_s": "throughput_per_s"})[
+        ["gpus", "throughput_per_s"]
+    ].dropna()
     return analysis_scaling.scaling(analysis_scaling.RUNS.make(runs)), work
 
 
@@ -281,7 +329,14 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     for metric, definition in MEMORY.items():
         values = view.samples["value"][view.samples["metric"].eq(metric)]
         if len(values):
-            yield Figure("baseline_memory_bytes", "Memory used", float(values.max()), "bytes", definition, "SAMPLES")
+            yield Figure(
+                "baseline_memory_bytes",
+                "Memory used",
+                float(values.max()),
+                "bytes",
+                definition,
+                "SAMPLES",
+            )
             break
 
 
@@ -301,39 +356,84 @@ def _ceilings(found: Machine) -> Iterator[Figure]:
         for row in found.ceilings[found.ceilings["roof"].eq(roof)].to_dict("records"):
             values = [
                 (column, f"{part}_{column}", "", unit, "data sheet, dense"),
-                (f"measured_{column}", f"measured_{part}_{column}", ", measured", unit, "from the file of peaks"),
-                ("measured_frac", f"{part}_frac", ", share reached", "1", "measured share of the data sheet's"),
+                (
+                    f"measured_{column}",
+                    f"measured_{part}_{column}",
+                    ", measured",
+                    unit,
+                    "from the file of peaks",
+                ),
+                (
+                    "measured_frac",
+                    f"{part}_frac",
+                    ", share reached",
+                    "1",
+                    "measured share of the data sheet's",
+                ),
                 ("ridge", "ridge", " over bandwidth: ridge", "FLOP/byte", "data sheet"),
             ]
             for name, own, more, of, definition in values:
                 if row[name] > 0:
-                    said, what = f"{label[:1].upper()}{label[1:]}{more}", f"{label} of {found.name}, {definition}"
-                    yield Figure(f"baseline_{own}", said, float(row[name]), of, what, "llm_operations.ceilings")
+                    said, what = (
+                        f"{label[:1].upper()}{label[1:]}{more}",
+                        f"{label} of {found.name}, {definition}",
+                    )
+                    yield Figure(
+                        f"baseline_{own}",
+                        said,
+                        float(row[name]),
+                        of,
+                        what,
+                        "llm_operations.ceilings",
+                    )
 
 
 def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
     """Yield the plateau of each operation, of the placement that is slower, on the most ranks."""
     crossing = communication.plateau(view.collectives)
-    crossing = crossing[crossing["bus_bytes_per_s"] > 0].sort_values("bus_bytes_per_s", kind="stable")
+    crossing = crossing[crossing["bus_bytes_per_s"] > 0].sort_values(
+        "bus_bytes_per_s", kind="stable"
+    )
     every = communication.bandwidth(view.collectives)
     most = crossing.groupby("operation", observed=True)["ranks"].transform("max")
     slower = crossing[crossing["ranks"].eq(most)].drop_duplicates("operation")
-    for row in slower.sort_values("bus_bytes_per_s", ascending=False, kind="stable").to_dict("records"):
+    for row in slower.sort_values("bus_bytes_per_s", ascending=False, kind="stable").to_dict(
+        "records"
+    ):
         label = str(row["operation"]).replace("_", "-").capitalize()
-        placement = "" if pd.isna(row["placement"]) else f", {str(row['placement']).replace('_', ' ')} (the slower)"
+        placement = (
+            ""
+            if pd.isna(row["placement"])
+            else f", {str(row['placement']).replace('_', ' ')} (the slower)"
+        )
         definition = f"bus bandwidth of messages larger than half the largest size, {row['ranks']} ranks{placement}"
-        name, value, source = f"baseline_{row['operation']}", float(row["bus_bytes_per_s"]), "communication.plateau"
-        yield Figure(f"{name}_bytes_per_s", f"{label} bandwidth", value, "bytes/s", definition, source)
+        name, value, source = (
+            f"baseline_{row['operation']}",
+            float(row["bus_bytes_per_s"]),
+            "communication.plateau",
+        )
+        yield Figure(
+            f"{name}_bytes_per_s", f"{label} bandwidth", value, "bytes/s", definition, source
+        )
         if limit.bytes_per_s:
             definition = f"bus bandwidth over {size(limit.bytes_per_s)}/s: {limit.why}. Switches can exceed it"
-            yield Figure(f"{name}_ratio", f"{label} over line rate", value / limit.bytes_per_s, "1", definition, source)
+            yield Figure(
+                f"{name}_ratio",
+                f"{label} over line rate",
+                value / limit.bytes_per_s,
+                "1",
+                definition,
+                source,
+            )
         rows = every["operation"].eq(row["operation"]) & every["ranks"].eq(row["ranks"])
         best = float(every.loc[rows, "bus_bytes_per_s"].max())
         if value < LOW_RATE * best:
             fastest = every.loc[rows].nlargest(1, "bus_bytes_per_s")["bytes"].item()
             definition = f"bus bandwidth over {size(best)}/s, the best of this operation in the log, with messages "
             definition += f"of {size(fastest)}"
-            yield Figure(f"{name}{BEST}", f"{label} over the best", value / best, "1", definition, source)
+            yield Figure(
+                f"{name}{BEST}", f"{label} over the best", value / best, "1", definition, source
+            )
 
 
 def _network(view: Selection) -> Iterator[Figure]:
@@ -348,7 +448,9 @@ def _network(view: Selection) -> Iterator[Figure]:
         yield Figure(TCP, "Connections over TCP", float(tcp.mean()), "1", definition, source)
     if by_host.any():
         definition = f"{by_host.sum():,} {of} go through CPU memory, without GPUDirect RDMA"
-        yield Figure(BY_HOST, "Connections without GPUDirect", float(by_host.mean()), "1", definition, source)
+        yield Figure(
+            BY_HOST, "Connections without GPUDirect", float(by_host.mean()), "1", definition, source
+        )
 
 
 def _cards(view: Selection) -> Iterator[Figure]:
@@ -359,7 +461,9 @@ def _cards(view: Selection) -> Iterator[Figure]:
         return
     cards = int(counts.min())
     definition = f"GPUs of a node over the network cards that NCCL uses there: {gpus} over {cards}"
-    yield Figure(PER_CARD, "GPUs per network card", gpus / cards, "count", definition, "SAMPLES, DEVICES")
+    yield Figure(
+        PER_CARD, "GPUs per network card", gpus / cards, "count", definition, "SAMPLES, DEVICES"
+    )
 
 
 def is_between_nodes(view: Selection) -> bool:
@@ -379,7 +483,9 @@ def _trainings(view: Selection) -> Iterator[Figure]:
             if column == "flops_per_s" and passes[row["rank"]]:
                 label, definition = words("rate_of_passes")
             if row[column] > 0:
-                yield Figure(name + suffix, label + of, float(row[column]), unit, definition, "SAMPLES")
+                yield Figure(
+                    name + suffix, label + of, float(row[column]), unit, definition, "SAMPLES"
+                )
         if pd.notna(row["gpus"]):
             if row["tokens_per_s"] > 0:
                 rate = float(row["tokens_per_s"] / row["gpus"])
@@ -387,18 +493,34 @@ def _trainings(view: Selection) -> Iterator[Figure]:
                 name = f"baseline_tokens_per_gpu_per_s{suffix}"
                 yield Figure(name, label + of, rate, "1/s", definition, "SAMPLES")
             definition = "number of GPUs that train together, from the log"
-            yield Figure(f"baseline_gpu_count{suffix}", f"GPUs{of}", int(row["gpus"]), "count", definition, "SAMPLES")
+            yield Figure(
+                f"baseline_gpu_count{suffix}",
+                f"GPUs{of}",
+                int(row["gpus"]),
+                "count",
+                definition,
+                "SAMPLES",
+            )
 
 
 def _iteration_rates(view: Selection) -> Iterator[Figure]:
     """Yield the rate of operations over the whole iteration, where a log of DeepSpeed prints that of both passes."""
     medians = _medians(view)[1]
     times = medians[["forward_ns", "backward_ns", "iteration_ns", "training_flops_per_s"]].dropna()
-    for rank, forward, backward, whole, rate in times.query("iteration_ns > 0").itertuples(name=None):
+    for rank, forward, backward, whole, rate in times.query("iteration_ns > 0").itertuples(
+        name=None
+    ):
         suffix, of = _apart(rank, len(medians))
         value = float(rate * (forward + backward) / whole)
         label, definition = words("rate_of_iteration")
-        yield Figure(f"baseline_iteration_flops_per_s{suffix}", label + of, value, "FLOP/s", definition, "SAMPLES")
+        yield Figure(
+            f"baseline_iteration_flops_per_s{suffix}",
+            label + of,
+            value,
+            "FLOP/s",
+            definition,
+            "SAMPLES",
+        )
 
 
 def _optimizers(view: Selection) -> Iterator[Figure]:
@@ -407,10 +529,27 @@ def _optimizers(view: Selection) -> Iterator[Figure]:
     timed = medians[["step_ns", "iteration_ns"]].dropna().query("iteration_ns > 0")
     for rank, step, whole in timed.itertuples(name=None):
         suffix, of = _apart(rank, len(medians))
-        share, definition = min(step / whole, 1.0), "median time of the optimizer's step, after both passes"
-        yield Figure(f"baseline_optimizer_ns{suffix}", f"Optimizer step{of}", float(step), "ns", definition, "SAMPLES")
+        share, definition = (
+            min(step / whole, 1.0),
+            "median time of the optimizer's step, after both passes",
+        )
+        yield Figure(
+            f"baseline_optimizer_ns{suffix}",
+            f"Optimizer step{of}",
+            float(step),
+            "ns",
+            definition,
+            "SAMPLES",
+        )
         definition = "share of the iteration's time that the optimizer's step takes"
-        yield Figure(f"{OPTIMIZER}{suffix}", f"Optimizer in the iteration{of}", share, "1", definition, "SAMPLES")
+        yield Figure(
+            f"{OPTIMIZER}{suffix}",
+            f"Optimizer in the iteration{of}",
+            share,
+            "1",
+            definition,
+            "SAMPLES",
+        )
 
 
 def _apart(rank: int, logs: int) -> tuple[str, str]:
@@ -426,12 +565,23 @@ def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
         suffix, of = _apart(row["rank"], len(found.table))
         whole = row["iteration_mfu_frac"]  # DeepSpeed prints the rate of the two passes alone
         value = float(row["mfu_frac"] if pd.isna(whole) else whole)
-        rate = "the printed rate" if pd.isna(whole) else "the rate of the whole iteration, with the optimizer's step,"
+        rate = (
+            "the printed rate"
+            if pd.isna(whole)
+            else "the rate of the whole iteration, with the optimizer's step,"
+        )
         definition = f"{rate} as a share of the dense {spoken(name.precision)} peak of {name.name}"
         if row["note"]:
             definition += f"; {row['note']}"
         if value > 0:
-            yield Figure(f"baseline_mfu_frac{suffix}", f"MFU{of}", value, "1", definition, "efficiency.reported_mfu")
+            yield Figure(
+                f"baseline_mfu_frac{suffix}",
+                f"MFU{of}",
+                value,
+                "1",
+                definition,
+                "efficiency.reported_mfu",
+            )
 
 
 def refusals(view: Selection, *, peaks: str = "") -> Iterator[Refusal]:
@@ -441,10 +591,14 @@ def refusals(view: Selection, *, peaks: str = "") -> Iterator[Refusal]:
     if view.samples["metric"].isin(list(TRAINING)).any():
         if not view.samples["metric"].isin(list(MEMORY)).any():
             log = "nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total --format=csv -l 1 > gpus.csv"
-            yield Refusal("How much memory does the training use?", "the log has no reading of it", log)
+            yield Refusal(
+                "How much memory does the training use?", "the log has no reading of it", log
+            )
         refused = share(view, peaks=peaks)
         if refused.table is None:
-            yield Refusal("What share of the peak does the training use (MFU)?", refused.why, MEASURE)
+            yield Refusal(
+                "What share of the peak does the training use (MFU)?", refused.why, MEASURE
+            )
     if view.collectives["source"].eq("benchmark").any():
         limit = line_rate(view, peaks=peaks)
         if limit.bytes_per_s is None:

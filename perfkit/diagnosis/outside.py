@@ -56,7 +56,9 @@ def _pauses(view: Selection) -> Iterator[Finding]:
 def _listed(mine: pd.DataFrame) -> str:
     shown = mine.head(SHOWN)
     starts, lengths = shown["start_ns"].tolist(), shown["dur_ns"].tolist()
-    told = [f"{duration(dur)} at {duration(start)}" for start, dur in zip(starts, lengths, strict=True)]
+    told = [
+        f"{duration(dur)} at {duration(start)}" for start, dur in zip(starts, lengths, strict=True)
+    ]
     more = len(mine) - len(shown)
     return f"{'The longest last' if len(mine) > 1 else 'It lasts'} {', '.join(told)}{' and others' if more else ''}."
 
@@ -93,5 +95,11 @@ def _warm_up(view: Selection) -> Iterator[Finding]:
     definition = "share of the recording: time before the first repetition that takes as long as the later ones"
     figure = Figure("warm_up_frac", "Warm-up before the loop", share, "1", definition, SOURCE)
     text = f"The first {count:,} repetitions are slower than the later ones. They are left out of all other figures."
-    gain = Gain(1.0, 1.0, "warm-up happens once: leaving it out corrects the figures, but makes no program faster")
-    yield tell(WARM_UP, f"Warm-up takes {figure.text} of the recording", "medium", text, (figure,), gain)
+    gain = Gain(
+        1.0,
+        1.0,
+        "warm-up happens once: leaving it out corrects the figures, but makes no program faster",
+    )
+    yield tell(
+        WARM_UP, f"Warm-up takes {figure.text} of the recording", "medium", text, (figure,), gain
+    )

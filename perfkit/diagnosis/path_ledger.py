@@ -35,13 +35,17 @@ def ledger(view: Selection) -> pd.DataFrame:
 def _against_wall(view: Selection, summary: pd.DataFrame, length: float) -> dict[int, wall.Work]:
     """Return the work of each rank within wall time x GPUs."""
     run = view.run
-    used = calltree.utilisation(run.calltree, run.call_metrics, run.trace, run.threads, wall_ns=length)
+    used = calltree.utilisation(
+        run.calltree, run.call_metrics, run.trace, run.threads, wall_ns=length
+    )
     of_rank = summary.set_index("rank").fillna(0.0)
     works = {}
     for row in used.to_dict("records"):
         own = of_rank.loc[row["rank"]]
         copies = own["copy_ns"] + own["implicit_copy_ns"]
-        works[row["rank"]] = wall.Work(row["denominator_ns"], row["high_ns"], own["kernel_ns"], copies)
+        works[row["rank"]] = wall.Work(
+            row["denominator_ns"], row["high_ns"], own["kernel_ns"], copies
+        )
     return works
 
 

@@ -53,7 +53,9 @@ def place(view: Selection) -> str:
     if not is_recorded or not tree["entry"].eq("main thread").any():
         return ""
     path = calltree.hot_path(tree, metrics, metric="GPUOP", entry="main thread")
-    lines = path[path["kind"].eq("line") & path["file"].astype("string").str.endswith(".py").fillna(False)]
+    lines = path[
+        path["kind"].eq("line") & path["file"].astype("string").str.endswith(".py").fillna(False)
+    ]
     if lines.empty:
         return ""
     deepest = lines.iloc[-1]

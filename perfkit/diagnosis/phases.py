@@ -51,7 +51,9 @@ def phases(view: Selection) -> pd.DataFrame:
     if view.window is None:
         return found
     inside = cut(found, view.window)
-    operations = [table[["rank", "gpu", "start_ns", "dur_ns"]] for table in (view.all_kernels, view.copies)]
+    operations = [
+        table[["rank", "gpu", "start_ns", "dur_ns"]] for table in (view.all_kernels, view.copies)
+    ]
     return inside.assign(busy_ns=analysis.phases.busy(inside, pd.concat(operations)))
 
 
@@ -136,7 +138,9 @@ def _loop(view: Selection) -> Selection | None:
         return None
     outside = judged(view).outside
     traced = None if view.framework is view else selection(view.framework).window
-    return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside, traced)
+    return Selection(
+        view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside, traced
+    )
 
 
 def _is_part(view: Selection) -> bool:
@@ -144,7 +148,9 @@ def _is_part(view: Selection) -> bool:
     if view.window is None:
         return False
     low, high = view.window
-    operations = pd.concat([table[["start_ns", "dur_ns"]] for table in (view.all_kernels, view.copies)])
+    operations = pd.concat(
+        [table[["start_ns", "dur_ns"]] for table in (view.all_kernels, view.copies)]
+    )
     start, end = ends(operations)
     return bool((start < low).any() or (end > high).any())
 
@@ -188,7 +194,9 @@ def pauses(view: Selection) -> pd.DataFrame:
     found = phases(view)
     operations = pd.concat([table[["rank", "gpu"]] for table in (view.all_kernels, view.copies)])
     counts = operations.groupby("rank").size()
-    once = found[found["phase"].eq("pause") & ~_is_judged(found) & (found["rank"].map(counts) >= FEWEST)]
+    once = found[
+        found["phase"].eq("pause") & ~_is_judged(found) & (found["rank"].map(counts) >= FEWEST)
+    ]
     devices = operations.drop_duplicates()
     return devices.merge(once[["rank", "start_ns", "dur_ns"]], on="rank")
 

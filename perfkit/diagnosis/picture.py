@@ -15,7 +15,9 @@ from perfkit.diagnosis.words import words
 from perfkit.names import parts as names
 from perfkit.selection import Selection
 
-MEASURED: Mapping[str, list[str]] = words("part_of_figure")  # by id of a figure, the keys of the parts that it measures
+MEASURED: Mapping[str, list[str]] = words(
+    "part_of_figure"
+)  # by id of a figure, the keys of the parts that it measures
 COMPUTATION = ("computation_ns",)
 
 

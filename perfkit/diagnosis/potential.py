@@ -11,12 +11,23 @@ import pandas as pd
 
 from perfkit.diagnosis import path_ledger
 from perfkit.diagnosis.finding import Figure
-from perfkit.diagnosis.rules.call_paths import PATHS_COPIES, PATHS_GPU_IDLE, PATHS_LAUNCHES, PATHS_STALL
+from perfkit.diagnosis.rules.call_paths import (
+    PATHS_COPIES,
+    PATHS_GPU_IDLE,
+    PATHS_LAUNCHES,
+    PATHS_STALL,
+)
 from perfkit.format import number, percent
 from perfkit.names import parts as names
 from perfkit.selection import Selection
 
-COLUMNS = ["what", "share of the GPU's time", "share of the wall time", "target", "if all of it went away"]
+COLUMNS = [
+    "what",
+    "share of the GPU's time",
+    "share of the wall time",
+    "target",
+    "if all of it went away",
+]
 UNKNOWN = "-"
 SMALL = 1.01  # factors below have four decimals
 
@@ -58,7 +69,11 @@ def _gpu(figures: Mapping[str, Figure]) -> Iterator[Row]:
     sums = 0.0
     for id, what, target in (
         ("paths_copy_ns", "Copies", PATHS_COPIES.target),
-        ("paths_kernel_ns", _kernels(figures), PATHS_STALL.target if "paths_main_stall_frac" in figures else ""),
+        (
+            "paths_kernel_ns",
+            _kernels(figures),
+            PATHS_STALL.target if "paths_main_stall_frac" in figures else "",
+        ),
     ):
         if id in figures:
             time = figures[id].value

@@ -116,7 +116,9 @@ def missing(run: Run | Selection) -> tuple[Missing, ...]:
     if first is None or not holds_no_gpu_work(view):
         return view.run.missing
     lost = ("KERNELS", "COPIES", "API_CALLS")
-    return tuple(replace(one, record=first.remedy) if one.table in lost else one for one in view.run.missing)
+    return tuple(
+        replace(one, record=first.remedy) if one.table in lost else one for one in view.run.missing
+    )
 
 
 def is_mostly_unknown(view: Selection) -> bool:
@@ -207,7 +209,9 @@ def _no_gpu_record(view: Selection) -> Iterator[Doubt]:
         "copies": int((moved & ~is_set).sum()),
         "memsets": int(is_set.sum()),
     }
-    told = [f"{count:,} {_one(what) if count == 1 else what}" for what, count in counts.items() if count]
+    told = [
+        f"{count:,} {_one(what) if count == 1 else what}" for what, count in counts.items() if count
+    ]
     if not told:
         return
     listed = " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
@@ -231,7 +235,8 @@ def _one(plural: str) -> str:
 def _after_total_loss(view: Selection) -> str:
     """Return what to do where a profiler delivered nothing of the GPU."""
     why = (
-        "If that does not help, check the permission to profile, run no other profiler at the same time, and avoid WSL"
+        "If that does not help, check the permission to profile, run no other profiler "
+        "at the same time, and avoid WSL"
     )
     if "framework" in view.run.kinds:
         return f"Call torch.cuda.synchronize() before the profiler stops. {why}"

@@ -27,7 +27,17 @@ from perfkit.analysis.intervals import Window, ends
 from perfkit.analysis.whatif import Prepared, Replay
 from perfkit.analysis.whatif.changes import Change as Replayed
 from perfkit.analysis.whatif.replay import Stretch
-from perfkit.diagnosis.finding import ONCE, SEVERITIES, Figure, Finding, Gain, Objection, explained, kept, severity
+from perfkit.diagnosis.finding import (
+    ONCE,
+    SEVERITIES,
+    Figure,
+    Finding,
+    Gain,
+    Objection,
+    explained,
+    kept,
+    severity,
+)
 from perfkit.diagnosis.framework import synchronisations
 from perfkit.diagnosis.phases import stops
 from perfkit.diagnosis.programs import own
@@ -35,7 +45,15 @@ from perfkit.diagnosis.recording import NOTABLE, unknown_frac
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.changes import ALL, GRAPHS, HIDDEN_LOADING, Change, Freed
 from perfkit.diagnosis.slowing import FASTER, LITTLE, slowed, unprofiled, without_profiler
-from perfkit.diagnosis.timeline import STEADY, busy, detected, idle_gaps, idle_parts, named_work, of_steps
+from perfkit.diagnosis.timeline import (
+    STEADY,
+    busy,
+    detected,
+    idle_gaps,
+    idle_parts,
+    named_work,
+    of_steps,
+)
 from perfkit.diagnosis.timeline_figures import IDLE_NAMES
 from perfkit.diagnosis.warming import loaded_before, loading
 from perfkit.errors import PerfkitError
@@ -45,9 +63,14 @@ from perfkit.selection import Selection
 
 # Loading ahead, as slow as now, by so many processes as a machine has to spare (convention).
 TWO_WORKERS = whatif.Host(workers=2)
-LINES = {"collective": "collectives", "copy": "copies that run beside kernels then"}  # how a reason calls a line
+LINES = {
+    "collective": "collectives",
+    "copy": "copies that run beside kernels then",
+}  # how a reason calls a line
 FEW = 4  # places in a step that wait or copy, such as its ends and the loss (convention)
-DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
+DOUBTFUL = (
+    0.2  # of its share; a finding whose replay saves less names what does not hold the run up
+)
 NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
 BLOCKED = "launches wait for their kernels"  # what then follows may be gone without that
 # Of what a replay saves by overlapping, this is saved at least: the last copy or collective of a step has no work
@@ -69,7 +92,10 @@ def _with_gain(view: Selection, finding: Finding) -> Finding:
     rule = rules()[finding.rule]
     change = rule.change
     if rule.at_best:
-        return replace(finding, gain=explained(without_profiler(view, _at_best(view, finding.gain, rule.at_best))))
+        return replace(
+            finding,
+            gain=explained(without_profiler(view, _at_best(view, finding.gain, rule.at_best))),
+        )
     if change is None:
         return replace(finding, gain=explained(without_profiler(view, finding.gain)))
     part = of_steps(view) if finding.gain.whole == STEADY else None
@@ -80,7 +106,9 @@ def _with_gain(view: Selection, finding: Finding) -> Finding:
     if Objection.WARM_UP in finding.objections:
         gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
     if Objection.BLOCKED in finding.objections:
-        gain = replace(gain, low=1.0, reason=f"{gain.reason}; it may hold what waiting launches cost")
+        gain = replace(
+            gain, low=1.0, reason=f"{gain.reason}; it may hold what waiting launches cost"
+        )
     finding = replace(finding, gain=gain)
     saved = saving(view, change)
     if saved is None or change.is_partial or saved >= DOUBTFUL * (finding.gain.share or 0.0):
@@ -89,7 +117,9 @@ def _with_gain(view: Selection, finding: Finding) -> Finding:
     level = max(severity(saved), finding.severity, key=SEVERITIES.index)
     objections = finding.objections | {Objection.LITTLE_SAVED}
     against = (*finding.against, why)
-    return replace(finding, confidence="low", against=against, objections=objections, severity=level)
+    return replace(
+        finding, confidence="low", against=against, objections=objections, severity=level
+    )
 
 
 def saving(view: Selection, change: Change) -> float | None:
@@ -110,13 +140,17 @@ def uncapturable(view: Selection) -> str:
     calls, copies = of_ops.api_calls, of_ops.copies
     if found.empty or calls.empty:
         return ""
-    staged = started_by(copies[copies["direction"].eq("H2D") & copies["src_memory"].eq("pageable")], calls)
+    staged = started_by(
+        copies[copies["direction"].eq("H2D") & copies["src_memory"].eq("pageable")], calls
+    )
     launches = calls[where(calls["name"], is_kernel_launch)]
     first, last = found["start_ns"].min(), (found["start_ns"] + found["dur_ns"]).max()
     inside = [synchronisations(of_ops), calls.take(staged[staged >= 0])]
     inside = [each[each["start_ns"].between(first, last)] for each in inside]
     (begun, _), *at = on_one_axis([launches, *inside], ["rank"])
-    waits, copied = (len(unique(np.searchsorted(np.sort(begun), start))) / len(found) for start, _ in at)
+    waits, copied = (
+        len(unique(np.searchsorted(np.sort(begun), start))) / len(found) for start, _ in at
+    )
     most = inside[0]["outermost"].value_counts()
     by = f" (most by {printable(most.index[0], 60)})" if most.sum() else ""
     parts = ((waits, f"waits for the GPU{by}"), (copied, "copies of pageable memory"))
@@ -130,12 +164,21 @@ def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
     changes = {change.words: change.replayed for change in named if change}
     if not changes:
         return bound
-    gain = within(view, bound, tuple(changes.values()), " and ".join(changes) if len(changes) < 3 else "all changes")
+    gain = within(
+        view,
+        bound,
+        tuple(changes.values()),
+        " and ".join(changes) if len(changes) < 3 else "all changes",
+    )
     return gain if all(named) else replace(gain, high=bound.high)
 
 
 def within(
-    view: Selection, bound: Gain, changes: tuple[Replayed, ...], words: str, change: Change | None = None
+    view: Selection,
+    bound: Gain,
+    changes: tuple[Replayed, ...],
+    words: str,
+    change: Change | None = None,
 ) -> Gain:
     """Return the part of the bound that the replay leaves; `change`: that of the finding that has the bound."""
     replay = _replayed(view, changes=changes)
@@ -159,7 +202,12 @@ def within(
     high = max(high, 1.0)
     reason = bound.reason if low <= 1 else NONE.sub("", bound.reason)
     others = extended.reason.removeprefix(bound.reason)
-    return replace(extended, low=min(max(1.0, low), high), high=high, reason=f"{model}{doubts}; {reason}{others}")
+    return replace(
+        extended,
+        low=min(max(1.0, low), high),
+        high=high,
+        reason=f"{model}{doubts}; {reason}{others}",
+    )
 
 
 def _likely(view: Selection, replay: Replay, changes: tuple[Replayed, ...]) -> tuple[float, str]:
@@ -187,10 +235,14 @@ def _if_overlapped(view: Selection, low: float, usual: float) -> tuple[float, st
     return max(low, likely), f" (at least {percent(OVERLAPPED)} of this is likely)"
 
 
-def _if_loaded_ahead(view: Selection, low: float, replay: Replay, changes: tuple[Replayed, ...]) -> tuple[float, str]:
+def _if_loaded_ahead(
+    view: Selection, low: float, replay: Replay, changes: tuple[Replayed, ...]
+) -> tuple[float, str]:
     """Return what loading gains at least that overlaps with the steps, but still takes its time."""
     hidden = HIDDEN_LOADING.replayed
-    slower = _replayed(view, changes=tuple(TWO_WORKERS if change == hidden else change for change in changes))
+    slower = _replayed(
+        view, changes=tuple(TWO_WORKERS if change == hidden else change for change in changes)
+    )
     if isinstance(slower, str):
         return 1.0, ""
     low = min(low, _factors(view, slower)[0])
@@ -238,7 +290,9 @@ def _of_shorter_kernels(
     at_least = replay.low_ns if isinstance(graphs, str) else (replay.low_ns + graphs.low_ns) // 2
     replay = replace(replay, low_ns=min(at_least, replay.low_ns))
     high = max(min(_factors(view, replay)[2], bound.high), 1.0)
-    return replace(bound, low=1.0, high=high, reason=f"{_model(view, replay, words)}; {bound.reason}")
+    return replace(
+        bound, low=1.0, high=high, reason=f"{_model(view, replay, words)}; {bound.reason}"
+    )
 
 
 def _model(view: Selection, replay: Replay, words: str) -> str:
@@ -257,7 +311,9 @@ def _model(view: Selection, replay: Replay, words: str) -> str:
     return model + f"and steady steps are {percent(part.share_frac)} of the time"
 
 
-def _extended(view: Selection, bound: Gain, changes: tuple[Replayed, ...], change: Change | None) -> Gain:
+def _extended(
+    view: Selection, bound: Gain, changes: tuple[Replayed, ...], change: Change | None
+) -> Gain:
     """Return the bound with the time of other lines of the ledger that get shorter in the replay, and their names."""
     freed = shortened(view, changes=changes)
     if bound.share is None or not freed:
@@ -281,7 +337,9 @@ def with_others(bound: Gain, freed: Mapping[str, float]) -> Gain:
     most = max(shorter.values())
     others = [line for line, part in shorter.items() if part >= min(LITTLE, most)]
     left = max(1 - bound.share - total, 0.0)
-    names = ", ".join(LINES.get(line, IDLE_NAMES.get(line, line.replace("_", " "))) for line in others)
+    names = ", ".join(
+        LINES.get(line, IDLE_NAMES.get(line, line.replace("_", " "))) for line in others
+    )
     reason = f"{bound.reason}. Other time gets shorter too, {percent(total)} in all: {names}"
     high = max(bound.high, 1 / left if left else math.inf)
     return replace(bound, high=high, reason=reason, beyond=tuple(others))
@@ -300,7 +358,9 @@ def _at_best(view: Selection, gain: Gain, at_best: Freed) -> Gain:
 
 
 @kept
-def shortened(view: Selection, *, changes: tuple[Replayed, ...], promised: int = whatif.HIGH) -> dict[str, float]:
+def shortened(
+    view: Selection, *, changes: tuple[Replayed, ...], promised: int = whatif.HIGH
+) -> dict[str, float]:
     """Return which lines of the ledger get shorter in a replay, by how much of the time; empty without one.
 
     `promised` is the view of the replay, by default the one that promises least.
@@ -432,14 +492,20 @@ def _launched(whole: Selection) -> Window | None:
     start = np.concatenate([each["start_ns"] for each in operations])
     lost = start[np.concatenate([started_by(each, whole.api_calls) for each in operations]) < 0]
     later = start[start > lost.max(initial=-1)]
-    return (int(later.min()), int(start.max()) + 1) if len(lost) and 2 * len(later) > len(start) else None
+    return (
+        (int(later.min()), int(start.max()) + 1)
+        if len(lost) and 2 * len(later) > len(start)
+        else None
+    )
 
 
 def _refused(why: PerfkitError) -> str:
     return f"perfkit could not simulate the run: {str(why).partition('. ')[0]}"
 
 
-def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None) -> Gain | None:
+def together(
+    findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None
+) -> Gain | None:
     """Return the gain of mending all findings at once; None where fewer than two say what they could remove.
 
     The gains' shares are of the time of the run, and may overlap; the share in which the GPU computes cannot be
@@ -455,13 +521,17 @@ def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: S
         return None
     shorter = sum(f.gain.share or 0.0 for f in found if _shortens_kernels(f))
     floor = max(next((figures[i].value for i in FLOORS if i in figures), 0.0) - shorter, 0.0)
-    high = min(speedup_bounds(shares, [1.0] * len(shares)).high, 1 / floor if floor else float("inf"))
+    high = min(
+        speedup_bounds(shares, [1.0] * len(shares)).high, 1 / floor if floor else float("inf")
+    )
     reason = "the findings overlap, so perfkit does not multiply their gains; the kernels' own time remains"
     bound = Gain(1.0, high, reason)
     gain = combined(view, found, bound) if view else bound
     # All together never gain less than one of them alone.
     members = [f.gain for f in found if f.gain.share]
-    low, high = (max(getattr(member, end) for member in (gain, *members)) for end in ("low", "high"))
+    low, high = (
+        max(getattr(member, end) for member in (gain, *members)) for end in ("low", "high")
+    )
     beyond = next((member.beyond for member in members if member.high == high > gain.high), ())
     return explained(replace(gain, low=low, high=high, beyond=beyond))
 

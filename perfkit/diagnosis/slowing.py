@@ -74,5 +74,7 @@ def without_profiler(view: Selection, gain: Gain) -> Gain:
     if taken < LITTLE * remains:
         return gain
     high = 1 + (1 - remains) / (remains - taken)
-    reason = f"{gain.reason}. Of what remains, {percent(taken / remains)} may be the profiler's own time"
+    reason = (
+        f"{gain.reason}. Of what remains, {percent(taken / remains)} may be the profiler's own time"
+    )
     return replace(gain, high=high, reason=reason, beyond=(*gain.beyond, COLLECTOR))

@@ -22,7 +22,11 @@ from perfkit.selection import Selection
 MOST_TILES = 6
 FEWEST_TILES = 4
 # What a reader who does not know NCCL learns from the first part of a transport's name.
-WAYS = {"NET": "cross the network", "P2P": "go from GPU to GPU in a node", "SHM": "go through the CPU's memory"}
+WAYS = {
+    "NET": "cross the network",
+    "P2P": "go from GPU to GPU in a node",
+    "SHM": "go through the CPU's memory",
+}
 FIELD = re.compile(r"{(\w+)}")
 # Label of a tile and the figures that answer it, the first that a run has; what follows is a note with its figure.
 # Those of FURTHER are shown only where a run has fewer tiles than that.
@@ -77,7 +81,9 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     if "roof_share_frac" in figures and figures["roof_share_frac"].value > 0:
         texts["to_roof"] = f"{number(1 / figures['roof_share_frac'].value)}x to the roof"
     texts["of_launches"] = _of_launches(figures)
-    texts["readings"] = "the only reading" if readings(view) == 1 else f"average of {readings(view):,} readings"
+    texts["readings"] = (
+        "the only reading" if readings(view) == 1 else f"average of {readings(view):,} readings"
+    )
     outside = _read(view, None) - _read(view, window(view))
     if outside and len(view.all_kernels):
         texts["readings"] += f"; {outside:,} outside the timeline's judged part do not count"
@@ -86,7 +92,9 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     few = max(FEWEST_TILES - len(first) - len(ends), 0)
     first += further[:few]
     shown = {tile.label for tile in (*first, *ends)}
-    first += islice((tile for tile in counted(view) if tile.label not in shown), few - len(further[:few]))
+    first += islice(
+        (tile for tile in counted(view) if tile.label not in shown), few - len(further[:few])
+    )
     return [*first[: MOST_TILES - len(ends)], *ends]
 
 
@@ -147,14 +155,22 @@ def _answered(
             is_whole = all(of.get(name) for name in FIELD.findall(note))
             rate = f"{number(figure.value)}/s" if figure.unit == "1/s" else figure.marked
             rate = shares(view, "busy", figure) if figure.id == "device_busy_frac" else rate
-            remark = figure.label.lower() if figure.unit == "1/s" else note.format(**of) if is_whole else ""
+            remark = (
+                figure.label.lower()
+                if figure.unit == "1/s"
+                else note.format(**of)
+                if is_whole
+                else ""
+            )
             tiles.append(Tile(label, rate, remark, figure))
     return tiles
 
 
 def shares(view: Selection, state: str, of_all: Figure) -> str:
     """Return the share of the time in which a GPU is "idle" or "busy", of several the smallest and the largest."""
-    parts = timeline.breakdown(view.kernels, view.copies, window=view.measured, others=view.other_kernels)
+    parts = timeline.breakdown(
+        view.kernels, view.copies, window=view.measured, others=view.other_kernels
+    )
     idle = (parts["idle_ns"] / parts["span_ns"]).dropna()
     by_gpu = idle if state == "idle" else 1 - idle
     if len(by_gpu) < 2 or percent(by_gpu.min()) == percent(by_gpu.max()):
@@ -193,19 +209,31 @@ def counted(view: Selection) -> Iterator[Tile]:
     if is_logged(view):
         yield from read_in_log(view, LOGGED)
         yield Tile("Readings", f"{readings(view):,}", "of each GPU")
-        yield Tile("GPUs", f"{len(view.samples[['rank', 'gpu']].drop_duplicates()):,}", "in the log")
+        yield Tile(
+            "GPUs", f"{len(view.samples[['rank', 'gpu']].drop_duplicates()):,}", "in the log"
+        )
     yield from _taken("operator", view.ops, "self_ns", "on the CPU")
     if len(view.run.threads):
         yield Tile("Threads", f"{view.run.threads['kind'].eq('cpu').sum():,}", "of the CPU")
         paths, metrics = view.run.calltree, view.run.call_metrics
         metric = calltree.host_metric(metrics)
-        for most in calltree.exclusive(paths, metrics, metric=metric).head(1).to_dict("records") if metric else ():
-            yield Tile("Main function", percent(most["share_frac"]), f"of the CPU time: {elided(most['name'], 40)}")
+        for most in (
+            calltree.exclusive(paths, metrics, metric=metric).head(1).to_dict("records")
+            if metric
+            else ()
+        ):
+            yield Tile(
+                "Main function",
+                percent(most["share_frac"]),
+                f"of the CPU time: {elided(most['name'], 40)}",
+            )
         yield Tile("Calling contexts", f"{len(paths):,}", "in the call tree")
     links, timed = view.run.links, view.collectives
     if channels := links.loc[links["channel"] >= 0, "channel"].nunique():
         yield Tile("Channels", f"{channels:,}", "in the log")
-        yield Tile("Arrangement", " and ".join(sorted(links["kind"].unique())), "of the connections")
+        yield Tile(
+            "Arrangement", " and ".join(sorted(links["kind"].unique())), "of the connections"
+        )
     if len(timed):
         yield Tile("Longest time", duration(timed["dur_ns"].max()), "of a message")
         yield Tile("Sizes", f"{timed['bytes'].nunique():,}", "of messages")
@@ -230,7 +258,11 @@ def _launched(launches: pd.DataFrame) -> Iterator[Tile]:
     for longest in timed.nlargest(1, "dur_ns").to_dict("records"):
         yield Tile("Longest launch", duration(longest["dur_ns"]), elided(longest["name"], 40))
         if pd.notna(longest["grid_blocks"]) and pd.notna(longest["block_threads"]):
-            yield Tile("Its grid", f"{longest['grid_blocks']:,}", f"blocks of {longest['block_threads']:,} threads")
+            yield Tile(
+                "Its grid",
+                f"{longest['grid_blocks']:,}",
+                f"blocks of {longest['block_threads']:,} threads",
+            )
 
 
 def _taken(what: str, rows: pd.DataFrame, column: str, where: str) -> Iterator[Tile]:
@@ -241,13 +273,23 @@ def _taken(what: str, rows: pd.DataFrame, column: str, where: str) -> Iterator[T
     yield Tile(f"{what[0].upper()}{what[1:]}s", f"{len(rows):,}", where)
     if total := took.sum():
         yield Tile(f"Time in {what}s", duration(total), where)
-        yield Tile(f"Main {what}", percent(took.max() / total), f"of that time: {elided(took.idxmax(), 40)}")
-    yield Tile("Threads", f"{len(rows[['rank', 'process', 'thread']].drop_duplicates()):,}", f"with {what}s")
+        yield Tile(
+            f"Main {what}",
+            percent(took.max() / total),
+            f"of that time: {elided(took.idxmax(), 40)}",
+        )
+    yield Tile(
+        "Threads",
+        f"{len(rows[['rank', 'process', 'thread']].drop_duplicates()):,}",
+        f"with {what}s",
+    )
 
 
 def _benchmarked(view: Selection) -> Iterator[Tile]:
     """Yield what a benchmark of collectives shows beside the rate of large messages."""
-    timed = view.collectives[view.collectives["source"].eq("benchmark") & view.collectives["dur_ns"].gt(0)]
+    timed = view.collectives[
+        view.collectives["source"].eq("benchmark") & view.collectives["dur_ns"].gt(0)
+    ]
     if timed.empty:
         return
     quickest = timed.iloc[timed["dur_ns"].argmin()]
@@ -255,9 +297,15 @@ def _benchmarked(view: Selection) -> Iterator[Tile]:
     for best in rates.nlargest(1, "bus_bytes_per_s").to_dict("records"):
         fastest = f"{size(best['bus_bytes_per_s'])}/s"
         yield Tile("Highest rate", fastest, f"bus bandwidth, messages of {size(best['bytes'])}")
-    yield Tile("Shortest time", duration(quickest["dur_ns"]), f"for a message of {size(quickest['bytes'])}")
+    yield Tile(
+        "Shortest time", duration(quickest["dur_ns"]), f"for a message of {size(quickest['bytes'])}"
+    )
     if ranks := sorted(timed["ranks"].dropna().unique()):
-        yield Tile("Ranks", " to ".join(dict.fromkeys(f"{ranks[at]}" for at in (0, -1))), "in the benchmark")
+        yield Tile(
+            "Ranks",
+            " to ".join(dict.fromkeys(f"{ranks[at]}" for at in (0, -1))),
+            "in the benchmark",
+        )
 
 
 def _connected(view: Selection) -> Iterator[Tile]:
@@ -269,7 +317,11 @@ def _connected(view: Selection) -> Iterator[Tile]:
     yield Tile("Connections", f"{len(links):,}", "of all channels")
     used = transports(view)
     for name, count in used.head(3).items():
-        yield Tile(str(name), f"{count:,} of {used.sum():,}", f"connections {explained(str(name)).partition(' (')[0]}")
+        yield Tile(
+            str(name),
+            f"{count:,} of {used.sum():,}",
+            f"connections {explained(str(name)).partition(' (')[0]}",
+        )
 
 
 def ranks_connected(links: pd.DataFrame) -> str:
@@ -281,7 +333,15 @@ def ranks_connected(links: pd.DataFrame) -> str:
 
 def transports(view: Selection) -> pd.Series:
     """Return how many connections use each transport, the most used first."""
-    return view.run.links["transport"].dropna().astype("string").str.split("/").str[:2].str.join("/").value_counts()
+    return (
+        view.run.links["transport"]
+        .dropna()
+        .astype("string")
+        .str.split("/")
+        .str[:2]
+        .str.join("/")
+        .value_counts()
+    )
 
 
 def explained(transport: str) -> str:

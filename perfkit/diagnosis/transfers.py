@@ -51,7 +51,15 @@ from perfkit.diagnosis.rules.collectives import EXPOSED_COMMUNICATION
 from perfkit.diagnosis.rules.copies import COPIES_BOUND, COPIES_SMALL, EXPOSED_COPY
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.slowing import PAUSE_NS
-from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_parts, on_gpus, span_ns, unrecorded
+from perfkit.diagnosis.timeline import (
+    breakdown,
+    busy,
+    idle_gaps,
+    idle_parts,
+    on_gpus,
+    span_ns,
+    unrecorded,
+)
 from perfkit.format import number, percent, size
 from perfkit.selection import Selection
 

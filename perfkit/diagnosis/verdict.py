@@ -39,7 +39,11 @@ NONE, UNRECORDED = "none", "not recorded"
 SIDES = ("before", "after")
 TESTED = f"95 % interval {100 * MATTERS:g} % away from 1 (Politis, Romano 1992)"
 NAME = 30  # characters of a kernel's in the table
-DECIDED = {BETTER: "Keep it; look for the next bottleneck", WORSE: "Undo it", UNSEEN: "Record more steps, or undo it"}
+DECIDED = {
+    BETTER: "Keep it; look for the next bottleneck",
+    WORSE: "Undo it",
+    UNSEEN: "Record more steps, or undo it",
+}
 KERNEL = "Look at it in 3_system; with counters, in 4_kernels"
 COMPARABLE = "Record runs whose steps do the same work"
 PARTS = {
@@ -50,7 +54,13 @@ PARTS = {
 }
 ABOUT = ("run", "recorded with", "GPUs", "recorded for", "selection")
 # How a sampled metric's name ends, and the unit of a figure that is; longer endings first.
-SUFFIXES = {"_bytes_per_s": "bytes/s", "_flops_per_s": "FLOP/s", "_per_s": "1/s", "_frac": "1", "_ns": "ns"}
+SUFFIXES = {
+    "_bytes_per_s": "bytes/s",
+    "_flops_per_s": "FLOP/s",
+    "_per_s": "1/s",
+    "_frac": "1",
+    "_ns": "ns",
+}
 SUFFIXES |= {"_bytes": "bytes", "_count": "count", "_hz": "", "_w": "", "_c": ""}
 UNITS = {"_hz": "Hz", "_w": "W", "_c": "°C"}
 # By the run's id and the choice: whoever holds an earlier selection while only the window moves keeps its figures.
@@ -75,9 +85,13 @@ def overview(before: Given | None, after: Given) -> pd.DataFrame:
     Columns `what`, `before`, `after`: text; of repeats each thing once; `before` empty where there is none.
     """
     sides = [
-        side(name, given).views if given is not None else [] for name, given in zip(SIDES, (before, after), strict=True)
+        side(name, given).views if given is not None else []
+        for name, given in zip(SIDES, (before, after), strict=True)
     ]
-    texts_of = [[", ".join(dict.fromkeys(texts)) for texts in zip(*map(_about, views), strict=True)] for views in sides]
+    texts_of = [
+        [", ".join(dict.fromkeys(texts)) for texts in zip(*map(_about, views), strict=True)]
+        for views in sides
+    ]
     rows = zip(ABOUT, texts_of[0] or [""] * len(ABOUT), texts_of[1], strict=True)
     return pd.DataFrame(list(rows), columns=["what", *SIDES])
 
@@ -97,7 +111,9 @@ def _about(view: Selection) -> tuple[str, ...]:
 def sentence(found: Comparison) -> str:
     """Return what the comparison says: the verdict on the step, or on the figures, how sure it is and why not surer."""
     if found.figures.empty:
-        return " ".join(f"{r.question} Unknown: {r.reason}. Record: {r.record}." for r in found.refusals)
+        return " ".join(
+            f"{r.question} Unknown: {r.reason}. Record: {r.record}." for r in found.refusals
+        )
     doubts = f" ({'; '.join(found.cautions)})" if found.cautions else ""
     return f"{_verdict(found)}. Confidence in the comparison: {found.confidence}{doubts}."
 
@@ -141,13 +157,21 @@ def side_rows(found: Comparison) -> pd.DataFrame:
     depend on how long was recorded and are left out, as is what is 0 or missing in both runs.
     """
     judged = listed(found)
-    order = (2 * judged["verdict"].astype(str).map(ORDER.index) + judged["ratio_low"].isna()).sort_values(kind="stable")
+    order = (
+        2 * judged["verdict"].astype(str).map(ORDER.index) + judged["ratio_low"].isna()
+    ).sort_values(kind="stable")
     rows = []
     for row in judged.loc[order.index].astype(object).to_dict("records"):
-        values = (NONE if math.isnan(row[name]) else SPOKEN[row["unit"]](row[name]) for name in SIDES)
+        values = (
+            NONE if math.isnan(row[name]) else SPOKEN[row["unit"]](row[name]) for name in SIDES
+        )
         ratio = spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
-        rows.append((row["id"], row["label"], *values, ratio, f"{row['better']} is better", row["verdict"]))
-    return pd.DataFrame(rows, columns=["id", "figure", "before", "after", "ratio", "better", "verdict"])
+        rows.append(
+            (row["id"], row["label"], *values, ratio, f"{row['better']} is better", row["verdict"])
+        )
+    return pd.DataFrame(
+        rows, columns=["id", "figure", "before", "after", "ratio", "better", "verdict"]
+    )
 
 
 def main_rows(found: Comparison, most: int = 8) -> pd.DataFrame:
@@ -169,8 +193,14 @@ def decisions(found: Comparison) -> pd.DataFrame:
     Columns `question`, `figure`, `threshold` with its source, `what it means`, `next step`; no rows where nothing was
     compared.
     """
-    rows = [] if found.figures.empty else [*_likeness(found), *_decided_steps(found), *_decided_kernels(found)]
-    return pd.DataFrame(rows, columns=["question", "figure", "threshold", "what it means", "next step"])
+    rows = (
+        []
+        if found.figures.empty
+        else [*_likeness(found), *_decided_steps(found), *_decided_kernels(found)]
+    )
+    return pd.DataFrame(
+        rows, columns=["question", "figure", "threshold", "what it means", "next step"]
+    )
 
 
 def _likeness(found: Comparison) -> Iterator[tuple[str, ...]]:
@@ -187,7 +217,13 @@ def _likeness(found: Comparison) -> Iterator[tuple[str, ...]]:
 def _decided_steps(found: Comparison) -> Iterator[tuple[str, ...]]:
     for row in found.steps.head(1).to_dict("records"):
         ratio = spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
-        yield "Did the steps get faster?", ratio, TESTED, row["verdict"], DECIDED.get(row["verdict"], COMPARABLE)
+        yield (
+            "Did the steps get faster?",
+            ratio,
+            TESTED,
+            row["verdict"],
+            DECIDED.get(row["verdict"], COMPARABLE),
+        )
         enough = min(found.repeats) >= SEVERAL
         yield (
             "Is it more than noise between runs?",
@@ -196,8 +232,14 @@ def _decided_steps(found: Comparison) -> Iterator[tuple[str, ...]]:
             "tested between runs" if enough else "not known: tested between steps",
             "" if enough else f"Record {SEVERAL} runs before and {SEVERAL} after",
         )
-    for row in found.parts.assign(size=found.parts["difference_ns"].abs()).nlargest(1, "size").to_dict("records"):
-        moved = f"{row['part']}: {duration(row['before_ns'])} before, {duration(row['after_ns'])} after"
+    for row in (
+        found.parts.assign(size=found.parts["difference_ns"].abs())
+        .nlargest(1, "size")
+        .to_dict("records")
+    ):
+        moved = (
+            f"{row['part']}: {duration(row['before_ns'])} before, {duration(row['after_ns'])} after"
+        )
         step = PARTS.get(row["part"], "") if row["verdict"] in (BETTER, WORSE) else ""
         yield "Which part of a step changed most?", moved, TESTED, row["verdict"], step
 
@@ -205,7 +247,9 @@ def _decided_steps(found: Comparison) -> Iterator[tuple[str, ...]]:
 def _decided_kernels(found: Comparison) -> Iterator[tuple[str, ...]]:
     largest = found.kernels.assign(size=found.kernels["difference_ns"].abs()).nlargest(1, "size")
     for row in largest.to_dict("records"):
-        times = f"{duration(row['total_before_ns'])} before, {duration(row['total_after_ns'])} after"
+        times = (
+            f"{duration(row['total_before_ns'])} before, {duration(row['total_after_ns'])} after"
+        )
         moved = f"{elided(row['name'], NAME)}: {times}"
         step = {GONE: "Look for the new kernel of its family", SAME: ""}.get(row["status"], KERNEL)
         threshold = f"{100 * TOLERANCE:g} % of time or count (convention)"
@@ -234,7 +278,9 @@ def _in_unit(metric: str, value: float) -> str:
         return NONE
     suffix = _suffix(metric)
     return (
-        SPOKEN[SUFFIXES[suffix]](value) if SUFFIXES.get(suffix) else f"{number(value)} {UNITS.get(suffix, '')}".strip()
+        SPOKEN[SUFFIXES[suffix]](value)
+        if SUFFIXES.get(suffix)
+        else f"{number(value)} {UNITS.get(suffix, '')}".strip()
     )
 
 
@@ -249,14 +295,27 @@ def _of_steps(found: Comparison) -> Iterator[Figure]:
     for row in found.steps.head(1).to_dict("records"):
         source, of = "RANGES, KERNELS; compare.steps", "of the steady steps"
         for which in SIDES:
-            id, value, definition = f"compare_step_{which}_ns", row[f"{which}_ns"], f"median {of} {which}"
+            id, value, definition = (
+                f"compare_step_{which}_ns",
+                row[f"{which}_ns"],
+                f"median {of} {which}",
+            )
             yield Figure(id, f"Median step {which}", value, "ns", definition, source)
         ratio = f"median {of} after / before"
-        yield Figure("compare_step_frac", "Median step, after / before", row["ratio"], "1", ratio, source)
+        yield Figure(
+            "compare_step_frac", "Median step, after / before", row["ratio"], "1", ratio, source
+        )
         ends = (("low", "Lower", row["ratio_low"]), ("high", "Upper", row["ratio_high"]))
         for name, which, value in ends:
             definition = f"{which.lower()} end of the interval of {ratio}"
-            yield Figure(f"compare_step_{name}_frac", f"{which} end of the ratio", value, "1", definition, source)
+            yield Figure(
+                f"compare_step_{name}_frac",
+                f"{which} end of the ratio",
+                value,
+                "1",
+                definition,
+                source,
+            )
 
 
 def _of_kernels(found: Comparison) -> Iterator[Figure]:
@@ -266,12 +325,26 @@ def _of_kernels(found: Comparison) -> Iterator[Figure]:
         for which in ("before", "after"):
             definition = f"sum of the durations of all kernels in a mean steady step {which}"
             label, source = f"Kernel time per step {which}", "KERNELS; compare.families"
-            yield Figure(f"compare_kernels_{which}_ns", label, float(sums[f"{which}_ns"]), "ns", definition, source)
+            yield Figure(
+                f"compare_kernels_{which}_ns",
+                label,
+                float(sums[f"{which}_ns"]),
+                "ns",
+                definition,
+                source,
+            )
     for name, frame in (("kernels", found.kernels), ("launches", found.launches)):
         for status in (CHANGED, NEW, GONE) if len(frame) else ():
             definition = f"kernels by full name and grid that are {status}; changed: total or count by more than 5 %"
             label, count = f"{name.capitalize()} {status}", float(frame["status"].eq(status).sum())
-            yield Figure(f"compare_{name}_{status}_count", label, count, "count", definition, f"compare.{name}")
+            yield Figure(
+                f"compare_{name}_{status}_count",
+                label,
+                count,
+                "count",
+                definition,
+                f"compare.{name}",
+            )
 
 
 def _of_figures(found: Comparison) -> Iterator[Figure]:
@@ -282,10 +355,16 @@ def _of_figures(found: Comparison) -> Iterator[Figure]:
     source, tested = "compare.figures", "figures whose whole interval is beyond the tolerance"
     for word in (BETTER, WORSE):
         count = float(table["verdict"].eq(word).sum())
-        yield Figure(f"compare_{word}_count", f"Figures {word}", count, "count", f"{tested}, {word}", source)
+        yield Figure(
+            f"compare_{word}_count", f"Figures {word}", count, "count", f"{tested}, {word}", source
+        )
     count = float(table["verdict"].eq(UNTESTED).sum())
-    definition = "figures without an interval that differ by 5 %; shares also by one percentage point"
-    yield Figure("compare_untested_count", "Figures changed, not tested", count, "count", definition, source)
+    definition = (
+        "figures without an interval that differ by 5 %; shares also by one percentage point"
+    )
+    yield Figure(
+        "compare_untested_count", "Figures changed, not tested", count, "count", definition, source
+    )
 
 
 def earlier(baseline: Run | Selection | None, view: Selection) -> Selection | None:
@@ -301,7 +380,9 @@ def earlier(baseline: Run | Selection | None, view: Selection) -> Selection | No
 
 
 @kept
-def against(view: Selection, *, baseline: Run | Selection | None = None, peaks: str = "") -> Comparison:
+def against(
+    view: Selection, *, baseline: Run | Selection | None = None, peaks: str = ""
+) -> Comparison:
     """Return the comparison of a choice with an earlier run, seen alike, as from `attempted` (`baseline` as in
     `earlier`).
 
@@ -309,8 +390,14 @@ def against(view: Selection, *, baseline: Run | Selection | None = None, peaks: 
     earlier run, or that has no kernel of what is chosen.
     """
     before = earlier(baseline, view)
-    has_kernels = [len(of.kernels) + len(of.launches) > 0 for of in (view, before.run, before)] if before else []
+    has_kernels = (
+        [len(of.kernels) + len(of.launches) > 0 for of in (view, before.run, before)]
+        if before
+        else []
+    )
     if before is not None and has_kernels == [True, True, False]:
         reason = f"the earlier run has no kernel of what is chosen ({before.description})"
-        return nothing(Refusal(QUESTION, reason, "a choice of kernels, ranks and GPUs that both runs have"))
+        return nothing(
+            Refusal(QUESTION, reason, "a choice of kernels, ranks and GPUs that both runs have")
+        )
     return attempted(before, view, peaks=peaks)

@@ -39,12 +39,23 @@ from perfkit.format import duration, percent
 from perfkit.selection import Selection
 
 NOTABLE = 0.1
-IN_WARM_UP = "of this time lies in warm-up steps"  # what speaks against a finding whose cost is paid once
-FIRST_PASS = "a kernel runs less than twice on average: this may be a first pass, and all of it warm-up"
+IN_WARM_UP = (
+    "of this time lies in warm-up steps"  # what speaks against a finding whose cost is paid once
+)
+FIRST_PASS = (
+    "a kernel runs less than twice on average: this may be a first pass, and all of it warm-up"
+)
 FIRST_TIMES, FIRST_NS, SEVERE, HALF = 10, 100_000, 0.3, 0.5
 ASKS_DRIVER = re.compile(r"cuInit|cuGetProcAddress|hipInit|hipGetProcAddress")
-LAUNCH = ["rank", "process", "correlation"]  # of one launch an export may hold two calls, one inside the other
-ALIKE, ONCE = 0.9, 2.0  # share of a step's kernels that a first step runs, and how often, less than this (conventions)
+LAUNCH = [
+    "rank",
+    "process",
+    "correlation",
+]  # of one launch an export may hold two calls, one inside the other
+ALIKE, ONCE = (
+    0.9,
+    2.0,
+)  # share of a step's kernels that a first step runs, and how often, less than this (conventions)
 
 
 class Warming(NamedTuple):
@@ -72,7 +83,9 @@ def warming(view: Selection) -> Warming:
     call = started_by(view.all_kernels, view.api_calls)
     launched = view.all_kernels[call >= 0]
     launched = launched.assign(start_ns=view.api_calls["start_ns"].to_numpy()[call[call >= 0]])
-    by_host = steps.detect(view.ranges, launched.sort_values(["rank", "gpu", "start_ns"]), window=view.window)
+    by_host = steps.detect(
+        view.ranges, launched.sort_values(["rank", "gpu", "start_ns"]), window=view.window
+    )
     of_host = by_host[by_host["how"] != "kernel sequence"]
     early = _slow(of_host)
     return _cost(view, early, of_host, host=True) if len(early) else _cost(view, of_gpu, found)
@@ -81,12 +94,24 @@ def warming(view: Selection) -> Warming:
 def _before(view: Selection, found: pd.DataFrame) -> pd.DataFrame:
     """Return what runs before the first step of each rank, as a step of it where it runs a step's kernels once."""
     early = found.drop_duplicates("rank")
-    begun = {rank: f["start_ns"].min() for rank, f in pd.concat([view.all_kernels, view.copies]).groupby("rank")}
-    usual = early[["rank"]].merge(steps.steady(found).drop_duplicates("rank"), "left", on="rank").fillna({"dur_ns": 0})
-    bounds, lasted = zip(early["rank"], early["start_ns"], usual["start_ns"], usual["dur_ns"], strict=True), []
+    begun = {
+        rank: f["start_ns"].min()
+        for rank, f in pd.concat([view.all_kernels, view.copies]).groupby("rank")
+    }
+    usual = (
+        early[["rank"]]
+        .merge(steps.steady(found).drop_duplicates("rank"), "left", on="rank")
+        .fillna({"dur_ns": 0})
+    )
+    bounds, lasted = (
+        zip(early["rank"], early["start_ns"], usual["start_ns"], usual["dur_ns"], strict=True),
+        [],
+    )
     for rank, first, start, dur in bounds:
         kernels = view.all_kernels[view.all_kernels["rank"] == rank]
-        inside = kernels.loc[kernels["start_ns"].between(start, start + dur, "left"), "full_name"].value_counts()
+        inside = kernels.loc[
+            kernels["start_ns"].between(start, start + dur, "left"), "full_name"
+        ].value_counts()
         before = kernels.loc[kernels["start_ns"] < first, "full_name"].value_counts()
         times = before.reindex(inside.index[inside > 0]) / inside[inside > 0]
         is_step = (times > 0).mean() >= ALIKE and times.median() < ONCE
@@ -99,11 +124,15 @@ def _before(view: Selection, found: pd.DataFrame) -> pd.DataFrame:
 def _slow(found: pd.DataFrame) -> pd.DataFrame:
     """Return the steps before the steady ones of their rank that last more than 1.5 times their median."""
     steady = steps.steady(found).groupby("rank")
-    first, usual = (found["rank"].map(of) for of in (steady["step"].min(), steady["dur_ns"].median()))
+    first, usual = (
+        found["rank"].map(of) for of in (steady["step"].min(), steady["dur_ns"].median())
+    )
     return found[(found["step"] < first) & (found["dur_ns"] > steps.SLOW * usual)]
 
 
-def _cost(view: Selection, early: pd.DataFrame, found: pd.DataFrame, *, host: bool = False) -> Warming:
+def _cost(
+    view: Selection, early: pd.DataFrame, found: pd.DataFrame, *, host: bool = False
+) -> Warming:
     """Return what the early steps cost: their time while the GPU was seen, or the idle time of the GPU in it."""
     usual = steps.steady(found).groupby("rank")["dur_ns"].median()
     excess = float((early["dur_ns"] - early["rank"].map(usual)).sum())
@@ -138,7 +167,10 @@ def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFra
     call = started_by(kernels, api_calls)
     launched = np.flatnonzero(call >= 0)
     row, names = call[launched], kernels["full_name"].cat
-    places = {"rank": kernels["rank"].to_numpy()[launched], "process": api_calls["process"].to_numpy()[row]}
+    places = {
+        "rank": kernels["rank"].to_numpy()[launched],
+        "process": api_calls["process"].to_numpy()[row],
+    }
     (name,) = numbered_together([pd.DataFrame(places, copy=False)], [*places])
     places.clear()  # of each kernel, as all that follows
     name *= len(names.categories) + 1  # a name may be missing
@@ -151,9 +183,18 @@ def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFra
     later = np.delete(dur, first)
     usual = float(np.median(later)) if len(later) else FIRST_NS
     first = first[dur[first] >= max(FIRST_TIMES * usual, FIRST_NS)]
-    of = {column: api_calls[column].to_numpy()[row[first]] for column in ("process", "start_ns", "dur_ns")}
-    of |= {column: kernels[column].to_numpy()[launched[first]] for column in ("rank", "correlation")}
-    slow = pd.DataFrame({"row": row[first], **of}).sort_values("start_ns", kind="stable").drop_duplicates("row")
+    of = {
+        column: api_calls[column].to_numpy()[row[first]]
+        for column in ("process", "start_ns", "dur_ns")
+    }
+    of |= {
+        column: kernels[column].to_numpy()[launched[first]] for column in ("rank", "correlation")
+    }
+    slow = (
+        pd.DataFrame({"row": row[first], **of})
+        .sort_values("start_ns", kind="stable")
+        .drop_duplicates("row")
+    )
     return slow[["row", *LAUNCH]].assign(usual_ns=usual)
 
 
@@ -163,7 +204,9 @@ def loading(view: Selection) -> pd.DataFrame:
     return first_launches(view.all_kernels, view.api_calls)
 
 
-def loaded_before(first: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+def loaded_before(
+    first: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame
+) -> pd.DataFrame:
     """Return API_CALLS in which loading kernels is work of the CPU before the call: no change of calls removes it.
 
     `first`: the calls that load, of `first_launches` of the whole run; KERNELS and API_CALLS may be a part of it.
@@ -173,8 +216,14 @@ def loaded_before(first: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.Data
     if not len(row):
         return api_calls
     start, length = (api_calls[name].to_numpy(copy=True) for name in ("start_ns", "dur_ns"))
-    begun = kernels.groupby(LAUNCH)["start_ns"].min().reindex(pd.MultiIndex.from_frame(api_calls[LAUNCH].iloc[row]))
-    until = begun.fillna(np.inf).to_numpy() - start[row]  # the kernel of a call at the edge may lie outside
+    begun = (
+        kernels.groupby(LAUNCH)["start_ns"]
+        .min()
+        .reindex(pd.MultiIndex.from_frame(api_calls[LAUNCH].iloc[row]))
+    )
+    until = (
+        begun.fillna(np.inf).to_numpy() - start[row]
+    )  # the kernel of a call at the edge may lie outside
     extra = np.minimum(length[row] - int(first["usual_ns"].iloc[0]), until).astype(np.int64)
     start[row] += extra.clip(min=0)
     length[row] -= extra.clip(min=0)
@@ -193,14 +242,20 @@ def start_up(view: Selection) -> tuple[dict[str, float], pd.DataFrame]:
     if gaps is None or not span:
         return {}, calls.head(0)
     first = calls.iloc[loading(view)["row"]]
-    loads = calls[where(calls["name"], re.compile(r"(?:cu|hip|cuda)(?:Module|Library)(?:Load|Get)").match)]
+    loads = calls[
+        where(calls["name"], re.compile(r"(?:cu|hip|cuda)(?:Module|Library)(?:Load|Get)").match)
+    ]
     set_up = library_calls(calls)
     shares = {"launch": 0.0, "cuda_call": 0.0, "memory": 0.0}
     for cause, found in (("launch", first), ("cuda_call", loads), ("memory", set_up)):
-        for _, waits in gaps[gaps[f"{cause}_ns"] > 0].groupby("gpu"):  # a thread may launch on several
+        for _, waits in gaps[gaps[f"{cause}_ns"] > 0].groupby(
+            "gpu"
+        ):  # a thread may launch on several
             of_thread = zip((waits, found), numbered_together([waits, found], THREAD), strict=True)
             both = intersect(*(union(*ends(frame), number) for frame, number in of_thread))
-            shares[cause] += min(int((both.end - both.start).sum()), int(waits[f"{cause}_ns"].sum())) / span
+            shares[cause] += (
+                min(int((both.end - both.start).sum()), int(waits[f"{cause}_ns"].sum())) / span
+            )
     return shares, pd.concat([first, loads, set_up])
 
 
@@ -211,7 +266,11 @@ def library_calls(calls: pd.DataFrame) -> pd.DataFrame:
     kernel, such calls make contexts and handles.
     """
     names = calls["name"]
-    marks = (where(names, ASKS_DRIVER.match), where(names, is_kernel_launch), where(names, MEMORY_CALL.match))
+    marks = (
+        where(names, ASKS_DRIVER.match),
+        where(names, is_kernel_launch),
+        where(names, MEMORY_CALL.match),
+    )
     asks, launches, allocates = (calls[mark] for mark in marks)
     if asks.empty or allocates.empty:
         return calls.head(0)
@@ -221,13 +280,17 @@ def library_calls(calls: pd.DataFrame) -> pd.DataFrame:
     of_thread = numbered_together([asks, allocates], THREAD)
     threads = of_thread[0][np.argsort(on_one_axis([asks], THREAD)[0][0], kind="stable")]
     is_after = (before >= 0) & (threads[np.maximum(before, 0)] == of_thread[1])
-    none_between = np.searchsorted(launched, at) == np.searchsorted(launched, asked[np.maximum(before, 0)])
+    none_between = np.searchsorted(launched, at) == np.searchsorted(
+        launched, asked[np.maximum(before, 0)]
+    )
     found: pd.DataFrame = allocates[is_after & none_between]
     return found
 
 
 def _in_steps(calls: pd.DataFrame, early: pd.DataFrame) -> bool:
-    loads, steps = (union(*ends(frame), frame["rank"].to_numpy(np.int64)) for frame in (calls, early))
+    loads, steps = (
+        union(*ends(frame), frame["rank"].to_numpy(np.int64)) for frame in (calls, early)
+    )
     both = intersect(loads, steps)
     return bool((both.end - both.start).sum() >= HALF * (loads.end - loads.start).sum())
 
@@ -241,16 +304,29 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         yield from early
         return
     is_same = bool(early) and _in_steps(loads, warming(view).early)
-    definition = "share of the span: idle time of the GPU while the CPU loads kernels or starts libraries"
+    definition = (
+        "share of the span: idle time of the GPU while the CPU loads kernels or starts libraries"
+    )
     share = Figure("start_up_frac", "Loading kernels", value, "1", definition, "gaps.idle_gaps")
     calls = Figure(
-        "start_up_count", "Calls that load kernels", count, "count", "number of these calls", "gaps.idle_gaps"
+        "start_up_count",
+        "Calls that load kernels",
+        count,
+        "count",
+        "number of these calls",
+        "gaps.idle_gaps",
     )
     calling = (
-        f"{count:,} calls load kernels into the GPU, or compile" if count > 1 else "1 call loads kernels, or compiles"
+        f"{count:,} calls load kernels into the GPU, or compile"
+        if count > 1
+        else "1 call loads kernels, or compiles"
     )
     text = f"{calling} them: first launches that take over {FIRST_TIMES} times as long as later ones, and loads of "
-    text += "modules. A library that starts allocates memory too. " if by_cause.get("memory") else "modules. "
+    text += (
+        "modules. A library that starts allocates memory too. "
+        if by_cause.get("memory")
+        else "modules. "
+    )
     text += "A process pays this once, so a longer run has less of it."
     if is_same:  # the same time, told once
         told = f"{early[0].explanation} Loading kernels keeps the GPU idle {share.text} of the time: {text}"
@@ -286,6 +362,10 @@ def _warm_up(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     text += f" As many steady steps would save {percent(excess)} of the time."
     if found.idle_ns is not None:
         text += " These are CPU times, and the CPU launches ahead. The cost is the GPU's idle time in these steps."
-    gain = Gain(1.0, 1.0, "warm-up happens once: leaving it out corrects the figures, but makes no program faster")
+    gain = Gain(
+        1.0,
+        1.0,
+        "warm-up happens once: leaving it out corrects the figures, but makes no program faster",
+    )
     title = f"Warm-up takes {share.text} of the measured time"
     yield tell(WARM_UP, title, severity(excess), text, (share,), gain)

@@ -36,7 +36,9 @@ KIND = "training"
 LARGEST = 4 * 10**9
 READS = "a report of DeepSpeed's Flops Profiler, a Megatron log"
 SHARES = True
-LOOKED_AT = 200_000  # bytes at the start and at the end: programs print much before their first iteration
+LOOKED_AT = (
+    200_000  # bytes at the start and at the end: programs print much before their first iteration
+)
 NO_BACKWARD = Missing(
     "SAMPLES.backward_ns",
     "How long did the backward pass, the step and the iteration take?",
@@ -46,8 +48,22 @@ NO_BACKWARD = Missing(
 # Reports of the Flops Profiler
 TITLE = re.compile(r"-{5,} DeepSpeed Flops Profiler -{5,}")
 SUMMARY_END = re.compile(r"-{5,} (?:Aggregated|Detailed) Profile")
-LABELLED = re.compile(r"\s*(\S.*?):\s+(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)(?: (\w+))?\s*", re.IGNORECASE)
-POWERS = {"": 0, "K": 3, "k": 3, "M": 6, "G": 9, "B": 9, "T": 12, "P": 15, "m": -3, "u": -6, "n": -9}
+LABELLED = re.compile(
+    r"\s*(\S.*?):\s+(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)(?: (\w+))?\s*", re.IGNORECASE
+)
+POWERS = {
+    "": 0,
+    "K": 3,
+    "k": 3,
+    "M": 6,
+    "G": 9,
+    "B": 9,
+    "T": 12,
+    "P": 15,
+    "m": -3,
+    "u": -6,
+    "n": -9,
+}
 NANO = 9
 # Labels up to "=", in lower case: of reports since 0.4, and of those before.
 VALUES = {row["name"]: row["metric"] for row in csv_rows(__file__, "deepspeed.csv")}
@@ -107,7 +123,9 @@ def sniff(path: Path) -> bool:
         return False
     texts = [end.decode("utf-8", errors="replace") for end in ends]
     iterations = (line for text in texts for line in text.splitlines() if SIGN in line)
-    return any(TITLE.search(text) for text in texts) or any(ITERATION.search(line) for line in iterations)
+    return any(TITLE.search(text) for text in texts) or any(
+        ITERATION.search(line) for line in iterations
+    )
 
 
 def read(path: Path) -> Profile:
@@ -123,12 +141,23 @@ def read(path: Path) -> Profile:
     # The metrics of every line, and the number of GPUs at its first.
     rows: list[Row] = []
     for time_ns, iteration in zip(_times(training), training.iterations, strict=True):
-        rows += [(time_ns, metric, float(value)) for metric, value in _figures(iteration, training.settings).items()]
+        rows += [
+            (time_ns, metric, float(value))
+            for metric, value in _figures(iteration, training.settings).items()
+        ]
     if rows and "world_size" in training.settings:
         rows.append((0, "world_size_count", float(training.settings["world_size"])))
     timed = {metric for _, metric, _ in rows}
-    titles = [number for number, line in enumerate(printed) if "Flops Profiler" in line and TITLE.search(line)]
-    rows += [row for row in _report_rows(printed, titles, notes) if row[1] not in timed] if titles else []
+    titles = [
+        number
+        for number, line in enumerate(printed)
+        if "Flops Profiler" in line and TITLE.search(line)
+    ]
+    rows += (
+        [row for row in _report_rows(printed, titles, notes) if row[1] not in timed]
+        if titles
+        else []
+    )
     if not rows:
         raise ReadError(
             f"{path}: a title of DeepSpeed's Flops Profiler and no figure after it. "
@@ -140,7 +169,9 @@ def read(path: Path) -> Profile:
     notes += _training_notes(training)
     missing = (NO_BACKWARD,) if titles and not samples["metric"].eq("backward_ns").any() else ()
     tool = "DeepSpeed" if titles else "Megatron"
-    capture = capture_table(path, tool, t0_unix_ns=training.start_ns, dur_ns=samples["time_ns"].max())
+    capture = capture_table(
+        path, tool, t0_unix_ns=training.start_ns, dur_ns=samples["time_ns"].max()
+    )
     loaders = {"SAMPLES": samples.copy, **({"MODULES": modules.copy} if len(modules) else {})}
     return Profile("deepspeed", path, capture, loaders, missing, tuple(notes))
 
@@ -153,7 +184,9 @@ def _report_rows(printed: list[str], titles: list[int], notes: list[str]) -> lis
     if report.impossible:
         notes.append(f"left out as impossible (0 or negative): {', '.join(report.impossible)}")
     if report.unreadable:
-        notes.append(f"left out, their value is no number with a unit: {', '.join(report.unreadable)}")
+        notes.append(
+            f"left out, their value is no number with a unit: {', '.join(report.unreadable)}"
+        )
     if not report.whole:
         notes.append("the report ends within its summary")
     return [(0, metric, value) for metric, value in report.figures.items()]
@@ -178,7 +211,9 @@ def _last_report(printed: Sequence[str]) -> Report:
             continue
         if value < 0 or (value == 0 and not metric.endswith("_count")):
             report.impossible.append(label)
-        elif value or metric not in report.figures:  # the model has 0 parameters where there is no engine to tell
+        elif (
+            value or metric not in report.figures
+        ):  # the model has 0 parameters where there is no engine to tell
             report.figures[metric] = float(value.scaleb(NANO) if metric.endswith("_ns") else value)
     return report
 
@@ -189,7 +224,9 @@ def _prefix(title: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\d+", r"\\d+", re.escape(title[: found.start()] if found else "")))
 
 
-def _pairs(printed: Iterable[str], prefix: re.Pattern[str], report: Report) -> Iterable[tuple[str, Decimal]]:
+def _pairs(
+    printed: Iterable[str], prefix: re.Pattern[str], report: Report
+) -> Iterable[tuple[str, Decimal]]:
     """Yield label and value in base units, up to the end of the summary."""
     for line in printed:
         if SUMMARY_END.search(line) or TITLE.search(line):
@@ -222,8 +259,16 @@ def _modules(printed: Sequence[str]) -> pd.DataFrame:
         figures = OF_MODULE.match(found[4]) or OF_MODULE.match(below)
         around.append((len(found[1]), len(rows) if figures else parent, name))
         if figures:
-            count, macs, time = (Decimal(figures[i]).scaleb(POWERS[figures[i + 1]]) for i in (1, 3, 5))
-            place = {"rank": 0, "module": len(rows), "parent": parent, "name": name, "kind": found[3]}
+            count, macs, time = (
+                Decimal(figures[i]).scaleb(POWERS[figures[i + 1]]) for i in (1, 3, 5)
+            )
+            place = {
+                "rank": 0,
+                "module": len(rows),
+                "parent": parent,
+                "name": name,
+                "kind": found[3],
+            }
             work = {"parameters_count": float(count), "forward_flops": float(2 * macs)}
             rows.append({**place, **work, "forward_ns": int(time.scaleb(NANO))})
     return tables.MODULES.make(pd.DataFrame(rows, columns=tables.MODULES.column_names))
@@ -284,27 +329,47 @@ def _training(printed: Sequence[str]) -> Training:
             else:
                 training.damaged.append(number)
         elif "world size" in line or "seq_length" in line:
-            settings = {name: int(value[1]) for name, pattern in SETTINGS.items() if (value := pattern.search(line))}
+            settings = {
+                name: int(value[1])
+                for name, pattern in SETTINGS.items()
+                if (value := pattern.search(line))
+            }
             training.settings.update(settings)
     training.iterations = list(iterations.values())
     # The lines whose stamp is years from the others: that clock was not set.
-    stamps = [iteration.stamp_ns for iteration in training.iterations if iteration.stamp_ns is not None]
+    stamps = [
+        iteration.stamp_ns for iteration in training.iterations if iteration.stamp_ns is not None
+    ]
     usual = median(stamps) if stamps else 0
-    far = (i for i in training.iterations if i.stamp_ns is not None and abs(i.stamp_ns - usual) > TEN_YEARS_NS)
+    far = (
+        i
+        for i in training.iterations
+        if i.stamp_ns is not None and abs(i.stamp_ns - usual) > TEN_YEARS_NS
+    )
     training.misdated += [iteration.line for iteration in far]
     return training
 
 
 def _iteration(match: re.Match[str], line: int) -> Iteration | None:
     """Return what a line says, None if its numbers cannot be."""
-    number, of = int(match[2]), int(match[3]) if match[3].isdecimal() and len(match[3]) <= DIGITS else None
+    number, of = (
+        int(match[2]),
+        int(match[3]) if match[3].isdecimal() and len(match[3]) <= DIGITS else None,
+    )
     fields = {name.strip(): Decimal(value) for name, value in FIELD.findall(match[4])}
     memory = MEMORY.search(match[4])
     if memory:
-        fields |= {name: Decimal(value).scaleb(9) for name, value in zip(MEMORY_METRICS, memory.groups(), strict=True)}
+        fields |= {
+            name: Decimal(value).scaleb(9)
+            for name, value in zip(MEMORY_METRICS, memory.groups(), strict=True)
+        }
     iteration = Iteration(number, of, line, _stamp(match[1]), fields)
     elapsed = fields.get("elapsed time per iteration (ms)", 0)
-    return iteration if 0 < elapsed < LONGEST_MS and iteration.dur_ns and number <= (of or number) else None
+    return (
+        iteration
+        if 0 < elapsed < LONGEST_MS and iteration.dur_ns and number <= (of or number)
+        else None
+    )
 
 
 def _stamp(printed: str | None) -> int | None:
@@ -325,17 +390,23 @@ def _training_notes(training: Training) -> list[str]:
         notes.append("its time stamps are local time without a zone, taken as UTC")
     if training.damaged:
         where = f"{len(training.damaged)}, first in line {training.damaged[0]}"
-        notes.append(f"iteration lines that are not whole, or whose numbers cannot be, are left out ({where})")
+        notes.append(
+            f"iteration lines that are not whole, or whose numbers cannot be, are left out ({where})"
+        )
     if training.misdated:
         where = f"{len(training.misdated)}, first in line {min(training.misdated)}"
-        notes.append(f"time stamps that cannot be ({where}): times are the sums of the iterations instead")
+        notes.append(
+            f"time stamps that cannot be ({where}): times are the sums of the iterations instead"
+        )
     return notes + _lacking(training.iterations)
 
 
 def _lacking(iterations: Sequence[Iteration]) -> list[str]:
     """Return notes on iterations that should be in the log: its lines come every n-th iteration, up to the last."""
     pairs = list(pairwise(iterations))
-    steps = Counter(after.number - before.number for before, after in pairs if after.number > before.number)
+    steps = Counter(
+        after.number - before.number for before, after in pairs if after.number > before.number
+    )
     usual = steps.most_common(1)[0][0] if steps else 1
     notes = []
     if steps and steps[usual] > 1:

@@ -48,18 +48,31 @@ def figures(view: Selection) -> Iterator[Figure]:
     for column, (label, definition) in MEANINGS.items():
         if used[column].notna().any():
             source = "monitoring.utilisation"
-            yield Figure(f"log_{column}", label, float(used[column].mean()), "1", definition, source)
+            yield Figure(
+                f"log_{column}", label, float(used[column].mean()), "1", definition, source
+            )
     idle = monitoring.idle(view.samples, window=window(view)).dropna(subset=["idle_frac"])
     if len(idle):
         definition = "share of the time with readings of no kernel at all; average over the GPUs"
         value = float(idle["idle_frac"].mean())
-        yield Figure("log_idle_frac", "Readings without a kernel (log)", value, "1", definition, "monitoring.idle")
+        yield Figure(
+            "log_idle_frac",
+            "Readings without a kernel (log)",
+            value,
+            "1",
+            definition,
+            "monitoring.idle",
+        )
     throttled = throttling(view.samples, window=window(view)).dropna(subset=["throttled_frac"])
     if len(throttled):
         definition = "share of the time in which power, heat or another reason lowered the clock; average over the GPUs"
         value = float(throttled["throttled_frac"].mean())
-        yield Figure("log_throttled_frac", "Clock lowered", value, "1", definition, "monitoring.throttling")
-    for row in monitoring.at_limit(view.samples, view.devices, window=window(view)).to_dict("records"):
+        yield Figure(
+            "log_throttled_frac", "Clock lowered", value, "1", definition, "monitoring.throttling"
+        )
+    for row in monitoring.at_limit(view.samples, view.devices, window=window(view)).to_dict(
+        "records"
+    ):
         if pd.notna(row["worst_frac"]) and row["quantity"] in ("power", "memory"):
             place = f"{row['quantity']}_{row['rank']}_{row['gpu']}"
             label = f"Highest {row['quantity']}, GPU {row['gpu']}"
@@ -130,13 +143,21 @@ def _waiting(view: Selection) -> Iterator[Finding]:
     waiting = _in(view, "little power")
     if waiting.empty:
         return
-    definition = "share of the time at full utilisation with under 40 % of the power limit, of these GPUs"
+    definition = (
+        "share of the time at full utilisation with under 40 % of the power limit, of these GPUs"
+    )
     value = float(waiting["share_frac"].mean())
-    share = Figure("log_little_power_frac", "Full, with little power", value, "1", definition, LEDGER)
+    share = Figure(
+        "log_little_power_frac", "Full, with little power", value, "1", definition, LEDGER
+    )
     definition = "average power at that time, as a share of the limit"
     drawn = _average(waiting, "power_frac")
     power = Figure("log_waiting_power_frac", "Power at that time", drawn, "1", definition, LEDGER)
-    nothing = Gain(1.0, math.inf, "the log shows that GPUs wait, but not how much work is left without the wait")
+    nothing = Gain(
+        1.0,
+        math.inf,
+        "the log shows that GPUs wait, but not how much work is left without the wait",
+    )
     late = _in(view, "idle", least=HALF)
     late = late[~_is_in(late, waiting)]
     count = len(waiting[DEVICE].drop_duplicates())
@@ -167,9 +188,18 @@ def _capped(view: Selection) -> Iterator[Finding]:
     if capped.empty:
         return
     definition = "share of the time of these GPUs in which the driver lowers the clock by power under 80 % of the limit"
-    share = Figure("log_capped_frac", "Capped", float(capped["share_frac"].mean()), "1", definition, LEDGER)
+    share = Figure(
+        "log_capped_frac", "Capped", float(capped["share_frac"].mean()), "1", definition, LEDGER
+    )
     definition = "average power while capped, as a share of the GPU's own limit"
-    power = Figure("log_capped_power_frac", "Power, capped", _average(capped, "power_frac"), "1", definition, LEDGER)
+    power = Figure(
+        "log_capped_power_frac",
+        "Power, capped",
+        _average(capped, "power_frac"),
+        "1",
+        definition,
+        LEDGER,
+    )
     one = len(capped) == 1
     title = f"The power of {_named(view, capped)} is capped at {power.text} of {'its' if one else 'their'} limit"
     evidence = [share, power]
@@ -185,7 +215,9 @@ def _capped(view: Selection) -> Iterator[Finding]:
     usual = _average(others, "clock_frac")
     if len(others):
         text += f" {_named(view, others)} {'is' if len(others[DEVICE].drop_duplicates()) == 1 else 'are'} not capped."
-    yield tell(LOG_CAPPED, title, "high", text, tuple(evidence), _uncapped(share.value, clock, usual))
+    yield tell(
+        LOG_CAPPED, title, "high", text, tuple(evidence), _uncapped(share.value, clock, usual)
+    )
 
 
 def _uncapped(share: float, clock: float, usual: float) -> Gain:
@@ -194,13 +226,19 @@ def _uncapped(share: float, clock: float, usual: float) -> Gain:
         return Gain(1.0, math.inf, "the log lacks the clock, so what the cap costs is not known")
     full = 1.0 if math.isnan(usual) else usual
     lost = share * max(1 - clock / full, 0.0)
-    return removing(lost, "best case: all GPUs wait for this one, and it gets the clock of the others")
+    return removing(
+        lost, "best case: all GPUs wait for this one, and it gets the clock of the others"
+    )
 
 
 def _is_in(rows: pd.DataFrame, of: pd.DataFrame) -> pd.Series:
     """Tell which rows are of GPUs that `of` has too."""
     known = {*of[DEVICE].itertuples(index=False, name=None)}
-    return pd.Series([place in known for place in rows[DEVICE].itertuples(index=False, name=None)], rows.index, bool)
+    return pd.Series(
+        [place in known for place in rows[DEVICE].itertuples(index=False, name=None)],
+        rows.index,
+        bool,
+    )
 
 
 def _checked(view: Selection) -> Iterator[Finding]:
@@ -245,13 +283,19 @@ def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
         clock = _average(lowered, "clock_frac")
         if not math.isnan(clock):
             definition = "average SM clock while it is lowered, as a share of its maximum"
-            evidence.append(Figure("log_lowered_clock_frac", "Lowered clock", clock, "1", definition, LEDGER))
+            evidence.append(
+                Figure("log_lowered_clock_frac", "Lowered clock", clock, "1", definition, LEDGER)
+            )
             title += f", to {evidence[-1].text} of its maximum"
         if value >= NOTABLE and not is_at_limit(view):
             level = severity(value)
     title += f" (also: {others})" if others else ""
     gain = Gain(1.0, math.inf, "the log shows the problem, but not its cost: record a timeline")
-    target = f"{worst['threshold']:.0%}".replace("%", " %") if is_share and pd.notna(worst["threshold"]) else "none"
+    target = (
+        f"{worst['threshold']:.0%}".replace("%", " %")
+        if is_share and pd.notna(worst["threshold"])
+        else "none"
+    )
     rule = by_kind(RULES)[str(check)]
     return replace(tell(rule, title, level, reason, tuple(evidence), gain), target=target)
 
@@ -269,7 +313,9 @@ def is_at_limit(view: Selection) -> bool:
 @kept
 def is_heated(view: Selection) -> bool:
     """Tell whether heat lowers the clock of a GPU."""
-    return is_logged(view) and bool(throttling(view.samples, window=window(view))["thermal_frac"].gt(0).any())
+    return is_logged(view) and bool(
+        throttling(view.samples, window=window(view))["thermal_frac"].gt(0).any()
+    )
 
 
 FACTS = {Fact.AT_POWER_LIMIT: is_at_limit, Fact.HEATED: is_heated}

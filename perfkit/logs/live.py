@@ -21,7 +21,12 @@ FRESH = 10.0  # s since a file was changed, in which it counts as being written
 REST = 4  # times as long as the last reading took, a file is not read again
 SECOND = 1_000_000_000
 TICK, BINS, STILL_BINS = 1.0, 120, 300  # s of the clock; bins of a log
-SPANS = {"all": None, "last hour": 3600 * SECOND, "last 5 min": 300 * SECOND, "last min": 60 * SECOND}
+SPANS = {
+    "all": None,
+    "last hour": 3600 * SECOND,
+    "last 5 min": 300 * SECOND,
+    "last min": 60 * SECOND,
+}
 LONGEST_NAME, LONGEST_PROBLEM = 60, 400  # characters
 
 
@@ -68,12 +73,18 @@ class LiveMonitor:
         self.source = log
         self.play = ipywidgets.Play(max=2**31 - 1, interval=round(1000 * TICK), show_repeat=False)
         wide, narrow = {"flex": "1 1 220px"}, {"width": "210px"}
-        self.slider = ipywidgets.FloatSlider(layout=wide, description="until (s)", readout_format=".1f")
+        self.slider = ipywidgets.FloatSlider(
+            layout=wide, description="until (s)", readout_format=".1f"
+        )
         self.slider.continuous_update = False
-        self.span = ipywidgets.Dropdown(options=list(SPANS), value="last 5 min", description="show", layout=narrow)
+        self.span = ipywidgets.Dropdown(
+            options=list(SPANS), value="last 5 min", description="show", layout=narrow
+        )
         self.status, self.picture = ipywidgets.HTML(), ipywidgets.Output()
         row = ipywidgets.HBox([self.play, self.slider, self.span], layout={"flex_flow": "row wrap"})
-        self.view = ipywidgets.VBox([row, self.status, self.picture, ipywidgets.HTML(follow_cells())])
+        self.view = ipywidgets.VBox(
+            [row, self.status, self.picture, ipywidgets.HTML(follow_cells())]
+        )
         self._renewed()
         self.slider.value = self.slider.max
         self._draw()
@@ -120,13 +131,20 @@ class LiveMonitor:
         first, until = (round(limit * SECOND) for limit in (self.slider.min, self.slider.value))
         span = SPANS[self.span.value]
         window = first if span is None else max(first, until - span), until + 1  # half open
-        drawn = lines.strips(bins(self._seen, bins=BINS, window=window), window=window, tops=self._tops)
-        self.picture.outputs = (output({MIME: following(drawn), "text/plain": str(drawn["description"])}),)
+        drawn = lines.strips(
+            bins(self._seen, bins=BINS, window=window), window=window, tops=self._tops
+        )
+        self.picture.outputs = (
+            output({MIME: following(drawn), "text/plain": str(drawn["description"])}),
+        )
         self._say()
 
     def _say(self, _: Any = None) -> None:
         """Write how much of the log is shown, and why the reader cannot read more."""
-        past, whole = (duration((end - self.slider.min) * SECOND) for end in (self.slider.value, self.slider.max))
+        past, whole = (
+            duration((end - self.slider.min) * SECOND)
+            for end in (self.slider.value, self.slider.max)
+        )
         waits = "; press Play to follow it" if self._follows() and not self.play.playing else ""
         said = [f"{printable(self.source.name, LONGEST_NAME)}: {past} of {whole}{waits}"]
         said += [printable(self.source.problem, LONGEST_PROBLEM)] if self.source.problem else []

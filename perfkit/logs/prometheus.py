@@ -31,11 +31,20 @@ LONGEST = 4000  # characters of a path
 
 @click.command("prometheus")
 @click.argument("url")
-@click.option("--start", type=options.TIME, required=True, help="For example 2026-01-31T10:00:00Z, or s since 1970.")
+@click.option(
+    "--start",
+    type=options.TIME,
+    required=True,
+    help="For example 2026-01-31T10:00:00Z, or s since 1970.",
+)
 @click.option("--end", type=options.TIME, help="Now if not given.")
-@click.option("--step", type=float, default=15.0, show_default=True, help="Time between two points in s.")
+@click.option(
+    "--step", type=float, default=15.0, show_default=True, help="Time between two points in s."
+)
 @click.option("--match", default="", help="Label matchers, for example 'Hostname=~\"node0[12]\"'.")
-@click.option("--out", type=FILE, default=Path("gpus.json"), show_default=True, help="File to write.")
+@click.option(
+    "--out", type=FILE, default=Path("gpus.json"), show_default=True, help="File to write."
+)
 def command(url: str, start: float, end: float | None, step: float, match: str, out: Path) -> None:
     """Store the GPU metrics of a time range that the Prometheus server at URL has scraped."""
     if os.path.lexists(out) and not out.is_dir():
@@ -53,7 +62,12 @@ class Server:
 
     def __init__(self, url: str, timeout_s: float) -> None:
         parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.query
+            or parts.fragment
+        ):
             raise ValueError("url: not the address of a server, such as http://host:9090")
         if "@" in parts.path:
             raise ValueError("url: a name or password in it has a '/'; write %2F for it")
@@ -65,11 +79,15 @@ class Server:
 
     def series(self, query: str, start: float, end: float, step: float) -> forms.Answer:
         """Return the answer to a query over a range."""
-        return self._decoded(self._get("query_range", query=query, start=start, end=end, step=step), forms.Answer)
+        return self._decoded(
+            self._get("query_range", query=query, start=start, end=end, step=step), forms.Answer
+        )
 
     def names(self, start: float, end: float) -> list[str]:
         """Return the names of all metrics of a range."""
-        return self._decoded(self._get("label/__name__/values", start=start, end=end), forms.Names).data
+        return self._decoded(
+            self._get("label/__name__/values", start=start, end=end), forms.Names
+        ).data
 
     def _decoded(self, content: bytes, form: type[Form]) -> Form:
         try:
@@ -80,7 +98,9 @@ class Server:
             ) from None
 
     def _get(self, path: str, **parameters: object) -> bytes:
-        request = urllib.request.Request(f"{self._base}/api/v1/{path}?{urllib.parse.urlencode(parameters)}")
+        request = urllib.request.Request(
+            f"{self._base}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        )
         if self._basic:  # unredirected: no other server gets the password
             request.add_unredirected_header("Authorization", self._basic)
         try:
@@ -102,16 +122,23 @@ class Server:
             reason = ""
         if reason:
             advice = "Ask for a shorter range, a longer step or fewer hosts, and check what they must match."
-            return f"{self.shown}: Prometheus refused the query ({printable(reason, 200)}). {advice}"
-        if error.code in (401, 403):
             return (
-                f"{self.shown}: HTTP {error.code}. Put name and password into the address: http://NAME:PASSWORD@host."
+                f"{self.shown}: Prometheus refused the query ({printable(reason, 200)}). {advice}"
             )
+        if error.code in (401, 403):
+            return f"{self.shown}: HTTP {error.code}. Put name and password into the address: http://NAME:PASSWORD@host."
         return f"{self.shown}: HTTP {error.code}. {PAGE}"
 
 
 def fetch(
-    url: str, start: float, end: float, step: float, out: Path, *, match: str = "", timeout_s: float = 60.0
+    url: str,
+    start: float,
+    end: float,
+    step: float,
+    out: Path,
+    *,
+    match: str = "",
+    timeout_s: float = 60.0,
 ) -> Path:
     """Store what a Prometheus server knows of the GPUs in a time range as a file, and return its path, `out`.
 
@@ -131,12 +158,17 @@ def fetch(
     """
     server = Server(url, timeout_s)
     if not (math.isfinite(start) and math.isfinite(end) and start <= end):
-        raise ValueError(f"start, end: {start} to {end} is no range of times; the end must not be before the start")
+        raise ValueError(
+            f"start, end: {start} to {end} is no range of times; the end must not be before the start"
+        )
     if not (math.isfinite(step) and step > 0):
         raise ValueError(f"step: {step} s is not above 0")
     # The selector of all metrics that are read.
     names = {*fields.METRICS, fields.INDEX, fields.INFO}
-    groups = {p: sorted(n.removeprefix(p) for n in names if n.startswith(p)) for p in ("DCGM_FI_", *fields.PREFIXES)}
+    groups = {
+        p: sorted(n.removeprefix(p) for n in names if n.startswith(p))
+        for p in ("DCGM_FI_", *fields.PREFIXES)
+    }
     pattern = "|".join(f"{prefix}({'|'.join(rest)})" for prefix, rest in groups.items())
     query = f'{{__name__=~"{pattern}"{"," if match else ""}{match}}}'
     series: dict[bytes, forms.Result] = {}
@@ -150,7 +182,9 @@ def fetch(
             series.setdefault(key, forms.Result(labels)).values += one.values
     if not series:
         raise ReadError(_nothing(server, start, end, match))
-    answered = forms.Answer("success", forms.Data("matrix", list(series.values())), warnings=list(warnings))
+    answered = forms.Answer(
+        "success", forms.Data("matrix", list(series.values())), warnings=list(warnings)
+    )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         put(out, msgspec.json.encode(answered))
@@ -169,7 +203,9 @@ def _parts(start: float, end: float, step: float) -> Iterator[tuple[float, float
 
 def _nothing(server: Server, start: float, end: float, match: str) -> str:
     names = server.names(start, end)
-    shown = [name for name in names if any(word in name.casefold() for word in ("dcgm", "gpu", "nvidia"))] or names
+    shown = [
+        name for name in names if any(word in name.casefold() for word in ("dcgm", "gpu", "nvidia"))
+    ] or names
     listed = several((printable(name, 60) for name in shown), 5) or "none"
     span = " to ".join(f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d %H:%M:%S}" for t in (start, end))
     where = f" where {match}" if match else ""

@@ -33,8 +33,19 @@ SECOND = 1_000_000_000
 # Keys of a metric, the first that has a number wins, and what its number is multiplied with. The edge sensor is the one
 # that older GPUs have too; an MI300 has only the junction. `memory use` is a share of time, not of memory
 # (rsmi_dev_memory_busy_percent_get in ROCm's rocm_smi.py).
-KEYS = {row["metric"]: (row["names"].split("; "), float(row["scale"])) for row in csv_rows(__file__, "rocm_smi.csv")}
-NAMES = ("Device Name", "Card Series", "Card series", "Card Model", "Card model", "Device ID", "GPU ID")
+KEYS = {
+    row["metric"]: (row["names"].split("; "), float(row["scale"]))
+    for row in csv_rows(__file__, "rocm_smi.csv")
+}
+NAMES = (
+    "Device Name",
+    "Card Series",
+    "Card series",
+    "Card Model",
+    "Card model",
+    "Device ID",
+    "GPU ID",
+)
 NUMBER = re.compile(r"\(?(-?\d{1,18}(?:\.\d{1,15})?)(?:Mhz\))?", re.ASCII)
 NO_TIMES = "no times: documents are taken to be 1 s apart, the wall clock is not known"
 RECORD = "rocm-smi -a --json"
@@ -53,7 +64,9 @@ def sniff(path: Path) -> bool:
     """Say whether `path` is the JSON of rocm-smi, by the first card's key and another key that is known."""
     start = head(path, HEAD).decode(errors="replace")
     keys_read = (key for keys, _ in KEYS.values() for key in keys)
-    return BEGIN.search(start) is not None and any(f'"{key}"' in start for key in (*keys_read, *NAMES))
+    return BEGIN.search(start) is not None and any(
+        f'"{key}"' in start for key in (*keys_read, *NAMES)
+    )
 
 
 def read(path: Path) -> Profile:
@@ -64,17 +77,30 @@ def read(path: Path) -> Profile:
     rows, absent = _rows(taken)
     if not rows:
         raise ReadError(f"{path}: no card has a number that is known. {AGAIN}.")
-    samples = tables.SAMPLES.make(pd.DataFrame(rows, columns=["gpu", "time_ns", "metric", "value"]).assign(rank=0))
+    samples = tables.SAMPLES.make(
+        pd.DataFrame(rows, columns=["gpu", "time_ns", "metric", "value"]).assign(rank=0)
+    )
     cards = {gpu: values for one in reversed(taken) for gpu, values in one.items()}
-    memory = [NUMBER.fullmatch(values.get("VRAM Total Memory (B)", "")) for values in cards.values()]
+    memory = [
+        NUMBER.fullmatch(values.get("VRAM Total Memory (B)", "")) for values in cards.values()
+    ]
     sizes = pd.array([int(float(size[1])) if size else None for size in memory], dtype="Int64")
     names = []
-    for values in cards.values():  # some versions print a number in place of a name, which is better than nothing
+    for values in (
+        cards.values()
+    ):  # some versions print a number in place of a name, which is better than nothing
         told = [values[key] for key in NAMES if values.get(key, "N/A") != "N/A"]
-        names.append(next((name for name in told if not name.startswith("0x")), told[-1] if told else ""))
+        names.append(
+            next((name for name in told if not name.startswith("0x")), told[-1] if told else "")
+        )
     devices = devices_table({"gpu": list(cards), "name": names, "memory_bytes": sizes}, len(cards))
     frames = {"SAMPLES": samples, "DEVICES": devices}
-    notes = [NO_TIMES, *outside, *_unknown(documents), *([f"not available: {', '.join(absent)}"] if absent else [])]
+    notes = [
+        NO_TIMES,
+        *outside,
+        *_unknown(documents),
+        *([f"not available: {', '.join(absent)}"] if absent else []),
+    ]
     metrics = set(samples["metric"].cat.categories)
     system = documents[0].get("system")
     driver = writable(system.get("Driver version", "")).strip() if isinstance(system, dict) else ""
@@ -100,7 +126,9 @@ def _documents(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
             document, at = decoder.raw_decode(text, begin.start())
         except (ValueError, RecursionError) as e:
             line = line_of(text, begin.start())
-            raise ReadError(f"{path}: the JSON that begins in line {line} is cut or damaged ({e}). {AGAIN}.") from e
+            raise ReadError(
+                f"{path}: the JSON that begins in line {line} is cut or damaged ({e}). {AGAIN}."
+            ) from e
         yield document
     others = [brace for brace in (*others, text.find("{", at)) if brace >= 0]
     if others:
@@ -120,7 +148,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _cards(document: Mapping[str, Any]) -> Cards:
     """Return the readings of each card; newer versions print some numbers as such, others as text."""
     return {
-        int(card[1]): {k: writable(v).strip() for k, v in values.items() if not isinstance(v, dict | list)}
+        int(card[1]): {
+            k: writable(v).strip() for k, v in values.items() if not isinstance(v, dict | list)
+        }
         for name, values in document.items()
         if (card := CARD.fullmatch(name)) and isinstance(values, dict)
     }
@@ -149,7 +179,9 @@ def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[s
                     number = NUMBER.fullmatch(values[key])
                     if number:
                         value = float(number[1])
-                        exact = value / round(1 / factor) if factor < 1 else value * factor  # dividing is exact
+                        exact = (
+                            value / round(1 / factor) if factor < 1 else value * factor
+                        )  # dividing is exact
                         rows.append((gpu, tick * SECOND, metric, exact))
                         break
                     absent[key] = absent.get(key, 0) + 1

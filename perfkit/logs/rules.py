@@ -37,7 +37,9 @@ LOG_WAITED_FOR = Rule(
         "another GPU is idle for half of the time (conventions)"
     ),
     advice=(
-        now("Find out what the CPU does in the process of the idle GPU: py-spy dump --pid PID, or gdb -p PID"),
+        now(
+            "Find out what the CPU does in the process of the idle GPU: py-spy dump --pid PID, or gdb -p PID"
+        ),
         now(
             (
                 "Let the ranks write what they wait for (TORCH_NCCL_TRACE_BUFFER_SIZE=2000, "
@@ -45,7 +47,9 @@ LOG_WAITED_FOR = Rule(
             ),
             when=~Fact.MPI,
         ),
-        soon("Give all ranks the same CPU work, or do the work of one rank while the others compute"),
+        soon(
+            "Give all ranks the same CPU work, or do the work of one rank while the others compute"
+        ),
     ),
     next="Record a timeline on every rank: {nsys}",
     indirect="the log shows power and utilisation, but not what the kernels do",
@@ -59,9 +63,13 @@ LOG_LITTLE_POWER = Rule(
     **OF_A_LOG,
     evidence=("log_little_power_frac", "log_waiting_power_frac"),
     target="none",
-    threshold=("Nine tenths utilisation with under 40 % of the power limit, for 10 % of the time (conventions)"),
+    threshold=(
+        "Nine tenths utilisation with under 40 % of the power limit, for 10 % of the time (conventions)"
+    ),
     advice=(
-        now("Find out whether kernels of collectives run: record a timeline of a few steps on every rank ({nsys})"),
+        now(
+            "Find out whether kernels of collectives run: record a timeline of a few steps on every rank ({nsys})"
+        ),
         now(
             "If they do, look for the rank or node that comes late; if not, the kernels use "
             "few SMs: give each launch more work"
@@ -84,13 +92,17 @@ LOG_CAPPED = Rule(
         "% of the time (conventions)"
     ),
     advice=(
-        now("Check the power supplies and power cables of the node, and the power limits in the BMC"),
+        now(
+            "Check the power supplies and power cables of the node, and the power limits in the BMC"
+        ),
         now(
             "Check which reason the driver gives (nvidia-smi -q -d PERFORMANCE), and reset a "
             "limit that somebody set (nvidia-smi -pl)"
         ),
         now("If the cap follows the card to another slot, replace the card"),
-        soon("Leave this node out of jobs until it is repaired: the other GPUs wait for the slowest"),
+        soon(
+            "Leave this node out of jobs until it is repaired: the other GPUs wait for the slowest"
+        ),
     ),
     next="Compare the GPUs of the node: nvidia-smi -q -d POWER,PERFORMANCE",
     objections=(Objection.FEW_READINGS,),
@@ -103,13 +115,17 @@ LOG_UTILISATION = Rule(
     **OF_A_LOG,
     evidence=("log_check_utilisation",),
     target="80 %",
-    threshold=("Less than 80 % utilisation for more than 10 % of the time (conventions; the checks of step 2)"),
+    threshold=(
+        "Less than 80 % utilisation for more than 10 % of the time (conventions; the checks of step 2)"
+    ),
     advice=(
         now(
             "Record a few steps to see what the GPU waits for: {nsys}, or {torch}",
             when=~Fact.TIMELINE,
         ),
-        soon("Fix the largest cause in the recording, and compare this log with the next one (perfkit compare)"),
+        soon(
+            "Fix the largest cause in the recording, and compare this log with the next one (perfkit compare)"
+        ),
         later("Monitor the utilisation of every job (nvidia-smi, DCGM)"),
     ),
     next="Record a timeline of a few steps: {nsys}",
@@ -123,12 +139,18 @@ LOG_MEMORY = Rule(
     **OF_A_LOG,
     evidence=("log_check_memory",),
     target="95 %",
-    threshold=("From 95 % of the memory on, the next allocation may fail (convention; the checks of step 2)"),
+    threshold=(
+        "From 95 % of the memory on, the next allocation may fail (convention; the checks of step 2)"
+    ),
     advice=(
         now("Watch for out-of-memory errors before you change anything"),
         now("Lower the batch_size if such errors occur"),
-        soon("Use activation checkpointing (torch.utils.checkpoint), 16-bit types or a fused optimizer"),
-        later("Shard parameters and optimizer states over the GPUs (torch.distributed.fsdp, DeepSpeed ZeRO)"),
+        soon(
+            "Use activation checkpointing (torch.utils.checkpoint), 16-bit types or a fused optimizer"
+        ),
+        later(
+            "Shard parameters and optimizer states over the GPUs (torch.distributed.fsdp, DeepSpeed ZeRO)"
+        ),
     ),
     next="Record a timeline of a few steps: {nsys}",
     kind="memory",
@@ -140,15 +162,21 @@ LOG_POWER = Rule(
     **OF_A_LOG,
     evidence=("log_check_power",),
     target="50 %",
-    threshold=("Under half of the power limit, a GPU computes little (convention; the checks of step 2)"),
+    threshold=(
+        "Under half of the power limit, a GPU computes little (convention; the checks of step 2)"
+    ),
     advice=(
         now("Give the GPU more work per step: raise batch_size"),
         now(
-            ("Find the CPU code that takes the time (step 3, call_paths), and move it out of the loop"),
+            (
+                "Find the CPU code that takes the time (step 3, call_paths), and move it out of the loop"
+            ),
             when=Fact.CALL_PATHS,
         ),
         now("Record what the CPU does while the GPU has no work: {nsys}", when=~Fact.CALL_PATHS),
-        soon("Overlap the CPU's work with the GPU's: copy asynchronously (cudaMemcpyAsync), and queue several steps"),
+        soon(
+            "Overlap the CPU's work with the GPU's: copy asynchronously (cudaMemcpyAsync), and queue several steps"
+        ),
         later("Use a smaller GPU for this job, or share one between jobs (MIG)"),
         later("Monitor the utilisation of every job (nvidia-smi, DCGM)"),
     ),

@@ -14,7 +14,9 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Missing
 
-NO_TEXT = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]")  # a bar of progress has \b, colours have \x1b
+NO_TEXT = re.compile(
+    r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]"
+)  # a bar of progress has \b, colours have \x1b
 CUT = "the last line is cut and left out"
 EXACT = 2.0**53  # up to here every whole number is a float64
 TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
@@ -22,7 +24,11 @@ LATEST_NS = 2**62  # in the year 2116: differences of such times fit int64
 # Masks of the reasons that lower a clock, as `perfkit.logs.nvidia_smi.fields` explains them.
 IDLE, POWER, THERMAL, HARDWARE, HARDWARE_CAUSES = 0x1, 0x84, 0x60, 0x8, 0xC0
 OTHER = ~(IDLE | POWER | THERMAL)
-THROTTLING = {"throttled_power_frac": POWER, "throttled_thermal_frac": THERMAL, "throttled_other_frac": OTHER}
+THROTTLING = {
+    "throttled_power_frac": POWER,
+    "throttled_thermal_frac": THERMAL,
+    "throttled_other_frac": OTHER,
+}
 EVERY = -1  # every bit, as a mask
 
 
@@ -32,10 +38,20 @@ def lines(text: str, path: Path) -> tuple[list[str], list[str]]:
     zero = text.find("\0")
     if zero >= 0:
         where = f"line {line_of(text, zero)}"
-        raise ReadError(f"{path}: binary data (zero bytes) in {where}. Copy the log again or cut that part out.")
+        raise ReadError(
+            f"{path}: binary data (zero bytes) in {where}. Copy the log again or cut that part out."
+        )
     *whole, last = text.split("\n")
-    foreign = [n for n, line in enumerate(whole, 1) if NO_TEXT.search(line)] if NO_TEXT.search(text) else []
-    notes = [f"lines hold bytes that are no text ({len(foreign)}, first in line {foreign[0]})"] if foreign else []
+    foreign = (
+        [n for n, line in enumerate(whole, 1) if NO_TEXT.search(line)]
+        if NO_TEXT.search(text)
+        else []
+    )
+    notes = (
+        [f"lines hold bytes that are no text ({len(foreign)}, first in line {foreign[0]})"]
+        if foreign
+        else []
+    )
     return whole, notes + [CUT] * bool(last)
 
 
@@ -64,7 +80,9 @@ def line_of(text: AnyStr, at: int) -> int:
     return text.count(b"\n" if isinstance(text, bytes) else "\n", 0, at) + 1
 
 
-def samples_table(points: Mapping[tuple[int, int, str], tuple[NDArray[np.int64], NDArray[np.float64]]]) -> pd.DataFrame:
+def samples_table(
+    points: Mapping[tuple[int, int, str], tuple[NDArray[np.int64], NDArray[np.float64]]],
+) -> pd.DataFrame:
     """Return SAMPLES of times and values by rank, GPU and metric, in its order: a sort of all rows would cost more."""
     names = sorted({metric for _, _, metric in points})
     codes = [names.index(metric) for _, _, metric in points]
@@ -75,16 +93,22 @@ def samples_table(points: Mapping[tuple[int, int, str], tuple[NDArray[np.int64],
         "rank": np.repeat(np.array([rank for rank, _, _ in points], np.int32), lengths),
         "gpu": np.repeat(np.array([gpu for _, gpu, _ in points], np.int32), lengths),
         "time_ns": times,
-        "metric": pd.Categorical.from_codes(np.repeat(codes, lengths).astype(np.int16), pd.Index(names, dtype=object)),
+        "metric": pd.Categorical.from_codes(
+            np.repeat(codes, lengths).astype(np.int16), pd.Index(names, dtype=object)
+        ),
         "value": values,
     }
     return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
 
 
-def lowered(active: NDArray[np.int64], recorded: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+def lowered(
+    active: NDArray[np.int64], recorded: NDArray[np.int64]
+) -> dict[str, NDArray[np.float64]]:
     """Return the metrics of THROTTLING and ``idle_frac`` of masks of reasons: those active, and those recorded."""
     explained = active & HARDWARE_CAUSES != 0
-    unexplained = (active & HARDWARE != 0) & ~explained & (recorded & HARDWARE_CAUSES != HARDWARE_CAUSES)
+    unexplained = (
+        (active & HARDWARE != 0) & ~explained & (recorded & HARDWARE_CAUSES != HARDWARE_CAUSES)
+    )
     active = np.where(explained, active & ~HARDWARE, active)
     made = {"idle_frac": np.where(recorded & IDLE != 0, (active & IDLE != 0).astype(float), np.nan)}
     for metric, bits in THROTTLING.items():

@@ -26,7 +26,9 @@ _TYPE_PRECISION = {
     "double": "fp64",
     "float": "fp32",
     **dict.fromkeys(("half", "half_t", "__half", "Half"), "fp16"),
-    **dict.fromkeys(("BFloat16", "bfloat16_t", "__nv_bfloat16", "__hip_bfloat16", "__bfloat"), "bf16"),
+    **dict.fromkeys(
+        ("BFloat16", "bfloat16_t", "__nv_bfloat16", "__hip_bfloat16", "__bfloat"), "bf16"
+    ),
     **dict.fromkeys(("Float8_e4m3fn", "Float8_e5m2", "__nv_fp8_e4m3", "__nv_fp8_e5m2"), "fp8"),
 }
 _INTEGERS = {"long": "int64", "int": "int32"}
@@ -63,7 +65,11 @@ def _on_units(decoded: Decoded) -> str:
 
 def _origin(decoded: Decoded) -> str:
     source = f" from {decoded.library}" if decoded.library else ""
-    generation = decoded.architecture if decoded.architecture.startswith("gfx") else decoded.architecture.capitalize()
+    generation = (
+        decoded.architecture
+        if decoded.architecture.startswith("gfx")
+        else decoded.architecture.capitalize()
+    )
     return source + (f", built for the {generation} architecture" if generation else "")
 
 
@@ -97,12 +103,18 @@ def _elementwise(full_name: str, decoded: Decoded) -> str:
         return f"{text}; vector width {numbers[0]}: one instruction loads {numbers[0]} neighbouring elements"
     if name.startswith("elementwise_kernel") and len(numbers) > 1:
         return f"{text}; {numbers[0]} threads per block, {numbers[1]} elements per thread, no vector loads"
-    return f"{text}; no vector loads, because of strides or mixed types" if name.startswith("unrolled_") else text
+    return (
+        f"{text}; no vector loads, because of strides or mixed types"
+        if name.startswith("unrolled_")
+        else text
+    )
 
 
 def _reduce(full_name: str, decoded: Decoded) -> str:
     numbers = _numbers(full_name)
-    text = f"{decoded.library} reduction: {_does(decoded)} over many elements{_in_precision(decoded)}"
+    text = (
+        f"{decoded.library} reduction: {_does(decoded)} over many elements{_in_precision(decoded)}"
+    )
     return text + (f"; at most {numbers[0]} threads per block" if numbers else "")
 
 
@@ -158,7 +170,10 @@ def _does(decoded: Decoded) -> str:
 
 def _numbers(full_name: str) -> list[int]:
     """Return the integer template arguments; flags count as 0 and 1."""
-    matches = (re.fullmatch(r"(?:\(\w+\))?(\d{1,9}|true|false)", arg) for arg in qualified(full_name)[-1].args)
+    matches = (
+        re.fullmatch(r"(?:\(\w+\))?(\d{1,9}|true|false)", arg)
+        for arg in qualified(full_name)[-1].args
+    )
     texts = (match.group(1) for match in matches if match)
     return [int(text) if text.isdecimal() else int(text == "true") for text in texts]
 
@@ -246,13 +261,19 @@ def table(full_names: Iterable[str]) -> pd.DataFrame:
     """
     distinct = list(dict.fromkeys(full_names))
     columns = {"full_name": distinct, "name": map(short, distinct), "family": map(family, distinct)}
-    return pd.DataFrame({name: pd.array(list(values), dtype="string") for name, values in columns.items()})
+    return pd.DataFrame(
+        {name: pd.array(list(values), dtype="string") for name, values in columns.items()}
+    )
 
 
 def sentence(full_name: str, decoded: Decoded) -> str:
     """Return one plain English sentence about the kernel, built from its name alone."""
     name = base(full_name)
-    special = (d for library, pattern, d in _SPECIAL if decoded.library.startswith(library) and pattern.search(name))
+    special = (
+        d
+        for library, pattern, d in _SPECIAL
+        if decoded.library.startswith(library) and pattern.search(name)
+    )
     text = next(special, _general)(full_name, decoded)
     return f"{text[0].upper()}{text[1:]}."
 
@@ -264,9 +285,15 @@ def _general(full_name: str, decoded: Decoded) -> str:
         kernel = f"kernel {decoded.name}" + (f" from {decoded.library}" if decoded.library else "")
         if decoded.family == "other":
             return f"{kernel}: its name follows no convention known here"
-        direction = f", {_DIRECTION[decoded.operation]}" if decoded.operation in ("fwd", "bwd") else ""
+        direction = (
+            f", {_DIRECTION[decoded.operation]}" if decoded.operation in ("fwd", "bwd") else ""
+        )
         return f"{kernel}: {_WORK[decoded.family]}{direction}{_in_precision(decoded)}"
-    work = _DIRECTION[decoded.operation] if decoded.operation in ("fprop", "dgrad", "wgrad") else _WORK[decoded.family]
+    work = (
+        _DIRECTION[decoded.operation]
+        if decoded.operation in ("fprop", "dgrad", "wgrad")
+        else _WORK[decoded.family]
+    )
     clauses = [work + _in_precision(decoded) + _on_units(decoded) + _origin(decoded)]
     if decoded.tile:
         axes = "M x N x K step" if decoded.tile.count("x") == 2 else "M x N"
@@ -290,5 +317,7 @@ def _divided(split: str) -> list[str]:
             "it is not a partition over the GPU"
         ]
     if split.startswith("split-K across blocks") and "adding" not in split:
-        return ["split-K: the K loop is divided over several thread blocks, whose results are added afterwards"]
+        return [
+            "split-K: the K loop is divided over several thread blocks, whose results are added afterwards"
+        ]
     return []

@@ -24,11 +24,24 @@ _HASHED = LONGEST - len(" #00000000")
 _DEEPEST = 12  # names in real captures nest 5 deep; deeper text is kept as it stands
 # Names that say nothing by themselves: the enclosing scope or the template argument is the name.
 HOLLOW = frozenset(
-    {"Kernel", "Kernel2", "kernel", "kernel2", "device_kernel", "split_k_kernel", "Kernel_traits", "kentry"}
+    {
+        "Kernel",
+        "Kernel2",
+        "kernel",
+        "kernel2",
+        "device_kernel",
+        "split_k_kernel",
+        "Kernel_traits",
+        "kentry",
+    }
 )
 # Arguments of PyTorch's generic kernels that follow from the functor: pointers, plain indexing, no conversion.
-_IMPLIED = frozenset({"Array", "array", "TrivialOffsetCalculator", "LoadWithoutCast", "StoreWithoutCast"})
-_GENERIC = re.compile(r"elementwise_kernel|^reduce_kernel$|^multi_tensor_apply_kernel$|^distribution_elementwise")
+_IMPLIED = frozenset(
+    {"Array", "array", "TrivialOffsetCalculator", "LoadWithoutCast", "StoreWithoutCast"}
+)
+_GENERIC = re.compile(
+    r"elementwise_kernel|^reduce_kernel$|^multi_tensor_apply_kernel$|^distribution_elementwise"
+)
 # Wrapper -> position of the argument that says what is done.
 _WRAPPERS = {
     "ReduceOp": 1,
@@ -57,7 +70,16 @@ class _Detail:
 
 
 FAMILIES = (
-    *("gemm", "convolution", "attention", "normalisation", "softmax", "elementwise", "reduction", "embedding"),
+    *(
+        "gemm",
+        "convolution",
+        "attention",
+        "normalisation",
+        "softmax",
+        "elementwise",
+        "reduction",
+        "embedding",
+    ),
     *("optimizer", "communication", "copy", "other"),
 )
 _REACH = 400
@@ -92,7 +114,9 @@ _TILE = tuple(
         r"_(\d+)x(\d+)(?=_|$)",
     )
 )
-_FLASH_TILE = re.compile(r"Flash_\w+_traits<(?:\(int\))?\d+, ?(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)")
+_FLASH_TILE = re.compile(
+    r"Flash_\w+_traits<(?:\(int\))?\d+, ?(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)"
+)
 _TENSOR_LAYOUT = re.compile(r"_(nhwckrsc_n(?:hwc|chw)|nhwc|nchw)(?=[_>]|$)")
 _OPERAND_LAYOUT = re.compile(r"_(nn|nt|tn|tt|NN|NT|TN|TT)(?=[_>]|$)|^nvjet_\w+_([NT]{2})[NT]$")
 # In Tensile's C_ijk = A_? * B_? the summation index l comes first where the operand is transposed (A) or not (B).
@@ -154,7 +178,9 @@ def layout(full_name: str, family: str) -> str:
     text = beginning(full_name)
     if tensile := _TENSILE.search(text):
         return _TENSILE_LAYOUT.get(tensile.group(1), "")
-    patterns = {"gemm": (_OPERAND_LAYOUT,), "convolution": (_TENSOR_LAYOUT, _OPERAND_LAYOUT)}.get(family, ())
+    patterns = {"gemm": (_OPERAND_LAYOUT,), "convolution": (_TENSOR_LAYOUT, _OPERAND_LAYOUT)}.get(
+        family, ()
+    )
     match = next((match for pattern in patterns if (match := pattern.search(text))), None)
     return next(filter(None, match.groups())).lower() if match else ""
 
@@ -230,7 +256,10 @@ def short(full_name: str) -> str:
         *scopes, last = parsing.qualified(full_name)
         called = f"{scopes[-1].name}::{last.name}" if scopes and last.name in HOLLOW else last.name
         forms.insert(len(forms) if last.args else 0, f"{called}[{does}]")
-    return next((form for form in forms if len(form) <= _HASHED), forms[-1][: _HASHED - 1] + "…") + mark
+    return (
+        next((form for form in forms if len(form) <= _HASHED), forms[-1][: _HASHED - 1] + "…")
+        + mark
+    )
 
 
 def compact(full_name: str) -> str:
@@ -248,7 +277,10 @@ def functor(full_name: str) -> str:
     if not last.args:
         return next((name for name in parsing.template_names(last.tail) if name not in HOLLOW), "")
     # The first template argument that is not a number, an element type or bookkeeping.
-    plain = ((_argument(arg, _Detail(), _DEEPEST).partition("<")[0].rpartition("::")[2], arg) for arg in last.args)
+    plain = (
+        (_argument(arg, _Detail(), _DEEPEST).partition("<")[0].rpartition("::")[2], arg)
+        for arg in last.args
+    )
     argument = next((arg for name, arg in plain if not _NO_FUNCTOR.fullmatch(name)), "")
     for _ in range(_DEEPEST):
         wrapper = next((part for part in parsing.path(argument) if part.name in _WRAPPERS), None)
@@ -262,13 +294,21 @@ def _written_out(full_name: str, detail: _Detail) -> str:
     """Write a kernel's name; CUTLASS's ``Kernel<operation>`` as its operation."""
     parts = parsing.qualified(full_name)
     last = parts[-1]
-    if last.name in HOLLOW and len(last.args) == 1 and last.args[0].startswith("cutlass_") and "<" not in last.args[0]:
+    if (
+        last.name in HOLLOW
+        and len(last.args) == 1
+        and last.args[0].startswith("cutlass_")
+        and "<" not in last.args[0]
+    ):
         return last.args[0]
     library = parsing.library_of(full_name)
     if library == "PyTorch" and _GENERIC.search(last.name):
         parts = (
             *parts[:-1],
-            replace(last, args=tuple(arg for arg in last.args if parsing.path(arg)[-1].name not in _IMPLIED)),
+            replace(
+                last,
+                args=tuple(arg for arg in last.args if parsing.path(arg)[-1].name not in _IMPLIED),
+            ),
         )
     return _rendered(parts, detail, bool(library), depth=0)
 
@@ -282,7 +322,9 @@ def _rendered(parts: tuple[parsing.Part, ...], detail: _Detail, library: bool, d
     # How many namespaces at the start are left out: a library's fillers, or all.
     count = 0
     for scope, following in pairwise(parts):
-        plain = not scope.args and scope.params is None and not following.name.startswith("{lambda(")
+        plain = (
+            not scope.args and scope.params is None and not following.name.startswith("{lambda(")
+        )
         if not plain or (detail.scopes and not (library and parsing.is_filler(scope.name))):
             break
         count += 1
@@ -290,7 +332,9 @@ def _rendered(parts: tuple[parsing.Part, ...], detail: _Detail, library: bool, d
         if found := _LAMBDA.match(part.name):
             # A lambda is appended to the function it stands in: f#1, then f#1.7 and f#1.7.1(float).
             (params, number), around = found.groups(), steps[-1] if steps else ""
-            function = around.rstrip("0123456789.")  # searching the number takes quadratic time on nested lambdas
+            function = around.rstrip(
+                "0123456789."
+            )  # searching the number takes quadratic time on nested lambdas
             joint = "." if function != around and function.endswith("#") else "#"
             given = f"({_listed(params, detail, depth)})" if params else ""
             steps[-1:] = [f"{around}{joint}{number}{given}{part.tail}"]
@@ -318,7 +362,11 @@ def _argument(text: str, detail: _Detail, depth: int) -> str:
         return number.group(1)
     if text in ("true", "false"):
         return str(int(text == "true"))
-    return text if depth > _DEEPEST else _rendered(parsing.path(text), detail, library=False, depth=depth)
+    return (
+        text
+        if depth > _DEEPEST
+        else _rendered(parsing.path(text), detail, library=False, depth=depth)
+    )
 
 
 def _listed(params: str, detail: _Detail, depth: int) -> str:

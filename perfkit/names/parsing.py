@@ -55,8 +55,12 @@ _FILLERS = re.compile(
 )
 _REACH = 400  # longer names and arguments of arguments say nothing about the library
 with Path(__file__).with_name("rules.toml").open("rb") as _file:
-    RULES: Mapping[str, list[tuple[str, str]]] = tomllib.load(_file)  # the first pattern that a name matches decides
-_LIBRARY_RULES = tuple((library, re.compile(pattern, re.DOTALL)) for library, pattern in RULES["libraries"])
+    RULES: Mapping[str, list[tuple[str, str]]] = tomllib.load(
+        _file
+    )  # the first pattern that a name matches decides
+_LIBRARY_RULES = tuple(
+    (library, re.compile(pattern, re.DOTALL)) for library, pattern in RULES["libraries"]
+)
 
 
 def base(full_name: str) -> str:
@@ -108,7 +112,9 @@ def path(text: str) -> tuple[Part, ...]:
     parts: list[Part] = []
     for step in split(text, "::"):
         words = [part for part in (_part(word) for word in split(step, " ")) if part != Part("")]
-        chosen = next((i for i, part in enumerate(words) if part.params is not None), len(words) - 1)
+        chosen = next(
+            (i for i, part in enumerate(words) if part.params is not None), len(words) - 1
+        )
         if chosen > 0:
             parts.clear()
         parts += words[chosen : chosen + 1]
@@ -140,7 +146,11 @@ def _closing(text: str) -> dict[int, int]:
         if mark in count:
             open_at.append(at)
             count[mark] += 1
-        elif (opener := _PARTNER.get(mark)) and count[opener] and (mark != ">" or text[open_at[-1]] == "<"):
+        elif (
+            (opener := _PARTNER.get(mark))
+            and count[opener]
+            and (mark != ">" or text[open_at[-1]] == "<")
+        ):
             # A "<" inside parentheses that close first was a comparison.
             while True:
                 last = open_at.pop()

@@ -48,7 +48,12 @@ from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
 READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace")
-SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".ncu-rep")  # what a profiler is expected to have written something into
+SUFFIXES = (
+    ".sqlite",
+    ".nsys-rep",
+    ".qdrep",
+    ".ncu-rep",
+)  # what a profiler is expected to have written something into
 
 READABLE = (
     "an Nsight Systems export (.sqlite, parquetdir, arrowdir)",
@@ -105,7 +110,11 @@ def claimants(path: Path) -> tuple[str, ...]:
     first = recognise(path)
     if first is None:
         return ()
-    others = [name for name in outside_names() if name != first and _shares(name)] if _shares(first) else []
+    others = (
+        [name for name in outside_names() if name != first and _shares(name)]
+        if _shares(first)
+        else []
+    )
     return (first, *(name for name in others if reader(name).sniff(path)))
 
 
@@ -129,15 +138,24 @@ def rivals(path: Path, claimed: Sequence[str]) -> list[str]:
     """Return notes on readers from outside that claim a file too, which another reader reads."""
     others = (name for name in outside_names() if name not in claimed and reader(name).sniff(path))
     whose = "perfkit's own reader" if is_from_perfkit(claimed[0]) else "the reader"
-    return [f"{path.name}: {origin(name)} claims this file too; {whose} {claimed[0]} reads it" for name in others]
+    return [
+        f"{path.name}: {origin(name)} claims this file too; {whose} {claimed[0]} reads it"
+        for name in others
+    ]
 
 
 def broken() -> tuple[str, ...]:
     """Return a note on each reader from outside that does not work."""
     notes = ((point, _problem(name, point)) for name, point in _registered().items())
     second = (point for point in _points() if _registered()[point.name] is not point)
-    clashes = (f"{_spoken(point)} is left out: {_holder(point)} has a reader of this name" for point in second)
-    return (*(f"{_spoken(point)} is left out: {problem}" for point, problem in notes if problem), *clashes)
+    clashes = (
+        f"{_spoken(point)} is left out: {_holder(point)} has a reader of this name"
+        for point in second
+    )
+    return (
+        *(f"{_spoken(point)} is left out: {problem}" for point, problem in notes if problem),
+        *clashes,
+    )
 
 
 def _holder(second: EntryPoint) -> str:
@@ -156,12 +174,16 @@ def _is_own(point: EntryPoint) -> bool:
 def unrecognised(path: Path) -> ReadError:
     """Return the error that says what a file is that no reader claims, and what to do about it."""
     unable = broken()
-    return ReadError(f"{_unrecognised(path)}{' Note: ' + '; '.join(unable) + '.' if unable else ''}")
+    return ReadError(
+        f"{_unrecognised(path)}{' Note: ' + '; '.join(unable) + '.' if unable else ''}"
+    )
 
 
 def _unrecognised(path: Path) -> str:
     if path.is_dir():
-        measured = next((f for f in (path, *sorted(path.iterdir())) if any(f.glob("*.hpcrun"))), None)
+        measured = next(
+            (f for f in (path, *sorted(path.iterdir())) if any(f.glob("*.hpcrun"))), None
+        )
         if measured:
             return (
                 f"{measured}: these are HPCToolkit's measurements, not yet a database. "
@@ -211,7 +233,12 @@ def _unrecognised(path: Path) -> str:
 def _tables(path: Path) -> str:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            names = [
+                name
+                for (name,) in database.execute(
+                    "SELECT name FROM sqlite_master WHERE type = 'table'"
+                )
+            ]
     except sqlite3.Error as e:
         return str(e)
     return several(sorted(names), 5) or "none"
@@ -231,7 +258,9 @@ def origin(name: str) -> str:
 def _points() -> tuple[EntryPoint, ...]:
     """Return what is registered: perfkit's own first, then in the order of names, then of distributions."""
     points = entry_points(group=GROUP)
-    return tuple(sorted(points, key=lambda point: (not _is_own(point), point.name, _distribution(point))))
+    return tuple(
+        sorted(points, key=lambda point: (not _is_own(point), point.name, _distribution(point)))
+    )
 
 
 def _registered() -> dict[str, EntryPoint]:
@@ -274,7 +303,9 @@ def _guarded(name: str) -> ModuleType | str:
     lacking = lacks(loaded)
     if lacking:
         return f"its module lacks {', '.join(lacking)}"
-    guarded = ModuleType(loaded.__name__ if isinstance(loaded, ModuleType) else name, loaded.__doc__)
+    guarded = ModuleType(
+        loaded.__name__ if isinstance(loaded, ModuleType) else name, loaded.__doc__
+    )
     guarded.__dict__.update({part: getattr(loaded, part) for part in dir(loaded) if part.isupper()})
     guarded.__dict__.update(sniff=partial(_sniff, loaded), read=partial(_read, loaded, name))
     if callable(refused := getattr(loaded, "refused", None)):
@@ -287,7 +318,11 @@ def lacks(reader: object) -> list[str]:
     version, kind = getattr(reader, "VERSION", None), getattr(reader, "KIND", None)
     whole = isinstance(version, int) and not isinstance(version, bool) and version > 0
     return [
-        *(f"a function {part}(path)" for part in ("sniff", "read") if not callable(getattr(reader, part, None))),
+        *(
+            f"a function {part}(path)"
+            for part in ("sniff", "read")
+            if not callable(getattr(reader, part, None))
+        ),
         *([] if whole else ["VERSION (a whole number above 0)"]),
         *([] if kind in tuple(KINDS) else [f"KIND (one of {', '.join(KINDS)})"]),
     ]
@@ -314,12 +349,18 @@ def _read(reader: ModuleType, name: str, path: Path) -> Profile:
     """Read a file by a reader from outside, under the name by which it is registered."""
     profile = _safely(name, path, lambda: reader.read(path))
     if not isinstance(profile, Profile):
-        raise _failure(name, path, f"returned {type(profile).__name__}, not a perfkit.profile.Profile")
+        raise _failure(
+            name, path, f"returned {type(profile).__name__}, not a perfkit.profile.Profile"
+        )
     foreign = sorted(set(profile.loaders) - set(TABLES))
     if foreign:
-        raise _failure(name, path, f"returned tables that perfkit does not have: {', '.join(foreign)}")
+        raise _failure(
+            name, path, f"returned tables that perfkit does not have: {', '.join(foreign)}"
+        )
     _safely(name, path, lambda: TABLES["CAPTURE"].check(profile.capture))
-    loaders: dict[str, Loader] = {t: partial(_table, name, path, t, load) for t, load in profile.loaders.items()}
+    loaders: dict[str, Loader] = {
+        t: partial(_table, name, path, t, load) for t, load in profile.loaders.items()
+    }
     return replace(profile, reader=name, path=path, loaders=loaders)
 
 

@@ -27,7 +27,9 @@ def content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as e:
-        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
+        raise ReadError(
+            f"{path}: the file cannot be opened ({e.strerror}). Check its permissions."
+        ) from e
 
 
 def head(path: Path, size: int) -> bytes:
@@ -64,7 +66,9 @@ def category(codes: NDArray[np.integer[Any]], labels: Sequence[str | None]) -> p
     # The last is what code -1 takes; as wide as a categorical of so many stores its codes.
     of_code = np.full(len(labels) + 1, -1, np.int16 if len(distinct) < 1 << 15 else np.int32)
     of_code[list(used)] = [number[label] for label in used.values()]
-    made: pd.Categorical = pd.Categorical.from_codes(of_code[codes], pd.Index(distinct, dtype=object), validate=False)
+    made: pd.Categorical = pd.Categorical.from_codes(
+        of_code[codes], pd.Index(distinct, dtype=object), validate=False
+    )
     return made
 
 
@@ -74,7 +78,12 @@ def nullable(values: NDArray[np.int64], absent: NDArray[np.bool_]) -> pd.arrays.
 
 
 def capture_table(
-    path: Path, tool: str, version: str = "", t0_unix_ns: int | None = None, dur_ns: int = 0, **asked: str
+    path: Path,
+    tool: str,
+    version: str = "",
+    t0_unix_ns: int | None = None,
+    dur_ns: int = 0,
+    **asked: str,
 ) -> pd.DataFrame:
     """Return CAPTURE of one file or folder, with an unknown wall clock if `t0_unix_ns` is None.
 
@@ -82,7 +91,9 @@ def capture_table(
     """
     frame = {"rank": 0, "tool": tool, "tool_version": version, "path": str(path), "dur_ns": dur_ns}
     frame |= {"traced": "", "sampled": "", "platform": "", **asked}
-    return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": pd.array([t0_unix_ns], dtype="Int64")}))
+    return tables.CAPTURE.make(
+        pd.DataFrame({**frame, "t0_unix_ns": pd.array([t0_unix_ns], dtype="Int64")})
+    )
 
 
 # What the names of CUPTI's and Nsight Systems' overheads contain, and the kind in OVERHEAD that they are.
@@ -110,12 +121,17 @@ def devices_table(columns: Mapping[str, object], count: int) -> pd.DataFrame:
     """Return DEVICES of `count` GPUs: what the columns do not say is missing."""
     unknown = pd.array([None] * count, dtype="Int64")
     defaults = {"rank": 0, "compute_capability": "", "sm_count": unknown, "memory_bytes": unknown}
-    return tables.DEVICES.make(pd.DataFrame({**defaults, "memory_bytes_per_s": np.nan, "clock_hz": np.nan, **columns}))
+    return tables.DEVICES.make(
+        pd.DataFrame({**defaults, "memory_bytes_per_s": np.nan, "clock_hz": np.nan, **columns})
+    )
 
 
 def by_number(name: str) -> list[tuple[int, str]]:
     """Sort key under which node10 comes after node2."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part)
+        for part in re.split(r"(\d{1,18})", name)
+    ]
 
 
 def put(target: Path, content: bytes) -> None:

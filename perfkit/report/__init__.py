@@ -16,11 +16,46 @@ from perfkit.report.blocks import (
     sentences,
 )
 from perfkit.report.comparison import against_promised, against_published
-from perfkit.report.first_page import bounds, claims, promise, questions, recommendations, remarks, summary
+from perfkit.report.first_page import (
+    bounds,
+    claims,
+    promise,
+    questions,
+    recommendations,
+    remarks,
+    summary,
+)
 from perfkit.report.links import next_steps
 from perfkit.report.notebooks import record
 from perfkit.report.pages import build
 
-__all__ = ["about", "against_promised", "against_published", "build", "comparison_table", "decisions", "figure_table"]
-__all__ += ["first_screen", "first_steps", "gains", "key_findings", "metrics", "name", "next_steps", "note"]
-__all__ += ["bounds", "claims", "promise", "questions", "recommendations", "record", "remarks", "sentences", "summary"]
+__all__ = [
+    "about",
+    "against_promised",
+    "against_published",
+    "build",
+    "comparison_table",
+    "decisions",
+    "figure_table",
+]
+__all__ += [
+    "first_screen",
+    "first_steps",
+    "gains",
+    "key_findings",
+    "metrics",
+    "name",
+    "next_steps",
+    "note",
+]
+__all__ += [
+    "bounds",
+    "claims",
+    "promise",
+    "questions",
+    "recommendations",
+    "record",
+    "remarks",
+    "sentences",
+    "summary",
+]

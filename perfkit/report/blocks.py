@@ -25,7 +25,11 @@ from perfkit.selection import Selection
 from perfkit.workloads.running import TIMINGS
 
 PROFILERS = ("nsys ", "ncu ", "rocprofv3 ", "hpcrun ")  # how a command begins that a step ends with
-WEEKS = {"immediate": "In the next 1 to 2 weeks", "medium-term": "In 1 to 2 months", "long-term": "In 3 to 6 months"}
+WEEKS = {
+    "immediate": "In the next 1 to 2 weeks",
+    "medium-term": "In 1 to 2 months",
+    "long-term": "In 3 to 6 months",
+}
 TILES = """
 .perfkit-verdict { font-size: 1.35rem; line-height: 1.35; font-weight: 600; margin: .3em 0 .7em; max-width: 62ch; }
 .perfkit-tiles { display: flex; flex-wrap: wrap; gap: .6rem; }
@@ -41,7 +45,10 @@ LEADS = (  # in a view that follows an explorer
 FIRST = {"immediate": 4, "medium-term": 3, "long-term": 2}  # steps that the first page shows
 QUIET = "font-size:.87em;line-height:1.4;opacity:.75;margin:.15em 0 .5em;overflow-wrap:anywhere"
 LIMIT = 400  # characters of a text from outside
-SLOWED, MOST_BYTES = 1.25, 1 << 24  # times as long, from which a profiler is worth a word; of a file with timings
+SLOWED, MOST_BYTES = (
+    1.25,
+    1 << 24,
+)  # times as long, from which a profiler is worth a word; of a file with timings
 
 
 class Advised(NamedTuple):
@@ -66,12 +73,23 @@ def name(path: str) -> str:
 
 def about(view: Selection, *, folded: bool = False) -> Shown:
     """Return what was read: files, tools, GPUs, the part that is looked at, and remarks; `folded` under one line."""
-    tools = sorted({f"{capture.tool} {capture.tool_version}".strip() for capture in view.run.capture.itertuples()})
+    tools = sorted(
+        {
+            f"{capture.tool} {capture.tool_version}".strip()
+            for capture in view.run.capture.itertuples()
+        }
+    )
     lines = [
         ("Run", several(name(path) for path in view.run.capture["path"])),
         ("Recorded with", ", ".join(tools)),
-        ("Recorded for", several(duration(ns) for ns in view.run.capture["dur_ns"] if ns) or "not recorded"),
-        ("GPUs", several(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded"),
+        (
+            "Recorded for",
+            several(duration(ns) for ns in view.run.capture["dur_ns"] if ns) or "not recorded",
+        ),
+        (
+            "GPUs",
+            several(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded",
+        ),
         ("Selection", view.description),
         ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),
         *(("Note", text) for text in remarks(recording.notes(view))),
@@ -80,7 +98,9 @@ def about(view: Selection, *, folded: bool = False) -> Shown:
     rows = "".join(row.format(_safe(term), _safe(text)) for term, text in lines)
     style = "display:grid;grid-template-columns:max-content 1fr;gap:.2em 1.5em;margin:0"
     listed = f'<dl style="{style}">{rows}</dl>'
-    listed = f"<details><summary>About this recording</summary>{listed}</details>" if folded else listed
+    listed = (
+        f"<details><summary>About this recording</summary>{listed}</details>" if folded else listed
+    )
     return Shown(listed, "\n".join(f"{term}: {text}" for term, text in lines))
 
 
@@ -97,7 +117,9 @@ def remarks(notes: Iterable[str]) -> list[str]:
     return [f"{', '.join(of)}: {what}" if of else what for what, of in files.items()]
 
 
-def first_screen(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]) -> Shown:
+def first_screen(
+    view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]
+) -> Shown:
     """Return the verdict of a run and its most important numbers, which lead to the cells that show them."""
     found = headline.headline(view, figures, findings)
     tiles = "".join(
@@ -107,7 +129,9 @@ def first_screen(view: Selection, figures: Mapping[str, Figure], findings: Seque
         for t in found.tiles
     )
     html = f'<style>{TILES}</style><p class="perfkit-verdict">{_safe(found.verdict)}</p>'
-    text = "\n".join([found.verdict, *(f"{t.label}: {t.value} {t.note}".strip() for t in found.tiles)])
+    text = "\n".join(
+        [found.verdict, *(f"{t.label}: {t.value} {t.note}".strip() for t in found.tiles)]
+    )
     slow = slowed(view, figures)
     html += f'<div class="perfkit-tiles">{tiles}</div>' if tiles else ""
     html += f'<p style="margin:.8em 0 0">{_safe(slow)}</p>' if slow else ""
@@ -116,20 +140,33 @@ def first_screen(view: Selection, figures: Mapping[str, Figure], findings: Seque
 
 def slowed(view: Selection, figures: Mapping[str, Figure]) -> str:
     """Say by how much the profiler lengthens a step, where `perfkit.workloads` timed the steps without it; else ""."""
-    file, step = Path(view.run.capture["path"].iloc[0]).parent / TIMINGS, figures.get("step_median_ns")
+    file, step = (
+        Path(view.run.capture["path"].iloc[0]).parent / TIMINGS,
+        figures.get("step_median_ns"),
+    )
     try:
-        row = json.loads(file.read_text(encoding="utf-8"))["rows"][-1] if file.stat().st_size < MOST_BYTES else {}
+        row = (
+            json.loads(file.read_text(encoding="utf-8"))["rows"][-1]
+            if file.stat().st_size < MOST_BYTES
+            else {}
+        )
         alone = float(row["wall_ns"]) / float(row["steps_count"])
     except (OSError, ValueError, LookupError, TypeError, ZeroDivisionError, RecursionError):
         return ""  # no such file, or not one of perfkit's
     if step is None or not 0 < SLOWED * alone < step.value:
         return ""
     words = f"A step takes {duration(alone)} without the profiler ({TIMINGS}), and {duration(step.value)} here."
-    return words + " So the GPU waits less for the CPU than this page says." * (len(view.kernels) > 0)
+    return words + " So the GPU waits less for the CPU than this page says." * (
+        len(view.kernels) > 0
+    )
 
 
 def first_steps(
-    findings: Iterable[Finding], figures: Collection[str], view: Selection | None = None, *, most: int = 3
+    findings: Iterable[Finding],
+    figures: Collection[str],
+    view: Selection | None = None,
+    *,
+    most: int = 3,
 ) -> Shown:
     """Return the findings with the largest achievable gain: what, how much, the first thing to do, and why."""
     shown = headline.leading(findings)[:most]
@@ -149,21 +186,37 @@ def first_steps(
 def _listed(findings: Sequence[Finding], items: Iterable[str], figures: Collection[str]) -> Shown:
     """Return findings as a list of `items`, HTML; a sentence where there is none."""
     leads = [
-        f' data-leads=\'{{"start_ns":{f.seen_at[0]},"dur_ns":{f.seen_at[1]}}}\'' if f.seen_at else "" for f in findings
+        f' data-leads=\'{{"start_ns":{f.seen_at[0]},"dur_ns":{f.seen_at[1]}}}\''
+        if f.seen_at
+        else ""
+        for f in findings
     ]
     rows = "".join(f"<li{lead}>{item}</li>" for lead, item in zip(leads, items, strict=True))
     html = f'<style>{LEADS}</style><ol class="perfkit-findings">{rows}</ol>'
-    return Shown(html, "\n".join(f.title for f in findings)) if findings else note(headline.nothing_found(figures))
+    return (
+        Shown(html, "\n".join(f.title for f in findings))
+        if findings
+        else note(headline.nothing_found(figures))
+    )
 
 
-def summary(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]) -> dict[str, Any]:
+def summary(
+    view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]
+) -> dict[str, Any]:
     """Return the first page as values of JSON: verdict, tiles, ranking of the findings, gains, recommendations."""
     found = headline.headline(view, figures, findings)
     tiles = [
-        {"label": t.label, "value": t.value, "note": t.note, "figure": t.figure.id if t.figure else None}
+        {
+            "label": t.label,
+            "value": t.value,
+            "note": t.note,
+            "figure": t.figure.id if t.figure else None,
+        }
         for t in found.tiles
     ]
-    told = [{"horizon": h, **step._asdict()} for h, steps in plan(findings).items() for step in steps]
+    told = [
+        {"horizon": h, **step._asdict()} for h, steps in plan(findings).items() for step in steps
+    ]
     first = [
         {
             "rule": f.rule,
@@ -175,8 +228,18 @@ def summary(view: Selection, figures: Mapping[str, Figure], findings: Sequence[F
         }
         for f in headline.leading(findings)
     ]
-    rows = gains(findings, figures, view).rename(columns=lambda name: name.replace(" ", "_")).to_dict("records")
-    return {"verdict": found.verdict, "tiles": tiles, "ranking": first, "gains": rows, "recommendations": told}
+    rows = (
+        gains(findings, figures, view)
+        .rename(columns=lambda name: name.replace(" ", "_"))
+        .to_dict("records")
+    )
+    return {
+        "verdict": found.verdict,
+        "tiles": tiles,
+        "ranking": first,
+        "gains": rows,
+        "recommendations": told,
+    }
 
 
 def first_action(finding: Finding) -> str:
@@ -233,8 +296,12 @@ def _title(finding: Finding) -> str:
 def _grounds(finding: Finding) -> str:
     """Return what speaks against a finding, and more quietly what it rests on, all its steps and what to measure."""
     doubts = f" Against it: {_safe('; '.join(finding.against))}." if finding.against else ""
-    evidence = ", ".join(f"{_safe(figure.label)} {links.figure(figure).html}" for figure in finding.evidence)
-    steps = "; ".join(_safe(step) for horizon in HORIZONS for step in finding.advice.get(horizon, ()))
+    evidence = ", ".join(
+        f"{_safe(figure.label)} {links.figure(figure).html}" for figure in finding.evidence
+    )
+    steps = "; ".join(
+        _safe(step) for horizon in HORIZONS for step in finding.advice.get(horizon, ())
+    )
     parts = {"Evidence": evidence, "Threshold": _safe(finding.threshold), "To do": steps}
     parts["Measure next"] = _safe(finding.next)
     lines = "<br>".join(f"{term}: {text}" for term, text in parts.items() if text)
@@ -251,8 +318,12 @@ def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
             if step not in seen:
                 seen.add(step)
                 is_told = finding.gain.is_known and finding.gain.high >= LEAST
-                reason = headline.theme(finding.rule) + (f", {finding.gain.text}" if is_told else "")
-                told.setdefault(horizon, []).append(Advised(step, reason, finding.place, snippets().get(step, "")))
+                reason = headline.theme(finding.rule) + (
+                    f", {finding.gain.text}" if is_told else ""
+                )
+                told.setdefault(horizon, []).append(
+                    Advised(step, reason, finding.place, snippets().get(step, ""))
+                )
     return told
 
 
@@ -262,7 +333,9 @@ def refusals(items: Iterable[Refusal]) -> Shown:
         f"<li><strong>{_safe(questions)}</strong> {_safe(reason)} Record: <code>{_safe(record, 1000)}</code></li>"
         for questions, reason, record in by_command((r.question, r.reason, r.record) for r in items)
     )
-    return Shown(f"<ul>{rows}</ul>" if rows else note("Every question was answered.").html, "not answered")
+    return Shown(
+        f"<ul>{rows}</ul>" if rows else note("Every question was answered.").html, "not answered"
+    )
 
 
 def by_command(items: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
@@ -281,10 +354,15 @@ def by_command(items: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, st
 def sentences(decoded: Iterable[Decoded]) -> Shown:
     """Return kernels' names with what each says, as a list."""
     items = [f"<li><code>{_safe(d.name)}</code>: {_safe(d.sentence)}</li>" for d in decoded]
-    return Shown(f"<ul>{''.join(items)}</ul>" if items else note("No kernel was measured.").html, f"{len(items)} names")
+    return Shown(
+        f"<ul>{''.join(items)}</ul>" if items else note("No kernel was measured.").html,
+        f"{len(items)} names",
+    )
 
 
-def figure_table(figures: dict[str, Figure], ids: Iterable[str] = (), *, group: str = "") -> pd.DataFrame:
+def figure_table(
+    figures: dict[str, Figure], ids: Iterable[str] = (), *, group: str = ""
+) -> pd.DataFrame:
     """Return figures as rows: figure, value (a link, with its unit), definition, source.
 
     Those of `ids`, or those that the cell of this `group` shows, as its metadata says; all when neither is given.
@@ -296,7 +374,9 @@ def figure_table(figures: dict[str, Figure], ids: Iterable[str] = (), *, group: 
     return pd.DataFrame(rows, columns=["figure", "value", "definition", "source"])
 
 
-def decisions(figures: Mapping[str, Figure], findings: Iterable[Finding], *tables: str) -> pd.DataFrame:
+def decisions(
+    figures: Mapping[str, Figure], findings: Iterable[Finding], *tables: str
+) -> pd.DataFrame:
     """Return each rule whose first table is one of `tables` and whose figure is known: what it says, and what to do.
 
     The figure is the first of the evidence, which question, threshold and target are about.
@@ -308,30 +388,52 @@ def decisions(figures: Mapping[str, Figure], findings: Iterable[Finding], *table
         if known := next(iter(finding.evidence if finding else ()), None) or next(own, None):
             meaning = finding.title if finding else f"Target: {rule.target}"
             steps = [step for steps in finding.advice.values() for step in steps] if finding else []
-            rows.append((rule.question, links.figure(known), rule.threshold, meaning, steps[0] if steps else ""))
-    return pd.DataFrame(rows, columns=["question", "figure", "threshold", "what it means", "next step"])
+            rows.append(
+                (
+                    rule.question,
+                    links.figure(known),
+                    rule.threshold,
+                    meaning,
+                    steps[0] if steps else "",
+                )
+            )
+    return pd.DataFrame(
+        rows, columns=["question", "figure", "threshold", "what it means", "next step"]
+    )
 
 
 def comparison_table(found: Comparison) -> pd.DataFrame:
     """Return the few figures that tell whether a program got faster, and where, as rows of text with links."""
     rows = verdict.main_rows(found)
     sources = found.figures.set_index("id")["source"].astype(str)
-    own = [s if s.startswith("compare.") else "compare.figures" for s in map(sources.__getitem__, rows["id"])]
+    own = [
+        s if s.startswith("compare.") else "compare.figures"
+        for s in map(sources.__getitem__, rows["id"])
+    ]
     for column in ("before", "after", "ratio"):
         of = zip(rows["id"], rows["figure"], own, rows[column], strict=True)
-        linked = [links.figure(Figure(f"{i}, {column}", label, 0.0, "1", "", s), text=text) for i, label, s, text in of]
+        linked = [
+            links.figure(Figure(f"{i}, {column}", label, 0.0, "1", "", s), text=text)
+            for i, label, s, text in of
+        ]
         rows[column] = pd.Series(linked, rows.index, dtype=object)
     return rows.drop(columns="id")
 
 
-def gains(findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None) -> pd.DataFrame:
+def gains(
+    findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None
+) -> pd.DataFrame:
     """Return what can be gained, a row per finding above 1 %, the largest first; last all together, by one replay.
 
     Columns: finding (with what gets faster where that is not the run), likely and best case as factors, time saved (of
     a step where steps are known, else of the run), and the first reason why it is a range; summary.json and the steps'
     pages have all of them.
     """
-    known = [f for f in headline.ranked(findings) if f.gain.low >= LEAST or (f.gain.is_known and f.gain.high >= LEAST)]
+    known = [
+        f
+        for f in headline.ranked(findings)
+        if f.gain.low >= LEAST or (f.gain.is_known and f.gain.high >= LEAST)
+    ]
     gained = [(f.title, f.gain) for f in known]
     if len(known) > 1 and (combined := together(findings, figures, view)):
         gained.append(("All together", combined))
@@ -343,7 +445,9 @@ def gains(findings: Iterable[Finding], figures: Mapping[str, Figure], view: Sele
         )
         for title, gain in gained
     ]
-    return pd.DataFrame(rows, columns=["finding", "likely", "best case", "time saved", "why a range"])
+    return pd.DataFrame(
+        rows, columns=["finding", "likely", "best case", "time saved", "why a range"]
+    )
 
 
 def _shortly(reason: str) -> str:
@@ -353,7 +457,9 @@ def _shortly(reason: str) -> str:
     'Simulated run: 2.16 s'
     """
     first = reason.partition("; ")[0].partition(" (")[0]
-    first = re.sub(r"^a simulation with .*? takes (.*?) instead of \S+ \w+", r"simulated run: \1", first)
+    first = re.sub(
+        r"^a simulation with .*? takes (.*?) instead of \S+ \w+", r"simulated run: \1", first
+    )
     return first[:1].upper() + first[1:]
 
 
@@ -362,9 +468,13 @@ def metrics(means: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for row in means[means["max"] != 0].to_dict("records"):
         name, _, unit = str(row["metric"]).rpartition("_")
-        values = [_in_unit(float(row[statistic]), unit) for statistic in ("mean", "p50", "p95", "max")]
+        values = [
+            _in_unit(float(row[statistic]), unit) for statistic in ("mean", "p50", "p95", "max")
+        ]
         rows.append((row["rank"], row["gpu"], name.replace("_", " "), row["count"], *values))
-    return pd.DataFrame(rows, columns=["rank", "gpu", "metric", "samples", "mean", "median", "p95", "max"])
+    return pd.DataFrame(
+        rows, columns=["rank", "gpu", "metric", "samples", "mean", "median", "p95", "max"]
+    )
 
 
 def _in_unit(value: float, unit: str) -> str:

@@ -51,19 +51,38 @@ PUBLISHED = {
     "copy_time": ("copy_time", 1, "Copy time"),
     "launches": ("total_kernels", 1, "Kernel launches"),
     "copies": ("total_transfers", 1, "Copies"),
-    "gpu_share": ("gpu_utilization_pct", 100, "GPU time over CPU thread time plus GPU time (no utilisation)"),
+    "gpu_share": (
+        "gpu_utilization_pct",
+        100,
+        "GPU time over CPU thread time plus GPU time (no utilisation)",
+    ),
     "copy_share": ("copy_percentage", 100, "Copies in kernel and copy time"),
     "mean_kernel_time": ("avg_kernel_time_us", 1_000_000, "Mean kernel"),
-    "launch_overhead": ("kernel_overhead_pct", 100, "5 µs per launch over kernel time (no overhead)"),
+    "launch_overhead": (
+        "kernel_overhead_pct",
+        100,
+        "5 µs per launch over kernel time (no overhead)",
+    ),
 }
-COLUMNS = {"tree_sum": "sum over the tree", "main_thread": "main thread only", "all_threads": "true: all threads"}
+COLUMNS = {
+    "tree_sum": "sum over the tree",
+    "main_thread": "main thread only",
+    "all_threads": "true: all threads",
+}
 PERCENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%")
 FACTOR = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*x\s*$", re.IGNORECASE)
 _KINDS = (("failure", FAIL), ("error", ERROR))
 LONGEST = 60  # characters of a label or figure's name in a terminal
 SCHEMA = 1  # of its content: goes up when a key goes, or means something else
 MADE_BY = "perfkit compare"  # in the marker of the folder
-LEDGER_HEAD = ("run", "steps", "median step", "interval", "against the run before", "speed-up over the first")
+LEDGER_HEAD = (
+    "run",
+    "steps",
+    "median step",
+    "interval",
+    "against the run before",
+    "speed-up over the first",
+)
 TITLE = "Did the changes help?"
 Note = Callable[[str], None]
 
@@ -131,15 +150,29 @@ def text(series: Series) -> str:
     moved = []
     for row in series.whole.families.to_dict("records"):
         ends = verdict.spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
-        moved.append((row["family"], duration(row["before_ns"]), duration(row["after_ns"]), ends, row["verdict"]))
+        moved.append(
+            (
+                row["family"],
+                duration(row["before_ns"]),
+                duration(row["after_ns"]),
+                ends,
+                row["verdict"],
+            )
+        )
     unit = "per step" if len(series.whole.steps) else "in all"
-    lines += ["", *_aligned((f"kernel time {unit}", "before", "after", "ratio", "verdict"), moved)] if moved else []
+    lines += (
+        ["", *_aligned((f"kernel time {unit}", "before", "after", "ratio", "verdict"), moved)]
+        if moved
+        else []
+    )
     if len(series.lines):
         head = (f"time of a GPU per {series.whole.unit}", "before", "after", "difference")
         lines += ["", *_aligned(head, _explained(series.lines))]
     rows = verdict.side_rows(series.whole)[["figure", "before", "after", "ratio", "verdict"]]
     lines += ["", *_aligned(tuple(rows.columns), rows.itertuples(index=False))] if len(rows) else []
-    missing = [f"unknown: {r.question} {r.reason}; record: {r.record}" for r in series.whole.refusals]
+    missing = [
+        f"unknown: {r.question} {r.reason}; record: {r.record}" for r in series.whole.refusals
+    ]
     return "\n".join([*lines, "", *(printable(line, 500) for line in missing)]).rstrip()
 
 
@@ -173,13 +206,19 @@ def _aligned(head: tuple[str, ...], rows: Iterator[Any] | Sequence[Any]) -> list
     """Return rows of text under their head, in columns."""
     lines = [head, *(tuple(map(_safe, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
 
 
 def as_json(series: Series) -> str:
     """Return labels, verdict, ledger and all frames of the comparison as JSON; numbers that are none are null."""
     whole = series.whole
-    frames = {name: getattr(whole, name) for name in ("steps", "families", "kernels", "launches", "paths", "samples")}
+    frames = {
+        name: getattr(whole, name)
+        for name in ("steps", "families", "kernels", "launches", "paths", "samples")
+    }
     content = {
         "schema": SCHEMA,
         "labels": list(series.runs),
@@ -200,7 +239,9 @@ def _records(frame: pd.DataFrame) -> Any:
     return json.loads(frame.to_json(orient="records", double_precision=15))
 
 
-def write(series: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = warnings.warn) -> Path:
+def write(
+    series: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = warnings.warn
+) -> Path:
     """Write a page that needs no network, and a JSON file, to a new or earlier folder; return the page."""
     runs = [view.run for views in series.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
@@ -236,16 +277,27 @@ def _parts(series: Series) -> Iterator[tuple[str, Shown | Any]]:
     if ledger["step_ns"].notna().any():
         yield "Step time, one change at a time", charts.comparison.steps(ledger)
         columns = ["label", "count", "step_ns", "change_ns", "ratio", "verdict", "speedup"]
-        yield "", charts.tables.show(ledger, columns=columns, caption="The ledger: each run against the one before it")
+        yield (
+            "",
+            charts.tables.show(
+                ledger, columns=columns, caption="The ledger: each run against the one before it"
+            ),
+        )
     if ledger["utilisation_frac"].notna().any():
         yield "GPU busy, one change at a time", charts.comparison.utilisation(ledger, of="GPU busy")
     if len(whole.families):
         per = "step" if len(whole.steps) else "run"
-        yield "Where kernel time moved, from the first to the last", charts.comparison.families(whole.families, per=per)
+        yield (
+            "Where kernel time moved, from the first to the last",
+            charts.comparison.families(whole.families, per=per),
+        )
         yield "", charts.comparison.intervals(whole.families, label="family")
     columns = ["figure", "before", "after", "ratio", "better", "verdict"]
     rows = verdict.side_rows(whole)
-    yield "Figures of the first and the last", charts.tables.show(rows, columns=columns, rows=100, caption="Figures")
+    yield (
+        "Figures of the first and the last",
+        charts.tables.show(rows, columns=columns, rows=100, caption="Figures"),
+    )
     yield "What was not answered", refusals(whole.refusals)
 
 
@@ -257,9 +309,16 @@ def _safe(label: object) -> str:
 def check_text(checked: Checked) -> str:
     """Return the verdicts for people, a line each, the failed ones first."""
     # The outcome of all in one line counts the lines below it: of the baseline and of the budget.
-    parts = [_counted(checked, against) for against in BAD if any(v.against == against for v in checked.verdicts)]
+    parts = [
+        _counted(checked, against)
+        for against in BAD
+        if any(v.against == against for v in checked.verdicts)
+    ]
     headline = f"{OUTCOMES[checked.outcome].upper()}: {'; '.join(parts)} (confidence: {checked.confidence})"
-    lines = [headline if parts else "CANNOT TELL: nothing was judged", *map(_line, checked.verdicts)]
+    lines = [
+        headline if parts else "CANNOT TELL: nothing was judged",
+        *map(_line, checked.verdicts),
+    ]
     return "\n".join([*lines, *(f"caution: {_plain(caution)}" for caution in checked.cautions)])
 
 
@@ -288,12 +347,21 @@ def check_markdown(checked: Checked, lines: pd.DataFrame) -> str:
     outcome = OUTCOMES[checked.outcome]
     made = [f"{MARKDOWN}", f"### perfkit check: {outcome} (confidence: {checked.confidence})", ""]
     verdicts = checked.verdicts[:MOST_VERDICTS]
-    rows = [(MARKS[one.outcome], one.label, one.values, number(one.ratio), one.limit, one.reason) for one in verdicts]
+    rows = [
+        (MARKS[one.outcome], one.label, one.values, number(one.ratio), one.limit, one.reason)
+        for one in verdicts
+    ]
     made += _table(("outcome", "figure", "values", "ratio", "limit", "why"), rows)
     if len(checked.verdicts) > len(verdicts):
         made.append(f"\nand {len(checked.verdicts) - len(verdicts):,} more figures")
     if len(lines):
-        made += ["", *_table(("time of a GPU, per step or unit", "before", "after", "difference"), _explained(lines))]
+        made += [
+            "",
+            *_table(
+                ("time of a GPU, per step or unit", "before", "after", "difference"),
+                _explained(lines),
+            ),
+        ]
     made += ["", *(f"- {_in_markdown(caution)}" for caution in checked.cautions[:MOST_CAUTIONS])]
     return "\n".join(made).rstrip() + "\n"
 
@@ -319,7 +387,10 @@ def check_json(checked: Checked) -> str:
         "confidence": checked.confidence,
         "cautions": list(checked.cautions),
         "verdicts": [
-            {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(one).items()}
+            {
+                k: None if isinstance(v, float) and not math.isfinite(v) else v
+                for k, v in asdict(one).items()
+            }
             for one in checked.verdicts
         ],
     }
@@ -328,17 +399,23 @@ def check_json(checked: Checked) -> str:
 
 def junit(checked: Checked, *, suite: str = MADE_BY_CHECK) -> str:
     """Return the verdicts as JUnit XML (Jenkins' junit-10.xsd): a test case per figure, with failure or error."""
-    counts = {f"{word}s": str(sum(v.outcome == kind for v in checked.verdicts)) for word, kind in _KINDS}
+    counts = {
+        f"{word}s": str(sum(v.outcome == kind for v in checked.verdicts)) for word, kind in _KINDS
+    }
     whole = {"name": _plain(suite), "tests": str(len(checked.verdicts)), **counts}
     root = ElementTree.Element("testsuites", whole)
     cases = ElementTree.SubElement(root, "testsuite", whole)
     for one in checked.verdicts:
         case = ElementTree.SubElement(
-            cases, "testcase", {"classname": _plain(suite), "name": _plain(f"{one.id}, {one.against}: {one.limit}")}
+            cases,
+            "testcase",
+            {"classname": _plain(suite), "name": _plain(f"{one.id}, {one.against}: {one.limit}")},
         )
         for word, kind in _KINDS:
             if one.outcome == kind:
-                ElementTree.SubElement(case, word, {"message": _plain(one.reason)}).text = _line(one).strip()
+                ElementTree.SubElement(case, word, {"message": _plain(one.reason)}).text = _line(
+                    one
+                ).strip()
     if checked.cautions:
         ElementTree.SubElement(cases, "system-out").text = "\n".join(map(_plain, checked.cautions))
     ElementTree.indent(root, " ")
@@ -366,14 +443,21 @@ def against_published(sums: pd.DataFrame, path: str = "") -> pd.DataFrame:
     ``metrics_data.json`` of the published DLRM analysis; empty for none. Raises PerfkitError if it holds none of them.
     """
     stall = "Stall {}, share of stalled samples"
-    names = [PUBLISHED[n][2] if n in PUBLISHED else stall.format(n.removeprefix("stall_")) for n in sums["figure"]]
+    names = [
+        PUBLISHED[n][2] if n in PUBLISHED else stall.format(n.removeprefix("stall_"))
+        for n in sums["figure"]
+    ]
     table = pd.DataFrame({"figure": names})
     if path:
         figures = published(Path(path))
         values = [figures.get(name, math.nan) for name in sums["figure"]]
-        table["published"] = [_spoken(v, unit) for v, unit in zip(values, sums["unit"], strict=True)]
+        table["published"] = [
+            _spoken(v, unit) for v, unit in zip(values, sums["unit"], strict=True)
+        ]
     for column, heading in COLUMNS.items():
-        table[heading] = [_spoken(v, unit) for v, unit in zip(sums[column], sums["unit"], strict=True)]
+        table[heading] = [
+            _spoken(v, unit) for v, unit in zip(sums[column], sums["unit"], strict=True)
+        ]
     return table
 
 
@@ -382,13 +466,23 @@ def published(path: Path) -> dict[str, float]:
     stored = content(path)
     metrics = stored.get("global_metrics", stored)
     source = metrics if isinstance(metrics, dict) else {}
-    numbers = {name: number for name, value in source.items() if (number := finite(value)) is not None}
-    found = {name: value for name, value in numbers.items() if name in PUBLISHED or name.startswith("stall_")}
-    found |= {name: numbers[key] / per for name, (key, per, _) in PUBLISHED.items() if key in numbers}
+    numbers = {
+        name: number for name, value in source.items() if (number := finite(value)) is not None
+    }
+    found = {
+        name: value
+        for name, value in numbers.items()
+        if name in PUBLISHED or name.startswith("stall_")
+    }
+    found |= {
+        name: numbers[key] / per for name, (key, per, _) in PUBLISHED.items() if key in numbers
+    }
     if "dominant_stall_pct" in numbers:
         found[f"stall_{source.get('dominant_stall_type')}"] = numbers["dominant_stall_pct"] / 100
     if not found:
-        raise PerfkitError(f"{path}: holds none of the figures {', '.join(PUBLISHED)}. Name at least one of them.")
+        raise PerfkitError(
+            f"{path}: holds none of the figures {', '.join(PUBLISHED)}. Name at least one of them."
+        )
     return found
 
 
@@ -397,9 +491,13 @@ def content(path: Path) -> dict[str, Any]:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
-        raise PerfkitError(f"{path}: the published figures cannot be read ({e.strerror}). Check the path.") from e
+        raise PerfkitError(
+            f"{path}: the published figures cannot be read ({e.strerror}). Check the path."
+        ) from e
     except (ValueError, RecursionError) as e:
-        raise PerfkitError(f"{path}: the published figures are not JSON ({e}). Give an object of numbers.") from e
+        raise PerfkitError(
+            f"{path}: the published figures are not JSON ({e}). Give an object of numbers."
+        ) from e
     return stored if isinstance(stored, dict) else {}
 
 
@@ -408,7 +506,9 @@ def _spoken(value: float, unit: str) -> str:
         return "-"
     if unit == "s":
         return duration(value * 1e9)
-    return percent(value) if unit == "frac" else f"{value:,.0f}" if unit == "count" else number(value)
+    return (
+        percent(value) if unit == "frac" else f"{value:,.0f}" if unit == "count" else number(value)
+    )
 
 
 def against_promised(path: str = "") -> Shown:
@@ -425,8 +525,15 @@ def promises(path: Path) -> list[Promise]:
     """Return the published gains of a file; what does not read as one is left out."""
     items, gains = content(path).get("optimization_recommendations", {}), []
     for row in items.values() if isinstance(items, dict) else ():
-        texts = [str(row.get(k)) for k in ("current", "target", "potential_speedup")] if isinstance(row, dict) else []
-        read = [pattern.match(text) for pattern, text in zip((PERCENT, PERCENT, FACTOR), texts, strict=False)]
+        texts = (
+            [str(row.get(k)) for k in ("current", "target", "potential_speedup")]
+            if isinstance(row, dict)
+            else []
+        )
+        read = [
+            pattern.match(text)
+            for pattern, text in zip((PERCENT, PERCENT, FACTOR), texts, strict=False)
+        ]
         before, after, factor = [float(m[1]) if m else math.nan for m in read] or [math.nan] * 3
         if before <= 100 and after <= 100 and factor > 0:
             gains.append(Promise(before / 100, after / 100, factor))
@@ -440,12 +547,18 @@ def _judged(gains: list[Promise]) -> str:
     sentences = [f"Published were gains of {factors}, {wrong}"]
     shares = [gain for gain in gains if gain.after < gain.before]
     if outcomes := len(gains) - len(shares):
-        sentences.append(f"{outcomes} of them is utilisation, a result of the others: it counts them twice.")
+        sentences.append(
+            f"{outcomes} of them is utilisation, a result of the others: it counts them twice."
+        )
     if shares:
-        at_most = speedup_bounds([g.before for g in shares], [1 - g.after / g.before for g in shares]).high
+        at_most = speedup_bounds(
+            [g.before for g in shares], [1 - g.after / g.before for g in shares]
+        ).high
         total = sum(gain.before for gain in shares)
         listed = " and ".join(percent(gain.before) for gain in shares)
         overlap = f", so that they overlap by {percent(total - 1)} at least" if total > 1 else ""
         allowed = f"together they allow {at_most:.2f}x at most"
-        sentences.append(f"Shares of {listed} of the same time add up to {percent(total)}{overlap}; {allowed}.")
+        sentences.append(
+            f"Shares of {listed} of the same time add up to {percent(total)}{overlap}; {allowed}."
+        )
     return " ".join(sentences)

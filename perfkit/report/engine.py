@@ -49,7 +49,9 @@ class Kernel:
 
     def __init__(self, setup: str = "") -> None:
         self._setup = setup
-        self._folder = tempfile.TemporaryDirectory(prefix="perfkit-kernel-", ignore_cleanup_errors=True)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="perfkit-kernel-", ignore_cleanup_errors=True
+        )
         self._lock = threading.Lock()
         self._owner: NotebookClient | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -143,7 +145,9 @@ class WarmEngine(Engine):  # type: ignore[misc]  # papermill has no types
     """Runs a notebook in the `Kernel` that `papermill.execute_notebook` is given as `kernel`."""
 
     @classmethod
-    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, kernel: Kernel, **_: Any) -> None:
+    def execute_managed_notebook(
+        cls, nb_man: Any, kernel_name: str, *, kernel: Kernel, **_: Any
+    ) -> None:
         """Run the cells; nbclient does it, with the manager and client of the kernel."""
         runner = PapermillNotebookClient(nb_man, kernel_name=kernel_name, log=LOG)
         kernel.lend(runner)

@@ -80,7 +80,10 @@ class Trial:
     @property
     def busy_frac(self) -> float:
         """Share of the run in which kernels ran on its first GPU, 0..1, mean of repeats; NaN without a GPU."""
-        found = [timeline.busy(each.run.kernels, each.run.copies)["kernel_busy_frac"] for each in self.every]
+        found = [
+            timeline.busy(each.run.kernels, each.run.copies)["kernel_busy_frac"]
+            for each in self.every
+        ]
         return float(np.mean([busy.iloc[0] if len(busy) else np.nan for busy in found]))
 
 
@@ -105,12 +108,23 @@ def card(name: str, *, out: str = "runs") -> Shown:
     """Return an experiment's question, the claim that it tests, what to look at, and the commands that record it."""
     of = find(name)
     repeated = f"{REPEATS} times in turn, since no single run shows by how much runs differ; --repeats N changes that"
-    rows = {"Question": of.question, "Claim to test": of.claim, "Look at": of.look, "Each run": repeated}
-    commands = {
-        f"On a {device.upper()}" if device == "cpu" else "On a GPU": _command(name, device, out) for device in DEVICES
+    rows = {
+        "Question": of.question,
+        "Claim to test": of.claim,
+        "Look at": of.look,
+        "Each run": repeated,
     }
-    items = [f"<dt><strong>{escape(term)}</strong></dt><dd>{escape(text)}</dd>" for term, text in rows.items()]
-    items += [f"<dt>{term}</dt><dd><code>{escape(text)}</code></dd>" for term, text in commands.items()]
+    commands = {
+        f"On a {device.upper()}" if device == "cpu" else "On a GPU": _command(name, device, out)
+        for device in DEVICES
+    }
+    items = [
+        f"<dt><strong>{escape(term)}</strong></dt><dd>{escape(text)}</dd>"
+        for term, text in rows.items()
+    ]
+    items += [
+        f"<dt>{term}</dt><dd><code>{escape(text)}</code></dd>" for term, text in commands.items()
+    ]
     text = "\n".join(f"{term}: {text}" for term, text in {**rows, **commands}.items())
     return Shown(f"<dl>{''.join(items)}</dl>", text)
 
@@ -131,13 +145,18 @@ def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
     if recorded and place.is_dir():
         for label in _labels(name, place):
             rows = [(path, _last_row(path / TIMINGS)) for path in repeats_of(label, place)]
-            first, *others = [Trial(p, load(p), r["batch_count"], r["step_flops"], is_simulated=False) for p, r in rows]
+            first, *others = [
+                Trial(p, load(p), r["batch_count"], r["step_flops"], is_simulated=False)
+                for p, r in rows
+            ]
             runs[label] = replace(first, others=tuple(others))
         return runs
     unpacked = folder(experiment.name)
     for path in (unpacked / label for label in experiment.runs["cuda"]):
         truth = _content(path / f"{path.name}.truth.json")
-        runs[path.name] = Trial(path, load(path), truth["setup"]["batch"], truth["step_flops"], is_simulated=True)
+        runs[path.name] = Trial(
+            path, load(path), truth["setup"]["batch"], truth["step_flops"], is_simulated=True
+        )
     return runs
 
 
@@ -160,9 +179,15 @@ def _last_row(path: Path) -> dict[str, int]:
     rows = content.get("rows") if isinstance(content, dict) else None
     row = rows[-1] if isinstance(rows, list) and rows else None
     numbers = {name: row.get(name) if isinstance(row, dict) else None for name in LEAST}
-    wrong = [f"{name} {value!r}" for name, value in numbers.items() if type(value) is not int or value < LEAST[name]]
+    wrong = [
+        f"{name} {value!r}"
+        for name, value in numbers.items()
+        if type(value) is not int or value < LEAST[name]
+    ]
     if wrong:
-        raise PerfkitError(f"{path}: its last row has {printable(', '.join(wrong), 200)}. Record the run again.")
+        raise PerfkitError(
+            f"{path}: its last row has {printable(', '.join(wrong), 200)}. Record the run again."
+        )
     return {name: int(value) for name, value in numbers.items() if value is not None}
 
 
@@ -190,7 +215,9 @@ def overview(found: Mapping[str, Trial]) -> pd.DataFrame:
             "step_ns": (step_ns := trial.step_ns),
             "sample_ns": step_ns / trial.batch_count,
             "samples_per_s": 1e9 * trial.batch_count / step_ns,
-            "launches_count": float(compare.in_steps(trial.run.kernels, trial.steps).groupby("step").size().median()),
+            "launches_count": float(
+                compare.in_steps(trial.run.kernels, trial.steps).groupby("step").size().median()
+            ),
             "kernel_busy_frac": trial.busy_frac,
             "flops_per_s": 1e9 * trial.step_flops / step_ns,
         }
@@ -212,10 +239,17 @@ def by_sample(found: Mapping[str, Trial]) -> pd.DataFrame:
     The columns of steps hold times of a sample, `utilisation_frac` the share of the run in which kernels ran.
     """
     frames = {
-        label: [t.steps.assign(dur_ns=(t.steps["dur_ns"] / t.batch_count).round().astype("int64")) for t in trial.every]
+        label: [
+            t.steps.assign(dur_ns=(t.steps["dur_ns"] / t.batch_count).round().astype("int64"))
+            for t in trial.every
+        ]
         for label, trial in found.items()
     }
-    used = {label: trial.busy_frac for label, trial in found.items() if trial.busy_frac == trial.busy_frac}
+    used = {
+        label: trial.busy_frac
+        for label, trial in found.items()
+        if trial.busy_frac == trial.busy_frac
+    }
     return compare.ledger(frames, utilisation=used)
 
 
@@ -242,8 +276,13 @@ def _made(name: str, top: Path) -> Path:
 
 def _unpack(name: str, out: Path) -> None:
     """Write the runs of an experiment from the sample into a folder."""
-    with zipfile.ZipFile(sample(ARCHIVE)) as archive, tempfile.TemporaryDirectory(dir=out.parent) as place:
-        archive.extractall(place, [member for member in archive.namelist() if member.startswith(f"{name}/")])
+    with (
+        zipfile.ZipFile(sample(ARCHIVE)) as archive,
+        tempfile.TemporaryDirectory(dir=out.parent) as place,
+    ):
+        archive.extractall(
+            place, [member for member in archive.namelist() if member.startswith(f"{name}/")]
+        )
         shutil.copytree(Path(place, name), out, dirs_exist_ok=True)
 
 

@@ -18,15 +18,33 @@ from perfkit.selection import Selection
 MOST_FINDINGS = 3  # in "What to do first"
 MOST_QUESTIONS = 4
 HOURS_A_DAY, HOURS_A_MONTH = 24, 720
-WORKING = {"device_busy_frac", "paths_gpu_busy_frac", "log_gpu_busy_frac"}  # figures of how long GPUs work
+WORKING = {
+    "device_busy_frac",
+    "paths_gpu_busy_frac",
+    "log_gpu_busy_frac",
+}  # figures of how long GPUs work
 PRICE = "To see what idle time costs, give the price of a GPU: --price-per-gpu-hour."
 ANSWERED = "Every question that this kind of recording can answer is answered."
 CHECK = (
     "Keep what you gain: run `perfkit check RUN --baseline EARLIER` in CI. It fails when a figure gets worse than in "
     "an earlier recording."
 )
-LISTS = ("tiles", "ranking", "gains", "recommendations", "bounds", "questions", "advice")  # of the first page
-BOUND_KEYS = ["what", "of_gpu", "of_wall", "target", "at_most"]  # of a row of bounds in summary.json
+LISTS = (
+    "tiles",
+    "ranking",
+    "gains",
+    "recommendations",
+    "bounds",
+    "questions",
+    "advice",
+)  # of the first page
+BOUND_KEYS = [
+    "what",
+    "of_gpu",
+    "of_wall",
+    "target",
+    "at_most",
+]  # of a row of bounds in summary.json
 CLAIMED = ["claim", "published", "counted the same way here", "true here", "why they differ"]
 UTILISATION = "gpu_share"  # what the published summary called utilisation
 SAME = 0.01  # relative difference of two sums that needs no reason
@@ -97,7 +115,9 @@ def advice(findings: Iterable[Finding]) -> list[Advice]:
             if steps:
                 told.update(steps)
                 left -= len(steps)
-                groups.append(Advice(horizon, finding.title, _gain(finding), finding.place, tuple(steps)))
+                groups.append(
+                    Advice(horizon, finding.title, _gain(finding), finding.place, tuple(steps))
+                )
     return groups
 
 
@@ -149,7 +169,11 @@ def _more(count: int) -> str:
     ('The pages of the steps list 1 more recommendation, each with its finding.', '')
     """
     plural = "s" if count > 1 else ""
-    return f"The pages of the steps list {count} more recommendation{plural}, each with its finding." if count else ""
+    return (
+        f"The pages of the steps list {count} more recommendation{plural}, each with its finding."
+        if count
+        else ""
+    )
 
 
 def _grouped(group: Advice) -> str:
@@ -158,7 +182,9 @@ def _grouped(group: Advice) -> str:
     gain = f" <em>({coded(group.gain)})</em>" if group.gain else ""
     where = f' <span style="{blocks.QUIET}">at {coded(printable(group.place, blocks.LIMIT))}</span>'
     steps = "".join(f"<li>{_step(step)}</li>" for step in group.steps)
-    return f"<li><strong>{heading}</strong>{gain}{where if group.place else ''}<ul>{steps}</ul></li>"
+    return (
+        f"<li><strong>{heading}</strong>{gain}{where if group.place else ''}<ul>{steps}</ul></li>"
+    )
 
 
 def _step(step: str) -> str:
@@ -189,12 +215,21 @@ def claims(view: Selection, figures: Mapping[str, Figure], path: str = "") -> pd
     sums = calltree.tree_sums(view.run.calltree, view.run.call_metrics)
     sums = sums[sums["figure"].isin(list(held))].reset_index(drop=True)
     table = against_published(sums, path)
-    why = [_why(name, *ends) for name, *ends in zip(sums["figure"], sums["tree_sum"], sums["all_threads"], strict=True)]
+    why = [
+        _why(name, *ends)
+        for name, *ends in zip(sums["figure"], sums["tree_sum"], sums["all_threads"], strict=True)
+    ]
     columns = (table["figure"], table["published"], table.iloc[:, 2], table.iloc[:, -1], why)
     rows = pd.DataFrame(dict(zip(CLAIMED, columns, strict=True)))
     busy = figures.get("paths_gpu_busy_frac")
     if UTILISATION in held and UTILISATION not in set(sums["figure"]) and busy:
-        first = ("GPU utilisation", percent(held[UTILISATION]), "-", f"{busy.text} of the wall time", WHY[UTILISATION])
+        first = (
+            "GPU utilisation",
+            percent(held[UTILISATION]),
+            "-",
+            f"{busy.text} of the wall time",
+            WHY[UTILISATION],
+        )
         rows = pd.concat([pd.DataFrame([first], columns=CLAIMED), rows], ignore_index=True)
     return rows
 
@@ -212,16 +247,24 @@ def promise(view: Selection, figures: Mapping[str, Figure], path: str = "") -> S
     if not path:
         return None
     rows = potential.rows(view, figures)
-    bound = f" In this recording, all of them together gain {rows.iloc[-1].to_list()[-1]}." if len(rows) else ""
+    bound = (
+        f" In this recording, all of them together gain {rows.iloc[-1].to_list()[-1]}."
+        if len(rows)
+        else ""
+    )
     said = against_promised(path)
-    return Shown(f"{said.html}{blocks.note(bound.strip()).html if bound else ''}", f"{said.text}{bound}")
+    return Shown(
+        f"{said.html}{blocks.note(bound.strip()).html if bound else ''}", f"{said.text}{bound}"
+    )
 
 
 def summary(
     view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], *, peaks: str = ""
 ) -> dict[str, Any]:
     """Return the first page as values of JSON."""
-    rows = bounds(view, figures).rename(columns=dict(zip(potential.COLUMNS, BOUND_KEYS, strict=True)))
+    rows = bounds(view, figures).rename(
+        columns=dict(zip(potential.COLUMNS, BOUND_KEYS, strict=True))
+    )
     return {
         **blocks.summary(view, figures, findings),
         "bounds": rows.to_dict("records"),

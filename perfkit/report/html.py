@@ -54,7 +54,9 @@ class Lead(NamedTuple):
     failed: bool = False
 
 
-PADDING = 16  # pixels: where the picture is looked at, its letters may be wider than where it was made
+PADDING = (
+    16  # pixels: where the picture is looked at, its letters may be wider than where it was made
+)
 
 
 def page(notebook: NotebookNode, *, title: str, run: str = "", leads: Sequence[Lead] = ()) -> str:
@@ -71,13 +73,19 @@ def pages(notebooks: Sequence[tuple[str, NotebookNode]], *, title: str) -> str:
 
 
 def _rendered(
-    notebooks: Sequence[tuple[str, NotebookNode]], *, title: str, run: str = "", leads: Sequence[Lead] = ()
+    notebooks: Sequence[tuple[str, NotebookNode]],
+    *,
+    title: str,
+    run: str = "",
+    leads: Sequence[Lead] = (),
 ) -> str:
     from markupsafe import Markup
 
     if not notebooks:
         raise ValueError("notebooks: none given. A page needs at least one.")
-    sections = [_section(f"section-{number}", *given) for number, given in enumerate(notebooks, start=1)]
+    sections = [
+        _section(f"section-{number}", *given) for number, given in enumerate(notebooks, start=1)
+    ]
     scripts: list[str] = []
     if any(each.charts for each in sections):
         scripts += [_bundle(), (TEMPLATES / "charts.js").read_text("utf-8")]
@@ -108,7 +116,9 @@ def _section(anchor: str, title: str, notebook: NotebookNode) -> _Section:
         failed=any(output.output_type == "error" for output in outputs),
         has_code=any(cell.cell_type == "code" and cell.source.strip() for cell in notebook.cells),
         charts=any(MIME in output.get("data", {}) for output in outputs),
-        tables=any(charts_tables.CLASS in output.get("data", {}).get("text/html", "") for output in outputs),
+        tables=any(
+            charts_tables.CLASS in output.get("data", {}).get("text/html", "") for output in outputs
+        ),
     )
 
 
@@ -163,7 +173,9 @@ def _markdown(text: str, lowered: int, *, is_foreign: bool = False) -> Markup:
         def heading(self, text: str, level: int, **about: Any) -> str:
             return str(super().heading(text, min(level + lowered, 6), **about))
 
-    renderer = Renderer(escape=is_foreign, allow_harmful_protocols=not is_foreign, exclude_anchor_links=True)
+    renderer = Renderer(
+        escape=is_foreign, allow_harmful_protocols=not is_foreign, exclude_anchor_links=True
+    )
     return Markup(MarkdownWithMath(renderer=renderer).render(text))
 
 
@@ -188,7 +200,9 @@ def _bundle() -> str:
 
 def _policy(scripts: Sequence[str]) -> str:
     """Return a policy under which nothing is fetched and no script runs but `scripts`."""
-    hashes = (f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    hashes = (
+        f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
     own = " ".join(hashes) or "'none'"
     return (
         f"default-src 'none'; script-src {own}; style-src 'unsafe-inline'; "

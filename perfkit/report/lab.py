@@ -27,10 +27,17 @@ from perfkit.report.output import is_same
 from perfkit.report.students import released
 from perfkit.run import Run
 
-FOLDER = Path("perfkit-lab")  # holds a folder per run; earlier versions put the notebooks of one run into it
+FOLDER = Path(
+    "perfkit-lab"
+)  # holds a folder per run; earlier versions put the notebooks of one run into it
 COURSE = "labs"
 NAMES = (START, *NOTEBOOKS)
-FORMS = {bool: "True or False", float: "a number", str: "a text", dict: "a dictionary"}  # of the answers in labs
+FORMS = {
+    bool: "True or False",
+    float: "a number",
+    str: "a text",
+    dict: "a dictionary",
+}  # of the answers in labs
 FORMS |= {pd.Series: "a pandas Series", pd.DataFrame: "a pandas DataFrame"}
 LONGEST = 60  # characters of a folder's name
 LONGEST_PATH = 300  # characters of a path in a message
@@ -66,7 +73,9 @@ def prepare(target: Path | None, profile: Path | None) -> Path:
             if not os.path.lexists(place / f"{name}.ipynb"):
                 notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
                 cell = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
-                cell.source = re.sub("^profile:[^#\n]*#?", lambda _: line, cell.source, count=1, flags=re.M)
+                cell.source = re.sub(
+                    "^profile:[^#\n]*#?", lambda _: line, cell.source, count=1, flags=re.M
+                )
                 _write(notebook, place / f"{name}.ipynb")
     except OSError as e:
         text = f"{target or FOLDER}: the notebooks cannot be written ({e.strerror}). Choose another --folder."
@@ -87,13 +96,17 @@ def prepare_course(target: Path | None) -> Path:
                 notebook = released(nbformat.read(path, as_version=4))
                 _write(nbformat.from_dict(notebook), place / path.name)
     except OSError as e:
-        raise PerfkitError(f"{place}: the labs cannot be written ({e.strerror}). Choose another --folder.") from e
+        raise PerfkitError(
+            f"{place}: the labs cannot be written ({e.strerror}). Choose another --folder."
+        ) from e
     return place
 
 
 def capture(name: str | Path) -> Path:
     """Return the capture that a lab's parameter names: what stands there, or else the sample run of this name."""
-    return Path(name) if Path(name).exists() or not sample(str(name)).exists() else sample(str(name))
+    return (
+        Path(name) if Path(name).exists() or not sample(str(name)).exists() else sample(str(name))
+    )
 
 
 def form(answer: Any, example: Any) -> None:
@@ -102,12 +115,16 @@ def form(answer: Any, example: Any) -> None:
     An example is True, a number, a text, a dictionary, a Series, a DataFrame, or a tuple of these.
     """
     if answer is None:
-        raise AssertionError("The function returned None: it reached no `return`, or its search found no match.")
+        raise AssertionError(
+            "The function returned None: it reached no `return`, or its search found no match."
+        )
     value = answer.item() if isinstance(answer, np.generic) else answer
     value = float(value) if type(value) is int else value
     if isinstance(example, tuple):
         if not isinstance(value, tuple) or len(value) != len(example):
-            raise AssertionError(f"The function must return {len(example)} values, separated by commas.")
+            raise AssertionError(
+                f"The function must return {len(example)} values, separated by commas."
+            )
         for each, of in zip(value, example, strict=True):
             form(each, of)
     elif not isinstance(value, type(example)):
@@ -134,7 +151,11 @@ def _in_words(shell: Any, kind: type, error: Any, trace: Any, tb_offset: int | N
 
 def guess(predicted: float | None) -> str:
     """Return what a student predicted; an untouched cell, None, is no prediction."""
-    return "you predicted nothing: write your guess above" if predicted is None else f"you predicted {predicted:.2f}"
+    return (
+        "you predicted nothing: write your guess above"
+        if predicted is None
+        else f"you predicted {predicted:.2f}"
+    )
 
 
 def description(place: Path, profile: Path | None) -> list[str]:
@@ -143,7 +164,10 @@ def description(place: Path, profile: Path | None) -> list[str]:
     others = ((name, other) for name, other in _profiles(place) if not is_same(run, other))
     return [
         f"{_path(place)}: notebooks of {_path(run)}",
-        *(f"note: the parameters cell of {name}.ipynb names another run: {_path(other)}" for name, other in others),
+        *(
+            f"note: the parameters cell of {name}.ipynb names another run: {_path(other)}"
+            for name, other in others
+        ),
     ]
 
 
@@ -153,7 +177,12 @@ def _own(run: Path) -> Path:
     for place in (FOLDER, *inside):
         if any(is_same(run, other) for _, other in islice(_profiles(place), 1)):
             return place
-    name = "".join(c if c.isalnum() or c in "._-" else "_" for c in run.resolve().name).lstrip(".")[:LONGEST] or "run"
+    name = (
+        "".join(c if c.isalnum() or c in "._-" else "_" for c in run.resolve().name).lstrip(".")[
+            :LONGEST
+        ]
+        or "run"
+    )
     places = (FOLDER / (name if number == 1 else f"{name}-{number}") for number in count(1))
     return next(place for place in places if not os.path.lexists(place))
 
@@ -176,15 +205,20 @@ def _profiles(place: Path) -> Iterator[tuple[str, Path]]:
         # The text that a notebook's parameters cell assigns to `profile`; empty if it assigns none.
         notebook = place / f"{name}.ipynb"
         profile = ""
-        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # the cell of a person may hold anything
+        with suppress(
+            SyntaxError, ValueError, RecursionError, MemoryError
+        ):  # the cell of a person may hold anything
             for line in ast.parse(_parameters(notebook)).body:
                 match line:
-                    case ast.Assign([ast.Name("profile")], ast.Constant(str(value))) | ast.AnnAssign(
-                        ast.Name("profile"), _, ast.Constant(str(value))
-                    ):
+                    case ast.Assign(
+                        [ast.Name("profile")], ast.Constant(str(value))
+                    ) | ast.AnnAssign(ast.Name("profile"), _, ast.Constant(str(value))):
                         profile = value
         if profile:
-            yield name, place.absolute() / profile  # the kernel of a notebook runs in the notebook's folder
+            yield (
+                name,
+                place.absolute() / profile,
+            )  # the kernel of a notebook runs in the notebook's folder
 
 
 def _parameters(notebook: Path) -> str:
@@ -194,7 +228,9 @@ def _parameters(notebook: Path) -> str:
             case {"cells": [*cells]}:
                 for cell in cells:
                     match cell:
-                        case {"metadata": {"tags": [*tags]}, "source": str() | list() as code} if "parameters" in tags:
+                        case {"metadata": {"tags": [*tags]}, "source": str() | list() as code} if (
+                            "parameters" in tags
+                        ):
                             return "".join(map(str, code))
     return ""
 
@@ -216,7 +252,14 @@ def command(target: Path, options: Sequence[str], first: str = START) -> int:
 
     Raises PerfkitError if it failed for root: its own message names an option that perfkit does not have.
     """
-    lab = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=/lab/tree/{first}.ipynb", *options, str(target)]
+    lab = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        f"--LabApp.default_url=/lab/tree/{first}.ipynb",
+        *options,
+        str(target),
+    ]
     signals: list[int] = []
     is_running = False
 
@@ -234,7 +277,9 @@ def command(target: Path, options: Sequence[str], first: str = START) -> int:
         except KeyboardInterrupt:
             status = _ended(running)
     if status == 1 and getattr(os, "geteuid", lambda: 1)() == 0 and "--allow-root" not in options:
-        raise PerfkitError("JupyterLab did not run. If it refused root, type `perfkit lab --jupyter=--allow-root`.")
+        raise PerfkitError(
+            "JupyterLab did not run. If it refused root, type `perfkit lab --jupyter=--allow-root`."
+        )
     return status if status >= 0 else 128 - status
 
 
@@ -256,7 +301,9 @@ def analysis_steps(run: Run) -> Shown:
         heading = title(nbformat.read(folder() / f"{name}.ipynb", as_version=4))
         question = heading.partition(": ")[2] or heading
         # What to record stands in the words of the profile that lacks it, if there is one.
-        record = next((f"`{m.record}`" for m in run.missing if m.table in tables), RECORD.get(name, ""))
+        record = next(
+            (f"`{m.record}`" for m in run.missing if m.table in tables), RECORD.get(name, "")
+        )
         answer = "yes" if name in able else f"not yet; what it takes: {record}"
         rows.append((name.partition("_")[0], question[:1].upper() + question[1:], name, answer))
     body = "".join(
@@ -264,6 +311,11 @@ def analysis_steps(run: Run) -> Shown:
         f"<td>{coded(answer)}</td></tr>"
         for number, question, name, answer in rows
     )
-    head = "".join(f'<th scope="col">{each}</th>' for each in ("step", "question", "notebook", "this run answers it"))
+    head = "".join(
+        f'<th scope="col">{each}</th>'
+        for each in ("step", "question", "notebook", "this run answers it")
+    )
     table = f'{STYLE}<table class="perfkit-steps"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return Shown(table, "\n".join(f"{number} {question}: {answer}" for number, question, _, answer in rows))
+    return Shown(
+        table, "\n".join(f"{number} {question}: {answer}" for number, question, _, answer in rows)
+    )

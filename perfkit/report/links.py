@@ -50,7 +50,9 @@ def address(notebook: str) -> str:
     return "index.html" if notebook == SUMMARY else f"{notebook}.html"
 
 
-QUIET = "color:inherit;text-decoration:underline dotted;text-underline-offset:.2em;white-space:nowrap"
+QUIET = (
+    "color:inherit;text-decoration:underline dotted;text-underline-offset:.2em;white-space:nowrap"
+)
 LONGEST = 200  # characters of a text or a source
 FIGURE, DATA = "perfkit-figure", "perfkit-data"  # classes of the marks
 File = Callable[[str], str]
@@ -70,8 +72,12 @@ Target = Callable[[Known], str]
 def tables(known: Figure) -> Shown:
     """Return a figure's source, the tables it rests on first and marked, then the analysis."""
     names = known.tables
-    analysis = printable(known.source.removeprefix(f"{', '.join(names)}; ") if known.analysis else "", LONGEST)
-    marked = ", ".join(f'<span class="perfkit-data" data-table="{name}">{called(name)}</span>' for name in names)
+    analysis = printable(
+        known.source.removeprefix(f"{', '.join(names)}; ") if known.analysis else "", LONGEST
+    )
+    marked = ", ".join(
+        f'<span class="perfkit-data" data-table="{name}">{called(name)}</span>' for name in names
+    )
     both = (marked, escape(analysis)), (", ".join(map(called, names)), analysis)
     return Shown(*("; ".join(filter(None, pair)) for pair in both))
 
@@ -103,11 +109,15 @@ class Report:
 
     def files(self, source: str) -> dict[str, str]:
         """Return the tables of a figure's source and their paths, as `file`."""
-        return {table: path for table in sources.source(source).tables if (path := self.file(table))}
+        return {
+            table: path for table in sources.source(source).tables if (path := self.file(table))
+        }
 
     def file(self, table: str) -> str:
         """Return the path of a table in the report's folder, the run's own where no other tool made it; or empty."""
-        found = next((name for name in (table, table.removeprefix("framework/")) if name in self.tables), "")
+        found = next(
+            (name for name in (table, table.removeprefix("framework/")) if name in self.tables), ""
+        )
         return f"{FOLDER}/{found.lower()}.parquet" if found else ""
 
 
@@ -171,9 +181,14 @@ class _Trail:
         figures = self.led[cell].values()
         anchors = [anchor(led.known.id) for led in figures]
         labels = {led.known.label: led.anchor for led in figures if led.anchor}
-        back = [f'<a href="{self.href(SUMMARY, own)}">{escape(label)}</a>' for label, own in labels.items()]
+        back = [
+            f'<a href="{self.href(SUMMARY, own)}">{escape(label)}</a>'
+            for label, own in labels.items()
+        ]
         parts = [f"↑ In the summary: {several(back, MOST)}"] if back else []
-        files = {path: table for led in figures for table, path in led.files.items()}  # a file may have two names
+        files = {
+            path: table for led in figures for table, path in led.files.items()
+        }  # a file may have two names
         names = [data(name, path) for path, name in files.items() if not self.is_one]
         if names:
             parts.append(f"Data: {', '.join(names)}")
@@ -200,7 +215,9 @@ def cells(found: Iterable[tuple[str, nbformat.NotebookNode]]) -> list[Cell]:
         _cell(name, cell)
         for name, notebook in found
         for cell in notebook.cells
-        if name != SUMMARY and cell.cell_type == "code" and LIVE not in cell.metadata.get("tags", [])
+        if name != SUMMARY
+        and cell.cell_type == "code"
+        and LIVE not in cell.metadata.get("tags", [])
     ]
 
 
@@ -213,11 +230,15 @@ def _cell(notebook: str, cell: NotebookNode) -> Cell:
 @cache
 def stored() -> tuple[Cell, ...]:
     """Return the cells of the notebooks as they are stored; copies for a person keep their ids."""
-    there = (name for name in notebooks.NOTEBOOKS if (notebooks.folder() / f"{name}.ipynb").is_file())
+    there = (
+        name for name in notebooks.NOTEBOOKS if (notebooks.folder() / f"{name}.ipynb").is_file()
+    )
     return tuple(cells((name, notebooks.stored(name)) for name in there))
 
 
-def presented(executed: Mapping[str, nbformat.NotebookNode], kept: Mapping[str, nbformat.NotebookNode]) -> list[Cell]:
+def presented(
+    executed: Mapping[str, nbformat.NotebookNode], kept: Mapping[str, nbformat.NotebookNode]
+) -> list[Cell]:
     """Return the cells of executed notebooks that are kept for the page."""
     ids = {(name, cell.id) for name, notebook in kept.items() for cell in notebook.cells}
     return [cell for cell in cells(executed.items()) if (cell.notebook, cell.id) in ids]
@@ -230,7 +251,9 @@ def place(figure: str, source: str, among: Sequence[Cell]) -> Cell | None:
     '3_system'
     """
     tables, analysis, _ = sources.source(source)
-    return next((cell for name in (figure, analysis, *tables) for cell in among if name in cell.shows), None)
+    return next(
+        (cell for name in (figure, analysis, *tables) for cell in among if name in cell.shows), None
+    )
 
 
 def href(cell: Cell) -> str:
@@ -265,7 +288,12 @@ class _Marks(HTMLParser):
         """Note the beginning of a mark."""
         given = {name: value or "" for name, value in attrs}
         match given:
-            case {"class": "perfkit-figure", "data-id": id, "data-source": source, "data-label": label}:
+            case {
+                "class": "perfkit-figure",
+                "data-id": id,
+                "data-source": source,
+                "data-label": label,
+            }:
                 attributes = self._target(Known(id, source, label))
                 opening = f'<a class="{FIGURE}" {attributes}>' if attributes else ""
             case {"class": "perfkit-data", "data-table": table}:
@@ -374,11 +402,19 @@ def next_steps(findings: Iterable[Finding], view: Selection, here: str) -> Shown
     steps: dict[str, str] = {}
     for each in findings:
         goes_on = _goes_on(each, here)
-        steps.setdefault(goes_on.name, f"{goes_on.why} Finding: {printable(each.title, 200).removesuffix('.')}.")
+        steps.setdefault(
+            goes_on.name, f"{goes_on.why} Finding: {printable(each.title, 200).removesuffix('.')}."
+        )
     steps = dict([*steps.items()][:2]) | dict([COMPARE] if here != COMPARE[0] else [])
-    lacking = {name: "" if name in able or name == COMPARE[0] else " Another recording is needed." for name in steps}
+    lacking = {
+        name: "" if name in able or name == COMPARE[0] else " Another recording is needed."
+        for name in steps
+    }
     items = "".join(
-        f'<li><a href="{name}.ipynb">{name}</a>: {escape(why + lacking[name])}</li>' for name, why in steps.items()
+        f'<li><a href="{name}.ipynb">{name}</a>: {escape(why + lacking[name])}</li>'
+        for name, why in steps.items()
     )
     text = "\n".join(f"{name}: {why}{lacking[name]}" for name, why in steps.items())
-    return Shown(f"<ul>{items}</ul>" if steps else "<p>No finding leads to another notebook.</p>", text)
+    return Shown(
+        f"<ul>{items}</ul>" if steps else "<p>No finding leads to another notebook.</p>", text
+    )

@@ -27,9 +27,19 @@ from nbformat import NotebookNode
 from perfkit import cache
 from perfkit.report.output import TEXT
 
-PARAMETERS = "injected-parameters"  # papermill's tag of the cell with the parameters that it was given
+PARAMETERS = (
+    "injected-parameters"  # papermill's tag of the cell with the parameters that it was given
+)
 SET_IT = "  # a name: set it to the path of yours before you run this notebook"
-SHARED = {"/usr", "/usr/local", "/opt", "/tmp", "/var/tmp", "/home", "/mnt"}  # folders of every machine
+SHARED = {
+    "/usr",
+    "/usr/local",
+    "/opt",
+    "/tmp",
+    "/var/tmp",
+    "/home",
+    "/mnt",
+}  # folders of every machine
 LEAST_USER, LEAST_HOST = 4, 8  # characters: a shorter name can be a word of the report
 # A path ends before a separator (two backslashes in JSON), or where no further character can be part of its last name.
 _END = r"(?:(?P<separator>\\\\|[/\\])|(?![\w-]|\.\w))"
@@ -55,14 +65,22 @@ class Machine:
                 if form not in self._words:
                     self._words[form] = word
                     patterns.append(begin + re.escape(form))
-        firsts = re.escape("".join({form[0] for form in self._words}))  # most characters begin no path: they go first
-        self._paths = re.compile(f"(?=[{firsts}])(?P<path>{'|'.join(patterns)}){_END}") if patterns else None
+        firsts = re.escape(
+            "".join({form[0] for form in self._words})
+        )  # most characters begin no path: they go first
+        self._paths = (
+            re.compile(f"(?=[{firsts}])(?P<path>{'|'.join(patterns)}){_END}") if patterns else None
+        )
         self._own = [(name, re.compile(pattern), word) for name, pattern, word in own]
 
     def text(self, text: str) -> str:
         """Return a text without names of this machine, also in the tables that it holds as data."""
         made = text  # most texts hold none: looking for the names is faster than a pattern
-        if self._paths and ("/" in text or "\\" in text) and any(name in text for name in self._words):
+        if (
+            self._paths
+            and ("/" in text or "\\" in text)
+            and any(name in text for name in self._words)
+        ):
             made = self._paths.sub(self._named, text)
         for name, pattern, word in self._own:
             made = pattern.sub(word, made) if name in made else made
@@ -86,7 +104,9 @@ class Machine:
         for cell in made.cells:
             if PARAMETERS in cell.metadata.get("tags", ()):
                 lines = cell.source.split("\n")
-                cell.source = "\n".join(f"{line}{SET_IT}" if line.startswith(named) else line for line in lines)
+                cell.source = "\n".join(
+                    f"{line}{SET_IT}" if line.startswith(named) else line for line in lines
+                )
         return made
 
     def frame(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -170,7 +190,12 @@ def _folders(report: Path) -> dict[str, str]:
         os.environ.get("HOME", ""): "~",
         **{str(path): "." for path in (report.parent, report, Path.cwd())},
     }
-    return {form: word for path, word in folders.items() if path for form in (path, os.path.realpath(path))}
+    return {
+        form: word
+        for path, word in folders.items()
+        if path
+        for form in (path, os.path.realpath(path))
+    }
 
 
 def _forms(text: str) -> tuple[str, ...]:
@@ -178,12 +203,23 @@ def _forms(text: str) -> tuple[str, ...]:
     escaped = json.dumps(text)[1:-1]
     in_script = escaped.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     in_json = json.dumps(text, ensure_ascii=False)[1:-1]
-    return (text, html.escape(text), escaped, in_json, in_script, repr(text)[1:-1], quote(os.fsencode(text)))
+    return (
+        text,
+        html.escape(text),
+        escaped,
+        in_json,
+        in_script,
+        repr(text)[1:-1],
+        quote(os.fsencode(text)),
+    )
 
 
 def _own_names() -> Iterable[tuple[str, str, str]]:
     """Yield the user (as a folder) and the host (alone), unless they are words, as patterns, and what replaces them."""
-    for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - {"root", "user"}:
+    for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - {
+        "root",
+        "user",
+    }:
         if len(user) >= LEAST_USER:
             yield user, rf"(?<=[/\\]){re.escape(user)}(?=[/\\])", "USER"
     for host in dict.fromkeys((platform.node(), platform.node().partition(".")[0])):

@@ -99,7 +99,9 @@ def answering(run: Run, baseline: Run | None = None) -> list[str]:
 
 def stored(name: str) -> nbformat.NotebookNode:
     """Return a notebook as it is installed; tests have validated it."""
-    notebook: nbformat.NotebookNode = nbformat.v4.reads((folder() / f"{name}.ipynb").read_text(encoding="utf-8"))
+    notebook: nbformat.NotebookNode = nbformat.v4.reads(
+        (folder() / f"{name}.ipynb").read_text(encoding="utf-8")
+    )
     return notebook
 
 
@@ -121,7 +123,9 @@ def execute(
     `meanwhile` is called while a core is idle. An exception, such as Ctrl-C, that leaves this
     function ends the kernel at once, with its children.
     """
-    from perfkit.report.engine import Kernel  # a notebook imports this module too, and needs no papermill
+    from perfkit.report.engine import (
+        Kernel,
+    )  # a notebook imports this module too, and needs no papermill
 
     kernel = Kernel(_setup(names, parameters))
 
@@ -153,7 +157,9 @@ def _setup(names: Iterable[str], parameters: Mapping[str, Any]) -> str:
         choice = {key: value for key, value in given.items() if value and key not in UNSHARED}
         if "profile" in choice and choice not in choices:
             choices.append(choice)
-    return "\n".join(["from perfkit import diagnosis", *(f"diagnosis.prepare(**{each!r})" for each in choices)])
+    return "\n".join(
+        ["from perfkit import diagnosis", *(f"diagnosis.prepare(**{each!r})" for each in choices)]
+    )
 
 
 def _sources(name: str) -> list[str]:
@@ -177,7 +183,9 @@ def _executed(name: str, parameters: dict[str, Any], kernel: Kernel) -> Executed
 
 def _accepted(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return those parameters that a notebook has."""
-    sources = [cell.source for cell in stored(name).cells if "parameters" in cell.metadata.get("tags", [])]
+    sources = [
+        cell.source for cell in stored(name).cells if "parameters" in cell.metadata.get("tags", [])
+    ]
     accepted = {line.partition(":")[0] for source in sources for line in source.split("\n")}
     return {key: value for key, value in parameters.items() if key in accepted}
 

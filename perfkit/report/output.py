@@ -33,13 +33,18 @@ from perfkit.errors import PerfkitError
 from perfkit.format import several
 
 MARKER = ".perfkit.json"
-VERSION = version("perfkit")  # asked once: a process that gave up its rights later may not see where perfkit lies
+VERSION = version(
+    "perfkit"
+)  # asked once: a process that gave up its rights later may not see where perfkit lies
 STAGING = "staging.json"
 NEW, OLD = "new", "old-"
 LONGEST_NAME = 200  # bytes of a folder's name in that of its staging folder; a name has 255 at most
 ATTEMPTS = 100  # to take the place of a folder that other runs replace at the same time
 NAMED = 3  # files that a message names
-EARLIER = ({"index.html", "summary.json"}, {"index.html", "comparison.json"})  # made before there was a marker
+EARLIER = (
+    {"index.html", "summary.json"},
+    {"index.html", "comparison.json"},
+)  # made before there was a marker
 
 # How text is written: bytes of a file's name that are no UTF-8 become escapes, which JSON reads as what they were.
 TEXT = MappingProxyType({"encoding": "utf-8", "errors": "backslashreplace"})
@@ -65,7 +70,9 @@ class Marker:
         return stat.S_ISREG(about.st_mode) and about.st_size == size and _digest(file) == digest
 
 
-def check(out: str | Path, made_by: str | None, *, inputs: Iterable[Path] = (), note: Note = _warn) -> Path:
+def check(
+    out: str | Path, made_by: str | None, *, inputs: Iterable[Path] = (), note: Note = _warn
+) -> Path:
     """Clear what killed runs left beside a folder, refuse the folder if it must not be replaced, and return its path.
 
     `made_by` is the command whose earlier folder may be replaced, such as "perfkit report"; None for none. Raises
@@ -81,7 +88,9 @@ def check(out: str | Path, made_by: str | None, *, inputs: Iterable[Path] = (), 
         raise _unwritable(Path(out), e) from e
     for path in inputs:
         if _holds(target, path):
-            raise PerfkitError(f"{out}: the input {path} lies there and would be replaced. Choose another --out.")
+            raise PerfkitError(
+                f"{out}: the input {path} lies there and would be replaced. Choose another --out."
+            )
     return target
 
 
@@ -107,7 +116,9 @@ def replacing(
                         if (new / name).is_file()
                     }
                     content = {"made_by": made_by, "perfkit_version": VERSION, "files": files}
-                    (new / MARKER).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+                    (new / MARKER).write_text(
+                        json.dumps(content, indent=1) + "\n", encoding="utf-8"
+                    )
                 renamed = _exchange(staging, target, Path(out), made_by)
             finally:
                 _clear(staging, target, note)
@@ -151,7 +162,9 @@ def write_file(path: Path, text: str, *, first: str) -> None:
 
 
 def _unwritable(out: Path, error: OSError) -> PerfkitError:
-    return PerfkitError(f"{out}: cannot be written: {_reason(error)}. Choose another --out, or mend that.")
+    return PerfkitError(
+        f"{out}: cannot be written: {_reason(error)}. Choose another --out, or mend that."
+    )
 
 
 def _reason(error: OSError) -> str:
@@ -162,7 +175,9 @@ def _check_place(target: Path, out: Path) -> None:
     """Refuse a place where no folder can be made or replaced."""
     above = next((folder for folder in target.parents if os.path.lexists(folder)), target)
     if not above.is_dir():
-        raise PerfkitError(f"{out}: {above} is no folder, so nothing can be made in it. Choose another --out.")
+        raise PerfkitError(
+            f"{out}: {above} is no folder, so nothing can be made in it. Choose another --out."
+        )
     with suppress(FileNotFoundError):
         if not stat.S_ISDIR(target.lstat().st_mode):
             raise PerfkitError(f"{out}: is no folder. Choose another --out.")
@@ -173,7 +188,9 @@ def _check_place(target: Path, out: Path) -> None:
             f"{out}: is where a disk is mounted, so it cannot be replaced as a whole. Choose a folder in it."
         )
     if _holds(target, Path.cwd()):
-        raise PerfkitError(f"{out}: is the folder you work in. Choose another --out, or work elsewhere.")
+        raise PerfkitError(
+            f"{out}: is the folder you work in. Choose another --out, or work elsewhere."
+        )
 
 
 def _check_content(target: Path, out: Path, made_by: str | None) -> None:
@@ -231,7 +248,9 @@ def _marker(folder: Path) -> Marker | None:
     if not isinstance(made_by, str) or not isinstance(files, dict):
         return None
     entries = ((name, each) for name, each in files.items() if isinstance(each, dict))
-    return Marker(made_by, {name: (each.get("bytes", -1), each.get("sha256", "")) for name, each in entries})
+    return Marker(
+        made_by, {name: (each.get("bytes", -1), each.get("sha256", "")) for name, each in entries}
+    )
 
 
 def _content(file: Path) -> dict[str, Any]:
@@ -315,9 +334,16 @@ def _sweep(target: Path, note: Note) -> None:
         mark = folder / STAGING
         if _content(mark) != _staging_mark(target):
             continue
-        with suppress(FileNotFoundError, PermissionError), mark.open("r+b") as file:  # another run may clear it first
+        with (
+            suppress(FileNotFoundError, PermissionError),
+            mark.open("r+b") as file,
+        ):  # another run may clear it first
             about = os.fstat(file.fileno())
-            if about.st_uid == os.getuid() and _lock(file.fileno()) and os.fstat(file.fileno()).st_nlink:
+            if (
+                about.st_uid == os.getuid()
+                and _lock(file.fileno())
+                and os.fstat(file.fileno()).st_nlink
+            ):
                 _clear(folder, target, note)
 
 
@@ -359,7 +385,9 @@ def _alone(target: Path) -> Iterator[None]:
             with suppress(OSError):
                 above = os.open(target.parent, os.O_RDONLY)
                 opened.callback(os.close, above)
-                opened.callback(fcntl.flock, above, fcntl.LOCK_UN)  # before: a child process may hold it open
+                opened.callback(
+                    fcntl.flock, above, fcntl.LOCK_UN
+                )  # before: a child process may hold it open
                 fcntl.flock(above, fcntl.LOCK_EX)
         yield
 
@@ -376,7 +404,9 @@ def _keep(old: Path, new: Path) -> dict[str, str]:
         if stat.S_ISDIR(about.st_mode):
             (new / other).mkdir(mode=stat.S_IMODE(about.st_mode) | stat.S_IRWXU, exist_ok=True)
         else:
-            with suppress(OSError, NotImplementedError):  # without second names the file is moved at the end
+            with suppress(
+                OSError, NotImplementedError
+            ):  # without second names the file is moved at the end
                 os.link(old / name, new / other, follow_symlinks=False)
         if other != name:
             renamed[name] = other
@@ -398,7 +428,9 @@ def _free(folder: Path, name: str, about: os.stat_result) -> str | None:
     """Return a name in `folder` for a user's file, its own if that is free; None if the file is there already."""
     path = Path(name)
     for above in reversed(path.parents[:-1]):  # where a file stands in the place of a folder
-        if os.path.lexists(folder / above) and ((folder / above).is_symlink() or not (folder / above).is_dir()):
+        if os.path.lexists(folder / above) and (
+            (folder / above).is_symlink() or not (folder / above).is_dir()
+        ):
             return _free(folder, f"{above}.yours/{path.relative_to(above)}", about)
     for number in itertools.count():
         suffix = ("", ".yours")[number] if number < 2 else f".yours-{number}"
@@ -422,24 +454,37 @@ def _clear(staging: Path, target: Path, note: Note) -> None:
                     _merge(old, target)
                 else:
                     os.rename(old, target)
-                    note(f"{target}: put back as it was: the run that was to replace it did not end.")
+                    note(
+                        f"{target}: put back as it was: the run that was to replace it did not end."
+                    )
         if (staging / NEW).exists():
             shutil.rmtree(staging / NEW)
         (staging / STAGING).unlink(missing_ok=True)
         staging.rmdir()
     except OSError as e:
-        what = _reason(e) + (f" ({os.fsdecode(e.filename)})" if isinstance(e.filename, str | bytes) else "")
-        note(f"{staging}: cannot be removed: {what}. It holds an earlier or unfinished report; remove it yourself.")
+        what = _reason(e) + (
+            f" ({os.fsdecode(e.filename)})" if isinstance(e.filename, str | bytes) else ""
+        )
+        note(
+            f"{staging}: cannot be removed: {what}. It holds an earlier or unfinished report; remove it yourself."
+        )
 
 
 def _merge(old: Path, target: Path) -> None:
     """Delete an old folder, after what is neither perfkit's nor in `target` moved there; OSError if a file resists."""
-    present = {(about.st_dev, about.st_ino) for about in ((target / name).lstat() for name in _names(target))}
+    present = {
+        (about.st_dev, about.st_ino)
+        for about in ((target / name).lstat() for name in _names(target))
+    }
     names, foreign = list(_names(old)), set(_foreign(old))
     for name in _own_names_first(foreign, target):
         about = (old / name).lstat()
         other = _free(target, name, about)
-        if other and (about.st_dev, about.st_ino) not in present and not stat.S_ISDIR(about.st_mode):
+        if (
+            other
+            and (about.st_dev, about.st_ino) not in present
+            and not stat.S_ISDIR(about.st_mode)
+        ):
             (target / other).parent.mkdir(parents=True, exist_ok=True)
             os.rename(old / name, target / other)
     problems = []

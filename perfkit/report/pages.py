@@ -50,11 +50,24 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 SCHEMA = 1  # of summary.json, which summary.schema.json describes: goes up when a key goes, or means something else
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "msedge",
+)
 LIMIT = 180  # s
 DRAWING = 20_000  # ms of the page's own clock that its charts have to be drawn
 ALL = "all"  # pages are printed, not only the first one
-QUIET = ("--headless", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--no-pdf-header-footer")
+QUIET = (
+    "--headless",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--no-pdf-header-footer",
+)
 INPUTS = ("profile", "baseline", "peaks", "published")  # parameters that are paths
 MADE_BY = "perfkit report"  # in the marker of the folder
 PRINTED = "print.html"  # all pages in one, until a browser has printed them
@@ -113,7 +126,9 @@ def build(
     run = load(profile, job=job)
     if not ranks and run.is_large:
         ranks = tuple(to_open(run.reduced.by_device()))
-        note(f"{run.reduced.by_device()['rank'].nunique():,} ranks are too many to open: the report looks at {ranks}.")
+        note(
+            f"{run.reduced.by_device()['rank'].nunique():,} ranks are too many to open: the report looks at {ranks}."
+        )
     view = select(run, ranks=ranks, gpus=gpus, window=window, kernels=kernels, families=families)
     earlier = load(baseline) if baseline else None
     if peaks:
@@ -152,7 +167,9 @@ def build(
             done("PDF")
     if missing:
         listed = "; ".join(f"{name} ({elided(why, LONGEST)})" for name, why in missing.items())
-        raise PerfkitError(f"{out / 'index.html'}: the report is written without {listed}. Mend it and make it again.")
+        raise PerfkitError(
+            f"{out / 'index.html'}: the report is written without {listed}. Mend it and make it again."
+        )
     return out / "index.html"
 
 
@@ -179,13 +196,21 @@ def _write(
         tables[:] = _write_tables(view, earlier, made / links.FOLDER, machine)
 
     is_small = sum(map(_size, view.run.profiles + (earlier.profiles if earlier else ()))) <= SMALL
-    results = notebooks.execute(names, parameters, done=done, meanwhile=write if is_small else lambda: None)
+    results = notebooks.execute(
+        names, parameters, done=done, meanwhile=write if is_small else lambda: None
+    )
     failures = {name: each for name, each in results.items() if isinstance(each, Failure)}
     inputs = [name for name in INPUTS if parameters[name]]
-    executed = {name: machine.notebook(each, inputs) for name, each in results.items() if not isinstance(each, Failure)}
+    executed = {
+        name: machine.notebook(each, inputs)
+        for name, each in results.items()
+        if not isinstance(each, Failure)
+    }
     if not executed:
         name, failure = next(iter(failures.items()))
-        raise PerfkitError(f"{Path(parameters['profile']).name}: all notebooks failed; {name}: {failure}.")
+        raise PerfkitError(
+            f"{Path(parameters['profile']).name}: all notebooks failed; {name}: {failure}."
+        )
     if not is_small:
         write()
     done("tables")
@@ -205,7 +230,9 @@ def _write(
     run = Path(parameters["profile"]).name
     for name in names:
         title, part = shown[name]
-        leads = [Lead(links.address(n), _short(n), shown[n][0], n == name, n in failures) for n in names]
+        leads = [
+            Lead(links.address(n), _short(n), shown[n][0], n == name, n in failures) for n in names
+        ]
         page = report_html.page(part, title=f"{run}: {title}", run=f"perfkit: {run}", leads=leads)
         (made / links.address(name)).write_text(page, **TEXT)
     for name, notebook in executed.items():
@@ -214,8 +241,15 @@ def _write(
     if pdf:
         chosen = names if pdf == ALL else names[:1]
         printed_cells = Report([cell for cell in linked.cells if cell.notebook in chosen])
-        on_paper = links.pages({n: kept[n] for n in chosen if n in kept}, printed_cells, known, is_one=True) | broken
-        whole = report_html.pages([(shown[n][0], on_paper[n]) for n in chosen], title=f"perfkit: {run}")
+        on_paper = (
+            links.pages(
+                {n: kept[n] for n in chosen if n in kept}, printed_cells, known, is_one=True
+            )
+            | broken
+        )
+        whole = report_html.pages(
+            [(shown[n][0], on_paper[n]) for n in chosen], title=f"perfkit: {run}"
+        )
         foot = {"name": printable(run, 80), "date": f"{datetime.now():%Y-%m-%d}"}
         (made / PRINTED).write_text(paper.footed(whole, is_compact=pdf != ALL, **foot), **TEXT)
     done("pages")
@@ -224,7 +258,9 @@ def _write(
 
 def _size(profile: Profile) -> int:
     """Return the bytes of a capture, which is a file or a folder."""
-    return sum(file.stat().st_size for file in (profile.path, *profile.path.rglob("*")) if file.is_file())
+    return sum(
+        file.stat().st_size for file in (profile.path, *profile.path.rglob("*")) if file.is_file()
+    )
 
 
 def _short(notebook: str) -> str:
@@ -234,7 +270,11 @@ def _short(notebook: str) -> str:
     ('Summary', '3 Call paths')
     """
     number, _, words = notebook.partition("_")
-    return "Summary" if notebook == notebooks.SUMMARY else f"{number} {words.replace('_', ' ').capitalize()}"
+    return (
+        "Summary"
+        if notebook == notebooks.SUMMARY
+        else f"{number} {words.replace('_', ' ').capitalize()}"
+    )
 
 
 def _print(made: Path) -> dict[str, str]:
@@ -254,11 +294,17 @@ def _told(name: str, run: Run, earlier: Run | None) -> set[str]:
     if earlier is None:
         return notebooks.recorded(run)
     compares = notebooks.BASELINE in notebooks.NOTEBOOKS[name]
-    told = notebooks.recorded(run) & notebooks.recorded(earlier) if compares else notebooks.recorded(run)
+    told = (
+        notebooks.recorded(run) & notebooks.recorded(earlier)
+        if compares
+        else notebooks.recorded(run)
+    )
     return told | {notebooks.BASELINE}
 
 
-def _write_tables(view: Selection, earlier: Run | None, folder: Path, machine: Machine) -> list[str]:
+def _write_tables(
+    view: Selection, earlier: Run | None, folder: Path, machine: Machine
+) -> list[str]:
     """Write the tables that figures rest on (own, framework's, baseline's) whole as Parquet, and return their names."""
     traced = view.framework.run
     runs = {"": view.run, "framework": None if traced is view.run else traced, "baseline": earlier}
@@ -267,11 +313,17 @@ def _write_tables(view: Selection, earlier: Run | None, folder: Path, machine: M
         for name in TABLES if run else ():
             frame = run.table(name) if run else None
             path = f"{place}/{name}".lstrip("/")
-            if frame is None or not len(frame) or (place == "framework" and frame.equals(view.run.table(name))):
+            if (
+                frame is None
+                or not len(frame)
+                or (place == "framework" and frame.equals(view.run.table(name)))
+            ):
                 continue
             (folder / place).mkdir(parents=True, exist_ok=True)
             table = pa.Table.from_pandas(machine.frame(frame), preserve_index=False)
-            with (folder / f"{path.lower()}.parquet").open("wb") as file:  # pyarrow opens no path that is not UTF-8
+            with (folder / f"{path.lower()}.parquet").open(
+                "wb"
+            ) as file:  # pyarrow opens no path that is not UTF-8
                 pq.write_table(table, file, compression="zstd")
             written.append(path)
     return written
@@ -280,8 +332,15 @@ def _write_tables(view: Selection, earlier: Run | None, folder: Path, machine: M
 def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
     """Return what executed notebooks, given with their names, recorded."""
     recorded = Recorded()
-    outputs = ((name, o) for name, notebook in notebooks for cell in notebook.cells for o in cell.get("outputs", []))
-    for name, content in ((name, o["data"][MIME]) for name, o in outputs if MIME in o.get("data", {})):
+    outputs = (
+        (name, o)
+        for name, notebook in notebooks
+        for cell in notebook.cells
+        for o in cell.get("outputs", [])
+    )
+    for name, content in (
+        (name, o["data"][MIME]) for name, o in outputs if MIME in o.get("data", {})
+    ):
         for figure in content["figures"]:
             recorded.figures.setdefault(figure["id"], {**figure, "notebook": name})
         present = {(f["rule"], f["title"]) for f in recorded.findings}
@@ -295,7 +354,11 @@ def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
 def pictures(notebook: nbformat.NotebookNode) -> list[str]:
     """Return what the charts of a notebook show, in words."""
     outputs = [o.get("data", {}) for cell in notebook.cells for o in cell.get("outputs", [])]
-    return [data["text/plain"].removeprefix("chart: ") for data in outputs if any("vegalite" in kind for kind in data)]
+    return [
+        data["text/plain"].removeprefix("chart: ")
+        for data in outputs
+        if any("vegalite" in kind for kind in data)
+    ]
 
 
 def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
@@ -319,7 +382,8 @@ def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbf
     kept = [  # without headings that may go where nothing is below them: what follows is prose or the end
         cell
         for cell, after in zip(cells, following, strict=True)
-        if (after and after.cell_type != "markdown") or OPTIONAL not in cell.metadata.get("tags", [])
+        if (after and after.cell_type != "markdown")
+        or OPTIONAL not in cell.metadata.get("tags", [])
     ]
     numbers = count(1)  # of the sections that are left
     for cell in kept:
@@ -330,7 +394,9 @@ def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbf
 def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
     """Return what stands on the page for a notebook that failed: its title, and the error."""
     stored = notebooks.stored(name)
-    error = nbformat.v4.new_output("error", ename=failure.error, evalue=failure.message, traceback=[])
+    error = nbformat.v4.new_output(
+        "error", ename=failure.error, evalue=failure.message, traceback=[]
+    )
     cells = [
         nbformat.v4.new_markdown_cell(f"# {notebooks.title(stored)}"),
         nbformat.v4.new_code_cell(failure.code, outputs=[error]),
@@ -355,11 +421,18 @@ def printed(page: Path, target: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="perfkit-pdf-") as folder:
         made = Path(folder, "page.pdf")
         # In containers the browser's own sandbox is not available; the page holds no scripts but perfkit's.
-        options = [*QUIET, "--no-sandbox", f"--user-data-dir={folder}", f"--virtual-time-budget={DRAWING}"]
+        options = [
+            *QUIET,
+            "--no-sandbox",
+            f"--user-data-dir={folder}",
+            f"--virtual-time-budget={DRAWING}",
+        ]
         command = [program, *options, f"--print-to-pdf={made}", page.absolute().as_uri()]
         said = (_run(command).strip().splitlines() or ["nothing"])[-1]
         if not made.is_file() or made.read_bytes()[:5] != b"%PDF-":
-            raise PerfkitError(f"pdf: {program} wrote no PDF and said: {said}. Print index.html yourself.")
+            raise PerfkitError(
+                f"pdf: {program} wrote no PDF and said: {said}. Print index.html yourself."
+            )
         shutil.copyfile(made, target)
     return target
 
@@ -378,7 +451,9 @@ def _run(command: list[str]) -> str:
         try:
             return process.communicate(timeout=LIMIT)[1]
         except subprocess.TimeoutExpired as e:
-            raise PerfkitError(f"pdf: {command[0]} took more than {LIMIT} s. Print index.html yourself.") from e
+            raise PerfkitError(
+                f"pdf: {command[0]} took more than {LIMIT} s. Print index.html yourself."
+            ) from e
         finally:
             end(process)
 
@@ -390,25 +465,44 @@ def summary_inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any
         "perfkit_version": version("perfkit"),
         "parameters": parameters,
         "selection": view.description,
-        "captures": view.run.capture.astype(object).where(view.run.capture.notna(), None).to_dict("records"),
+        "captures": view.run.capture.astype(object)
+        .where(view.run.capture.notna(), None)
+        .to_dict("records"),
         "devices": [str(name) for name in view.devices["name"]],
         "notes": list(recording.notes(view)),
     }
 
 
-NOTHING: dict[str, Any] = {"verdict": "", "remark": "", **{name: [] for name in LISTS}}  # a first page that failed
+NOTHING: dict[str, Any] = {
+    "verdict": "",
+    "remark": "",
+    **{name: [] for name in LISTS},
+}  # a first page that failed
 
 
 def write_summary(
-    folder: Path, about: dict[str, Any], found: Recorded, linked: Report, failures: Mapping[str, str] | None = None
+    folder: Path,
+    about: dict[str, Any],
+    found: Recorded,
+    linked: Report,
+    failures: Mapping[str, str] | None = None,
 ) -> None:
     """Write `summary.json`, `summary.md` and `figures.md` to `folder`; `failures` say why a notebook is missing."""
     figures = {}
-    for id, figure in found.figures.items():  # with the cell that shows it, null where none does, and its tables' files
+    for (
+        id,
+        figure,
+    ) in (
+        found.figures.items()
+    ):  # with the cell that shows it, null where none does, and its tables' files
         cell = linked.cell(id, figure["source"])
         place = {"notebook": cell.notebook, "id": cell.id} if cell else None
         files = list(linked.files(figure["source"]).values())
-        figures[id] = {**{k: v for k, v in figure.items() if k != "id"}, "cell": place, "tables": files}
+        figures[id] = {
+            **{k: v for k, v in figure.items() if k != "id"},
+            "cell": place,
+            "tables": files,
+        }
     content = {
         "schema": SCHEMA,
         "inputs": about,
@@ -416,7 +510,9 @@ def write_summary(
         "figures": figures,
         "findings": found.findings,
         "refusals": found.refusals,
-        "failures": [{"notebook": name, "error": error} for name, error in (failures or {}).items()],
+        "failures": [
+            {"notebook": name, "error": error} for name, error in (failures or {}).items()
+        ],
     }
     text = json.dumps(finite(content), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "summary.json").write_text(text + "\n", **TEXT)
@@ -435,7 +531,9 @@ def markdown(content: dict[str, Any]) -> str:
     return _page().render(
         **{**content, "figures": _with_ids(content["figures"])},
         weeks=WEEKS,
-        questions=by_command((r["question"], r["reason"], r["record"]) for r in content["summary"]["questions"]),
+        questions=by_command(
+            (r["question"], r["reason"], r["record"]) for r in content["summary"]["questions"]
+        ),
         more=steps_left(content["summary"]),
         check=CHECK,
         notes=remarks(content["inputs"]["notes"]),
@@ -476,7 +574,9 @@ def _safe(text: str) -> str:
     No tag, table or emphasis of its own is left.
     """
     parts = CODE.split(printable(text, 2000))
-    return "".join(f"<code>{_plain(part)}</code>" if at % 2 else _plain(part) for at, part in enumerate(parts))
+    return "".join(
+        f"<code>{_plain(part)}</code>" if at % 2 else _plain(part) for at, part in enumerate(parts)
+    )
 
 
 def _plain(text: str) -> str:

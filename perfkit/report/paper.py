@@ -39,5 +39,8 @@ def _quoted(text: str) -> str:
     >>> _quoted("run 1</style>")
     '"run 1\\3c \\2f style\\3e "'
     """
-    marks = (char if char.isascii() and (char.isalnum() or char == " ") else f"\\{ord(char):x} " for char in text)
+    marks = (
+        char if char.isascii() and (char.isalnum() or char == " ") else f"\\{ord(char):x} "
+        for char in text
+    )
     return f'"{"".join(marks)}"'

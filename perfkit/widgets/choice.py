@@ -41,7 +41,11 @@ from perfkit.widgets.live import is_watched
 
 
 def explorer(
-    source: Run | Selection, *, show: str = "timeline", baseline: str | Path = "", peaks: str | Path = ""
+    source: Run | Selection,
+    *,
+    show: str = "timeline",
+    baseline: str | Path = "",
+    peaks: str | Path = "",
 ) -> Explorer | Selection:
     """Return controls that choose a part of a run, with a view of it below.
 
@@ -54,7 +58,9 @@ def explorer(
     view = source if isinstance(source, Selection) else select(source)
     if view.run.is_large and not view.ranks:
         ranks = tuple(to_open(view.run.reduced.by_device()))
-        view = Selection(view.run.on_ranks(ranks), ranks, view.gpus, view.window, view.pattern, view.families)
+        view = Selection(
+            view.run.on_ranks(ranks), ranks, view.gpus, view.window, view.pattern, view.families
+        )
     if is_watched():
         return Explorer(view, show=show, baseline=baseline, peaks=peaks)
     from perfkit.widgets.page import maker
@@ -63,7 +69,9 @@ def explorer(
     return view
 
 
-_LANES: WeakKeyDictionary[Run, Lanes] = WeakKeyDictionary()  # a cell that is run again does not sort again
+_LANES: WeakKeyDictionary[Run, Lanes] = (
+    WeakKeyDictionary()
+)  # a cell that is run again does not sort again
 
 
 class Offer:
@@ -73,24 +81,41 @@ class Offer:
         # The operations of the timeline were looked through for the lanes.
         rest = [run.table(name) for name in selection.ACTIVE if name not in ("KERNELS", "COPIES")]
         pairs = [frame[["rank", "gpu"]].drop_duplicates() for frame in (lanes.devices, *rest)]
-        self.places = {(int(rank), int(gpu)) for frame in pairs for rank, gpu in frame.itertuples(index=False)}
+        self.places = {
+            (int(rank), int(gpu)) for frame in pairs for rank, gpu in frame.itertuples(index=False)
+        }
         ranks = {int(rank) for rank in run.capture["rank"]} | {rank for rank, _ in self.places}
         self.ranks, self.gpus = tuple(sorted(ranks)), tuple(sorted({gpu for _, gpu in self.places}))
         self.names = lanes.names
         if not len(lanes.names):  # the kernels that only counters know
             total = (
-                run.launches.groupby("name", observed=True)["dur_ns"].sum().sort_values(ascending=False, kind="stable")
+                run.launches.groupby("name", observed=True)["dur_ns"]
+                .sum()
+                .sort_values(ascending=False, kind="stable")
             )
-            self.names = pd.DataFrame({"name": total.index, "family": None, "total_ns": total.to_numpy()})
+            self.names = pd.DataFrame(
+                {"name": total.index, "family": None, "total_ns": total.to_numpy()}
+            )
         counted = {family(str(name)) for name in run.launches["full_name"].cat.categories}
-        self.families = tuple(one for one in FAMILIES if one in counted or lanes.matching("", [one]).any())
+        self.families = tuple(
+            one for one in FAMILIES if one in counted or lanes.matching("", [one]).any()
+        )
         self.span = _span(run, lanes)
 
 
 LONGEST_CHOICE = 100_000  # bytes that are read
-CHOICE, LANES = ".json", ".lanes"  # how the names of the files end in which a choice, and arranged lanes are stored
+CHOICE, LANES = (
+    ".json",
+    ".lanes",
+)  # how the names of the files end in which a choice, and arranged lanes are stored
 # What a choice consists of, and of what each part is a list; `kernels` is one text.
-FIELDS: dict[str, type] = {"ranks": int, "gpus": int, "window": int, "kernels": str, "families": str}
+FIELDS: dict[str, type] = {
+    "ranks": int,
+    "gpus": int,
+    "window": int,
+    "kernels": str,
+    "families": str,
+}
 CHOICES = list(FIELDS)
 ARRANGED = ("shown", "hidden", "closed", "pinned", "opened")  # lanes of a timeline
 LONGEST = 120  # characters of a pattern in a sentence
@@ -118,7 +143,12 @@ class Explorer(traitlets.HasTraits):
     arranged: Any = traitlets.Dict()
 
     def __init__(
-        self, source: Run | Selection, *, show: str = "timeline", baseline: str | Path = "", peaks: str | Path = ""
+        self,
+        source: Run | Selection,
+        *,
+        show: str = "timeline",
+        baseline: str | Path = "",
+        peaks: str | Path = "",
     ) -> None:
         super().__init__()
         given = {"baseline": baseline, "peaks": peaks}
@@ -198,7 +228,9 @@ class Explorer(traitlets.HasTraits):
         if unknown:
             choices = ", ".join(map(str, legal)) or "nothing: the run has none"
             listed = printable(", ".join(map(repr, unknown)), LONGEST)
-            raise traitlets.TraitError(f"{name}: the run does not have {listed}. Choose from {choices}.")
+            raise traitlets.TraitError(
+                f"{name}: the run does not have {listed}. Choose from {choices}."
+            )
         return tuple(sorted(chosen, key=legal.index) if name == "families" else map(int, chosen))
 
     @traitlets.validate("window")
@@ -216,7 +248,12 @@ class Explorer(traitlets.HasTraits):
 
     def _begin(self, start: Selection) -> None:
         """Take the choice that was given. The last one of an earlier session is offered if it leaves something."""
-        given = {"ranks": start.ranks, "gpus": start.gpus, "window": start.window or (), "kernels": start.pattern}
+        given = {
+            "ranks": start.ranks,
+            "gpus": start.gpus,
+            "window": start.window or (),
+            "kernels": start.pattern,
+        }
         stored = last_choice(self.run)
         with suppress(traitlets.TraitError, PerfkitError):
             self.choose(**stored)
@@ -247,15 +284,23 @@ class Explorer(traitlets.HasTraits):
     def _chosen(self) -> Selection:
         """Return the Selection; its tables are filtered when a view asks for them."""
         places = self.offer.places
-        if self.ranks and any(all((rank, gpu) not in places for rank in self.ranks) for gpu in self.gpus):
+        if self.ranks and any(
+            all((rank, gpu) not in places for rank in self.ranks) for gpu in self.gpus
+        ):
             selection.check_gpus(self.run, self.gpus, self.ranks)
         window: tuple[int, int] | None = self.window or None
         chosen = Selection(self.run, self.ranks, self.gpus, window, self.kernels, self.families)
         selection.check_recorded(chosen)
         asked = self.on_lanes
-        self.totals = self.totals.iloc[:0] if asked is None else self.lanes.totals(window=window, **asked)
+        self.totals = (
+            self.totals.iloc[:0] if asked is None else self.lanes.totals(window=window, **asked)
+        )
         has_kernels = bool(len(self.run.kernels))
-        if chosen.filtered and self.totals.empty and ((window and has_kernels) or chosen.launches.empty):
+        if (
+            chosen.filtered
+            and self.totals.empty
+            and ((window and has_kernels) or chosen.launches.empty)
+        ):
             raise self._nothing(chosen)
         return chosen
 
@@ -277,7 +322,9 @@ def _whole(edges: Sequence[Any]) -> tuple[int, ...]:
             raise OverflowError
     except (TypeError, ValueError, OverflowError) as e:
         listed = printable(list(edges), LONGEST)
-        raise traitlets.TraitError(f"window: {listed} is not a start and an end in whole ns. Give both.") from e
+        raise traitlets.TraitError(
+            f"window: {listed} is not a start and an end in whole ns. Give both."
+        ) from e
     return whole
 
 
@@ -310,7 +357,11 @@ def place(run: Run) -> Path | None:
         profiles, _ = discovered([folder])
     except ReadError:
         return None
-    return folder if {file.path.resolve() for file in profiles} == {path.resolve() for path in paths} else None
+    return (
+        folder
+        if {file.path.resolve() for file in profiles} == {path.resolve() for path in paths}
+        else None
+    )
 
 
 def arguments(chosen: Mapping[str, Any]) -> list[str]:
@@ -330,8 +381,15 @@ def texts(chosen: Mapping[str, Any], path: Path | None) -> str:
     """Return a command, the lines of a notebook's parameters, and a file for ``papermill -f``."""
     named = {"profile": str(path), **chosen} if path else dict(chosen)
     values = {name: _literal(value) for name, value in named.items()}
-    lines = ["# in a terminal", shlex.join(["perfkit", "report", str(path or "PATH"), *arguments(chosen)])]
-    lines += ["", "# in the first cell of a notebook", *(f"{name} = {value}" for name, value in values.items())]
+    lines = [
+        "# in a terminal",
+        shlex.join(["perfkit", "report", str(path or "PATH"), *arguments(chosen)]),
+    ]
+    lines += [
+        "",
+        "# in the first cell of a notebook",
+        *(f"{name} = {value}" for name, value in values.items()),
+    ]
     lines += ["", "# in a file FILE.yaml, for: papermill NOTEBOOK OUT -f FILE.yaml"]
     return "\n".join([*lines, *(f"{name}: {value}" for name, value in values.items())])
 
@@ -339,7 +397,9 @@ def texts(chosen: Mapping[str, Any], path: Path | None) -> str:
 def _literal(value: object) -> str:
     """Return a text, number or list as Python and YAML both write it."""
     if isinstance(value, str):
-        signs = (f"\\{c}" if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in value)
+        signs = (
+            f"\\{c}" if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in value
+        )
         return f'"{"".join(signs)}"'
     return f"[{', '.join(map(_literal, value))}]" if isinstance(value, list) else str(value)
 
@@ -350,7 +410,10 @@ def last_choice(run: Run) -> dict[str, Any]:
     if set(content) != set(FIELDS) or not isinstance(content["kernels"], str):
         return {}
     lists = {name: values for name, values in content.items() if name != "kernels"}
-    is_legal = all(isinstance(v, list) and all(type(one) is FIELDS[name] for one in v) for name, v in lists.items())
+    is_legal = all(
+        isinstance(v, list) and all(type(one) is FIELDS[name] for one in v)
+        for name, v in lists.items()
+    )
     return content if is_legal else {}
 
 
@@ -358,7 +421,11 @@ def last_lanes(run: Run) -> dict[str, list[str]]:
     """Return how the lanes of a run's timeline were arranged last; empty if nothing is stored that is like it."""
     content = _stored(run, LANES)
     is_like = all(isinstance(v, list) for v in content.values())
-    return {name: [str(one) for one in content.get(name, [])] for name in ARRANGED} if content and is_like else {}
+    return (
+        {name: [str(one) for one in content.get(name, [])] for name in ARRANGED}
+        if content and is_like
+        else {}
+    )
 
 
 def store(run: Run, content: dict[str, Any], suffix: str = CHOICE) -> None:
@@ -404,6 +471,10 @@ def _own_folder() -> Path | None:
         return root / f"user-{os.environ.get('USERNAME', 'unnamed')}"
     folder = root / f"user-{os.getuid()}"
     try:
-        return folder if stat.S_ISDIR((status := folder.lstat()).st_mode) and cache.is_own(status) else None
+        return (
+            folder
+            if stat.S_ISDIR((status := folder.lstat()).st_mode) and cache.is_own(status)
+            else None
+        )
     except OSError:
         return folder  # there is none yet

@@ -27,8 +27,16 @@ if TYPE_CHECKING:
 
 NAMED = {"status": "status", "name": "name"}
 COUNTS = {"count_before": "count before", "count_after": "count after"}
-TIMES = {"difference_ns": "difference", "total_before_ns": "time before", "total_after_ns": "time after"}
-MEDIANS = {"median_ratio": "ratio of medians", "median_before_ns": "median before", "median_after_ns": "median after"}
+TIMES = {
+    "difference_ns": "difference",
+    "total_before_ns": "time before",
+    "total_after_ns": "time after",
+}
+MEDIANS = {
+    "median_ratio": "ratio of medians",
+    "median_before_ns": "median before",
+    "median_after_ns": "median after",
+}
 PATHS = ["status", "name", "unit", "before", "after", "difference", "ratio", "path"]
 FIGURES = ["figure", "before", "after", "ratio", "better", "verdict"]
 STEP_TITLE = "Step time after the change, over that before"
@@ -47,8 +55,12 @@ class View:
 
 def _steps(both: Comparison) -> list[Part]:
     picture = charts.comparison.intervals(both.steps, label="statistic", title=STEP_TITLE)
-    table = charts.tables.show(both.steps, caption="Steady steps: warm-up is left out on both sides")
-    parts = charts.tables.show(both.parts, caption="Parts of a step on a GPU: they add up to its time")
+    table = charts.tables.show(
+        both.steps, caption="Steady steps: warm-up is left out on both sides"
+    )
+    parts = charts.tables.show(
+        both.parts, caption="Parts of a step on a GPU: they add up to its time"
+    )
     return [picture, table, *([parts] if len(both.parts) else [])]
 
 
@@ -59,12 +71,20 @@ def _families(both: Comparison) -> list[Part]:
 
 def _kernels(both: Comparison) -> list[Part]:
     caption = f"Kernels by the time that moved, per {_per(both)}"
-    return [charts.tables.searchable(both.kernels, columns={**NAMED, **TIMES, **COUNTS}, caption=caption)]
+    return [
+        charts.tables.searchable(
+            both.kernels, columns={**NAMED, **TIMES, **COUNTS}, caption=caption
+        )
+    ]
 
 
 def _launches(both: Comparison) -> list[Part]:
     caption = "Measured kernels by the time that moved"
-    return [charts.tables.searchable(both.launches, columns={**NAMED, **MEDIANS, **COUNTS}, caption=caption)]
+    return [
+        charts.tables.searchable(
+            both.launches, columns={**NAMED, **MEDIANS, **COUNTS}, caption=caption
+        )
+    ]
 
 
 def _paths(both: Comparison) -> list[Part]:
@@ -77,7 +97,11 @@ def _samples(both: Comparison) -> list[Part]:
 
 
 def _figures(both: Comparison) -> list[Part]:
-    return [charts.tables.searchable(verdict.side_rows(both), columns=FIGURES, caption="Figures before and after")]
+    return [
+        charts.tables.searchable(
+            verdict.side_rows(both), columns=FIGURES, caption="Figures before and after"
+        )
+    ]
 
 
 def _decisions(both: Comparison) -> list[Part]:
@@ -97,7 +121,9 @@ PARTS = {
     "steps": View("steps", "step times", comparison.STEPS.question, _steps),
     "families": View("families", "families of kernels", TIMELINE, _families),
     "kernels": View("kernels", "kernels", TIMELINE, _kernels),
-    "launches": View("launches", "kernels under counters", comparison.question("launches"), _launches),
+    "launches": View(
+        "launches", "kernels under counters", comparison.question("launches"), _launches
+    ),
     "paths": View("paths", "call paths", comparison.question("calltree"), _paths),
     "samples": View("samples", "sampled metrics", comparison.question("samples"), _samples),
     "figures": View("figures", "figures", verdict.QUESTION, _figures),
@@ -111,14 +137,22 @@ _LATER: WeakKeyDictionary[Selection, dict[Hashable, Later[Any]]] = WeakKeyDictio
 T = TypeVar("T")
 
 
-def aside(source: Selection | Explorer, view: Selection, key: Hashable, make: Callable[[Selection], T], why: str) -> T:
+def aside(
+    source: Selection | Explorer,
+    view: Selection,
+    key: Hashable,
+    make: Callable[[Selection], T],
+    why: str,
+) -> T:
     """Return what `make` makes of a choice; in an explorer it is made beside all else, and Pending says so meanwhile.
 
     One choice is answered at a time, and none that was left before its turn. Equal `key` share an answer.
     """
     if isinstance(source, Selection):
         return make(view)
-    later: Later[T] = _LATER.setdefault(view, {}).setdefault(key, Later(partial(_in_turn, source, view, make)))
+    later: Later[T] = _LATER.setdefault(view, {}).setdefault(
+        key, Later(partial(_in_turn, source, view, make))
+    )
     return later.answer(why)
 
 
@@ -130,7 +164,11 @@ def _in_turn(source: Explorer, view: Selection, make: Callable[[Selection], T]) 
 
 
 def compare(
-    source: Selection | Explorer, *, baseline: Run | Selection | None = None, part: str = "", peaks: str = ""
+    source: Selection | Explorer,
+    *,
+    baseline: Run | Selection | None = None,
+    part: str = "",
+    peaks: str = "",
 ) -> Shown | Live:
     """Show what changed from an earlier run to this one: the verdict, and where it comes from.
 
@@ -142,17 +180,28 @@ def compare(
     """
     names = [VERDICT, RUNS, *PARTS]
     if part and part not in names:
-        raise ValueError(f"part: {part!r} is no part of a comparison. Choose from {', '.join(names)}.")
+        raise ValueError(
+            f"part: {part!r} is no part of a comparison. Choose from {', '.join(names)}."
+        )
     compared = partial(verdict.against, baseline=baseline, peaks=peaks)
-    earlier: Selection | None = None  # as it was last looked at, held so that its figures are worked out once
+    earlier: Selection | None = (
+        None  # as it was last looked at, held so that its figures are worked out once
+    )
 
     def parts(view: Selection) -> list[Part]:
         nonlocal earlier
         earlier = verdict.earlier(baseline, view)
-        both = compared(view) if earlier is None else aside(source, view, (baseline, peaks), compared, COMPARING)
+        both = (
+            compared(view)
+            if earlier is None
+            else aside(source, view, (baseline, peaks), compared, COMPARING)
+        )
         if part in PARTS:
             return made(part, both)
-        runs = [charts.tables.show(verdict.overview(earlier, view), caption="The two runs"), uncompared(both)]
+        runs = [
+            charts.tables.show(verdict.overview(earlier, view), caption="The two runs"),
+            uncompared(both),
+        ]
         if part == RUNS:
             return runs
         sentence = verdict.sentence(both) or "Neither run holds figures to compare."
@@ -170,7 +219,10 @@ def made(name: str, both: Comparison) -> list[Part]:
     if len(getattr(both, part.frame)):
         return part.make(both)
     about = (part.question, verdict.QUESTION)
-    why = next((refusal.reason for refusal in both.refusals if refusal.question in about), "neither run has any")
+    why = next(
+        (refusal.reason for refusal in both.refusals if refusal.question in about),
+        "neither run has any",
+    )
     return [f"No {part.what} to compare: {why}."]
 
 

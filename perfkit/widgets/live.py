@@ -122,7 +122,10 @@ KEPT = 8  # answers of a live view: who returns to a choice does not wait again
 LONGEST = 600  # characters of a sentence
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNgYAAAAAMAASsJTYQAAAAASUVORK5CYII="  # a PNG
 UNTIL = "Until then the choice before is shown, paler."
-OLD, PALE = "perfkit-old", "<style>.perfkit-old{opacity:.45}</style>"  # the class of what is shown of the choice before
+OLD, PALE = (
+    "perfkit-old",
+    "<style>.perfkit-old{opacity:.45}</style>",
+)  # the class of what is shown of the choice before
 
 
 Part = Chart | Table | str
@@ -196,7 +199,10 @@ class Live:
     def _replace(self) -> None:
         """Close what an earlier run of the same cell made: it is seen no more, yet would still be drawn."""
         request = _request()
-        cell, run = request.get("metadata", {}).get("cellId"), request.get("header", {}).get("msg_id")
+        cell, run = (
+            request.get("metadata", {}).get("cellId"),
+            request.get("header", {}).get("msg_id"),
+        )
         if not cell:
             return
         before, made = _MADE.get(cell, (run, []))
@@ -225,7 +231,9 @@ class Live:
             self._answer = self._made(*chosen)
         except Pending as pending:
             self._wait = f"{pending} {UNTIL}" if self._answer else str(pending)
-        self._status.value = f'{PALE}<span role="status">{escape(self._wait)}</span>' if self._wait else ""
+        self._status.value = (
+            f'{PALE}<span role="status">{escape(self._wait)}</span>' if self._wait else ""
+        )
         self._status.layout.display = None if self._wait else "none"
         for place in self.view.children[2:]:
             (place.add_class if self._wait else place.remove_class)(OLD)
@@ -241,7 +249,13 @@ class Live:
         """Return the parts of a choice; Pending where somebody waits for them and will be called."""
         if selection is None:
             return (problem or "Nothing is chosen.",)
-        choice = (selection.ranks, selection.gpus, selection.window, selection.pattern, selection.families)
+        choice = (
+            selection.ranks,
+            selection.gpus,
+            selection.window,
+            selection.pattern,
+            selection.families,
+        )
         if choice not in self._answers:
             try:
                 made = _made(selection, self._make)
@@ -293,7 +307,10 @@ def bundle(part: Part, *, scripts: str = "", follow: bool = False) -> dict[str, 
         html = verbatim(part.html) + (scripts if isinstance(part, Searchable) else "")
         return {"text/html": html, "text/plain": part.text}
     spec = part.to_dict()
-    return {MIME: following(spec) if follow else spec, "text/plain": str(spec.get("description", "a chart"))}
+    return {
+        MIME: following(spec) if follow else spec,
+        "text/plain": str(spec.get("description", "a chart")),
+    }
 
 
 def output(data: dict[str, Any]) -> dict[str, Any]:
@@ -331,21 +348,32 @@ def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, D
         return every_gap(view), explained(view)  # which the diagnosis has kept
     run = view.run
     tables = (run.kernels, run.copies, run.api_calls)
-    later = _IDLE.setdefault(run, Later(lambda: Idle(*tables, ranges=run.ranges, os_calls=run.os_calls)))
+    later = _IDLE.setdefault(
+        run, Later(lambda: Idle(*tables, ranges=run.ranges, os_calls=run.os_calls))
+    )
     index = index_of(later, run, "idle times", at_once=len(run.kernels) <= MANY)
     devices = {"ranks": view.ranks, "gpus": view.gpus}
     return index.gaps(window=view.window, **devices), index.determinable(**devices)
 
 
-def operators(source: Selection | Explorer, view: Selection, *, by: str | Sequence[str]) -> pd.DataFrame:
+def operators(
+    source: Selection | Explorer, view: Selection, *, by: str | Sequence[str]
+) -> pd.DataFrame:
     """Return what `perfkit.analysis.operators.summary` says of a choice; arguments and Pending as in `gaps`."""
     traced = view.framework
     if isinstance(source, Selection):
-        return of_operators.summary(traced.ops, traced.kernels, traced.api_calls, by=by, window=traced.window)
+        return of_operators.summary(
+            traced.ops, traced.kernels, traced.api_calls, by=by, window=traced.window
+        )
     run = traced.run
-    later = _OPERATORS.setdefault(view.run, Later(lambda: Operators(run.ops, run.kernels, run.api_calls)))
+    later = _OPERATORS.setdefault(
+        view.run, Later(lambda: Operators(run.ops, run.kernels, run.api_calls))
+    )
     index = index_of(later, view.run, "operators", at_once=len(view.run.kernels) <= MANY)
-    rows = {"ops": positions(traced.ops, run.ops), "kernels": positions(traced.kernels, run.kernels)}
+    rows = {
+        "ops": positions(traced.ops, run.ops),
+        "kernels": positions(traced.kernels, run.kernels),
+    }
     return index.summary(by=by, window=traced.window, **rows)
 
 

@@ -72,7 +72,11 @@ class Axis:
             for new, same, edge in zip(moved, stayed, exact, strict=True)
         )
         least = max(round(self.step * self.unit.size), 1)
-        return (first, last) if last > first else (min(first, self.end - least), min(first, self.end - least) + least)
+        return (
+            (first, last)
+            if last > first
+            else (min(first, self.end - least), min(first, self.end - least) + least)
+        )
 
 
 MOST_NAMES = 1000  # completions, those with the most time on the GPU
@@ -86,16 +90,32 @@ class Controls:
     def __init__(self, explorer: Explorer, axis: Axis | None) -> None:
         self.explorer, self.axis, self._is_showing = explorer, axis, False
         offer = explorer.offer
-        self.ranks = _list("ranks", [(str(rank), rank) for rank in offer.ranks], f"Ranks to look at. {SEVERAL}")
-        self.gpus = _list("GPUs", [(str(gpu), gpu) for gpu in offer.gpus if gpu >= 0], f"GPUs to look at. {SEVERAL}")
+        self.ranks = _list(
+            "ranks", [(str(rank), rank) for rank in offer.ranks], f"Ranks to look at. {SEVERAL}"
+        )
+        self.gpus = _list(
+            "GPUs",
+            [(str(gpu), gpu) for gpu in offer.gpus if gpu >= 0],
+            f"GPUs to look at. {SEVERAL}",
+        )
         about = f"Kinds of kernels to look at, with their share of the time on the GPU. {SEVERAL}"
-        times = offer.names.groupby("family", observed=True)["total_ns"].sum() / (offer.names["total_ns"].sum() or 1)
-        shares = [f"{one} ({percent(float(times[one]))})" if one in times else one for one in offer.families]
+        times = offer.names.groupby("family", observed=True)["total_ns"].sum() / (
+            offer.names["total_ns"].sum() or 1
+        )
+        shares = [
+            f"{one} ({percent(float(times[one]))})" if one in times else one
+            for one in offer.families
+        ]
         self.families = _list("families", list(zip(shares, offer.families, strict=True)), about)
         self.kernels = _search(offer)
         self.window = _slider(axis)
-        lists = ipywidgets.HBox([self.ranks, self.gpus, self.families], layout={"flex_flow": "row wrap"})
-        self.rows = [lists, ipywidgets.HBox([self.kernels, self.window], layout={"flex_flow": "row wrap"})]
+        lists = ipywidgets.HBox(
+            [self.ranks, self.gpus, self.families], layout={"flex_flow": "row wrap"}
+        )
+        self.rows = [
+            lists,
+            ipywidgets.HBox([self.kernels, self.window], layout={"flex_flow": "row wrap"}),
+        ]
         for name in ("ranks", "gpus", "families", "kernels"):
             getattr(self, name).observe(self._picked(name), "value")
         self.window.observe(self._slid, "value")
@@ -129,7 +149,10 @@ class Controls:
         explorer, self._is_showing = self.explorer, True
         try:
             # -1 is a GPU that was not recorded: code can choose it, a person would not know what it is.
-            self.ranks.value, self.gpus.value = explorer.ranks, tuple(gpu for gpu in explorer.gpus if gpu >= 0)
+            self.ranks.value, self.gpus.value = (
+                explorer.ranks,
+                tuple(gpu for gpu in explorer.gpus if gpu >= 0),
+            )
             self.families.value, self.kernels.value = explorer.families, explorer.kernels
             if self.axis:
                 self.window.value = self.axis.shown(explorer.window)
@@ -149,9 +172,13 @@ class Steps:
             description="step", tooltip="Number of the iteration, from 0", layout={"width": "170px"}
         )
         about = "Find the iterations of the program"
-        self.button = _button("Find steps", about, "", lambda _: self._jump() if self._is_known else self._find())
+        self.button = _button(
+            "Find steps", about, "", lambda _: self._jump() if self._is_known else self._find()
+        )
         self.said = ipywidgets.HTML()
-        self.view = ipywidgets.HBox([self.number, self.button, self.said], layout={"flex_flow": "row wrap"})
+        self.view = ipywidgets.HBox(
+            [self.number, self.button, self.said], layout={"flex_flow": "row wrap"}
+        )
         self._is_known = False
         self.number.observe(lambda _: self._jump(), "value")
         run = explorer.run
@@ -168,7 +195,10 @@ class Steps:
             self.view.layout.display = "none"
             return
         self.number.max, self.number.disabled = int(steps["step"].max()), False
-        self.button.description, self.button.tooltip = "Jump to step", "Set the window to this iteration"
+        self.button.description, self.button.tooltip = (
+            "Jump to step",
+            "Set the window to this iteration",
+        )
         how = ", ".join(sorted({str(one) for one in steps["how"]}))
         self.said.value = escape(f"0 to {self.number.max}, found by {how}")
 
@@ -229,12 +259,20 @@ class Overview:
         bins = lanes.busy(bins=1).iloc[:0] if asked is None else lanes.busy(bins=many, **asked)
         span = (self.axis.start, self.axis.end)
         # Not checked against Altair's schema, which takes longer than all else: it is drawn again at every choice.
-        spec: dict[str, Any] = timeline.activity(bins, span=span, width="container").to_dict(validate=False)
-        lines = dict.fromkeys(("domainColor", "tickColor"), "#888888")  # on the canvas: the page's colour may change
+        spec: dict[str, Any] = timeline.activity(bins, span=span, width="container").to_dict(
+            validate=False
+        )
+        lines = dict.fromkeys(
+            ("domainColor", "tickColor"), "#888888"
+        )  # on the canvas: the page's colour may change
         ink = dict.fromkeys(("labelColor", "titleColor"), "currentColor") | lines
         title = {"color": "currentColor", "subtitleColor": "currentColor"}
         # Text as SVG, marks on a canvas: as SVG, a browser paints thousands of them anew at each move of the brush.
-        look = {"actions": False, "renderer": "hybrid", "config": {"axis": ink, "title": title, "background": None}}
+        look = {
+            "actions": False,
+            "renderer": "hybrid",
+            "config": {"axis": ink, "title": title, "background": None},
+        }
         patch = {"patch": measured(self._looks)} if spec.get("width") == "container" else {}
         return {**spec, "usermeta": {"embedOptions": look | patch}}
 
@@ -255,8 +293,16 @@ class Overview:
 
 LONGEST_FAILURE = 600  # characters of what went wrong
 TICK = 1.0  # s between two looks at the process
-COMMAND = (sys.executable, "-P", "-m", "perfkit", "report")  # -P: a folder called perfkit beside the notebook is not it
-NO_PATH = "This run was not read from one file or folder of its own, so no command can read it again."
+COMMAND = (
+    sys.executable,
+    "-P",
+    "-m",
+    "perfkit",
+    "report",
+)  # -P: a folder called perfkit beside the notebook is not it
+NO_PATH = (
+    "This run was not read from one file or folder of its own, so no command can read it again."
+)
 
 
 class Reporting:
@@ -283,7 +329,9 @@ class Reporting:
         chosen = {**self.explorer.parameters, **self.explorer.files}
         name = hashlib.sha256(repr((str(path), chosen)).encode()).hexdigest()[:8]
         out = Path.cwd() / f"report-{name}"
-        self.thread = Thread(target=self._make, args=([str(path), "--out", str(out), *arguments(chosen)], out))
+        self.thread = Thread(
+            target=self._make, args=([str(path), "--out", str(out), *arguments(chosen)], out)
+        )
         self.thread.daemon = True
         self.button.disabled, self.link.outputs = True, ()
         self.thread.start()
@@ -301,7 +349,9 @@ class Reporting:
         if problem:
             self._say(f"The report could not be made: {printable(problem, LONGEST_FAILURE)}")
         else:
-            self._say("The report is ready. JupyterLab draws its charts once `Trust HTML` above the page is pressed.")
+            self._say(
+                "The report is ready. JupyterLab draws its charts once `Trust HTML` above the page is pressed."
+            )
             self.link.outputs = (_link(out / "index.html"),)
         self.thread = None
         self._allow()
@@ -310,7 +360,9 @@ class Reporting:
         """Wait for the process and return what it said went wrong, empty if nothing did."""
         began = time.monotonic()
         pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        )
         while True:
             self._say(f"The report is being made ({time.monotonic() - began:.0f} s).")
             try:
@@ -318,7 +370,11 @@ class Reporting:
             except subprocess.TimeoutExpired:
                 continue
             lines = said.strip().splitlines()
-            return "" if process.returncode == 0 else (lines or [f"it ended with status {process.returncode}"])[-1]
+            return (
+                ""
+                if process.returncode == 0
+                else (lines or [f"it ended with status {process.returncode}"])[-1]
+            )
 
     def _say(self, text: str) -> None:
         self.status.value = f'<span role="status">{escape(text)}</span>'
@@ -326,7 +382,9 @@ class Reporting:
 
 LONGEST, SHORT = 600, 80  # characters of a sentence, and of a button
 VIEWS = "perfkit.widgets.views"
-NOTHING_TO_CHOOSE = "Nothing can be chosen: this run has one rank, no GPUs to tell apart, and no course over time."
+NOTHING_TO_CHOOSE = (
+    "Nothing can be chosen: this run has one rank, no GPUs to tell apart, and no course over time."
+)
 
 
 # The window to the nanosecond is longer than the place that a slider gives it.
@@ -343,12 +401,19 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         axis = Axis(*explorer.offer.span) if explorer.offer.span else None
         self.controls, self.steps = Controls(explorer, axis), Steps(explorer)
         is_told = show == "timeline"  # of a new size, by the timeline
-        self.overview = Overview(explorer, axis, is_told) if axis and len(explorer.lanes.devices) else None
+        self.overview = (
+            Overview(explorer, axis, is_told) if axis and len(explorer.lanes.devices) else None
+        )
         self.status, self.reporting = ipywidgets.HTML(), Reporting(explorer)
         self.reset = _button("Reset", "Choose everything again", "undo", lambda _: explorer.reset())
         last = explorer.last
         about = f"Choose what was chosen last in this run: {_words(last, LONGEST)}" if last else ""
-        self.last = _button(f"Last choice: {_words(last, SHORT)}", about, "history", lambda _: explorer.choose(**last))
+        self.last = _button(
+            f"Last choice: {_words(last, SHORT)}",
+            about,
+            "history",
+            lambda _: explorer.choose(**last),
+        )
         about = "Show the choice as text to copy: for the command line, a notebook, and papermill"
         self.copy = _button("Copy as parameters", about, "copy", self._copied)
         self.parameters = ipywidgets.Textarea(
@@ -357,10 +422,23 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
             rows=18,
             layout={"width": "auto", "display": "none"},
         )
-        choosing = [*([self.last] if explorer.last else []), *([] if self.controls.is_empty else [self.reset])]
-        row = ipywidgets.HBox([*choosing, self.copy, self.reporting.button], layout={"flex_flow": "row wrap"})
+        choosing = [
+            *([self.last] if explorer.last else []),
+            *([] if self.controls.is_empty else [self.reset]),
+        ]
+        row = ipywidgets.HBox(
+            [*choosing, self.copy, self.reporting.button], layout={"flex_flow": "row wrap"}
+        )
         drawn = [self.overview.chart] if self.overview else []
-        upper = [*self.controls.rows, self.steps.view, *drawn, self.status, row, self.parameters, self.reporting.view]
+        upper = [
+            *self.controls.rows,
+            self.steps.view,
+            *drawn,
+            self.status,
+            row,
+            self.parameters,
+            self.reporting.view,
+        ]
         make = maker(show)
         shown = [make(explorer)] if make else []
         self.children = [*upper, *(getattr(one, "view", one) for one in shown)]
@@ -368,7 +446,9 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         self._say()
 
     def _copied(self, _: Any) -> None:
-        self.parameters.layout.display = "flex" if self.parameters.layout.display == "none" else "none"
+        self.parameters.layout.display = (
+            "flex" if self.parameters.layout.display == "none" else "none"
+        )
         self._say()
 
     def _say(self, _: Any = None) -> None:
@@ -376,9 +456,13 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         self.last.disabled = self.explorer.parameters == self.explorer.last
         is_fixed = self.controls.is_empty and not any(self.explorer.parameters.values())
         said = self.explorer.problem or (NOTHING_TO_CHOOSE if is_fixed else _summary(self.explorer))
-        self.status.value = f'{self._style}<span role="status">{escape(printable(said, LONGEST))}</span>'
+        self.status.value = (
+            f'{self._style}<span role="status">{escape(printable(said, LONGEST))}</span>'
+        )
         if self.parameters.layout.display != "none":
-            self.parameters.value = texts({**self.explorer.parameters, **self.explorer.files}, place(self.explorer.run))
+            self.parameters.value = texts(
+                {**self.explorer.parameters, **self.explorer.files}, place(self.explorer.run)
+            )
 
 
 def maker(show: str) -> Callable[[Explorer], Any] | None:
@@ -407,14 +491,24 @@ def _words(chosen: dict[str, Any], longest: int) -> str:
     if not any(chosen.values()):
         return "everything"
     named = {"ranks": "rank", "gpus": "GPU", "families": "families"}
-    lists = (f"{word} {', '.join(map(str, chosen[name]))}" for name, word in named.items() if chosen[name])
-    window = [" to ".join(f"{edge / 1e9:.6g}" for edge in chosen["window"]) + " s"] if chosen["window"] else []
+    lists = (
+        f"{word} {', '.join(map(str, chosen[name]))}"
+        for name, word in named.items()
+        if chosen[name]
+    )
+    window = (
+        [" to ".join(f"{edge / 1e9:.6g}" for edge in chosen["window"]) + " s"]
+        if chosen["window"]
+        else []
+    )
     kernels = [f"kernels matching {chosen['kernels']!r}"] if chosen["kernels"] else []
     return printable(", ".join([*window, *lists, *kernels]), longest)
 
 
 def _button(description: str, tooltip: str, icon: str, pressed: Callable[[Any], None]) -> Any:
-    button = ipywidgets.Button(description=description, tooltip=tooltip, icon=icon, layout={"width": "auto"})
+    button = ipywidgets.Button(
+        description=description, tooltip=tooltip, icon=icon, layout={"width": "auto"}
+    )
     button.on_click(pressed)
     return button
 
@@ -423,7 +517,11 @@ def _link(page: Path) -> dict[str, Any]:
     """Return an output that leads to the page: JupyterLab takes the path as one beside the notebook."""
     target = quote(f"{page.parent.name}/{page.name}")
     html = f'<a href="{target}" target="_blank">{escape(page.parent.name)}/{page.name}</a> ({escape(str(page))})'
-    return {"output_type": "display_data", "data": {"text/html": html, "text/plain": str(page)}, "metadata": {}}
+    return {
+        "output_type": "display_data",
+        "data": {"text/html": html, "text/plain": str(page)},
+        "metadata": {},
+    }
 
 
 def _list(description: str, options: list[tuple[str, Any]], tooltip: str) -> Any:
@@ -443,7 +541,9 @@ def _search(offer: Offer) -> Any:
     names = [name for name in names if len(name) <= LONGEST_NAME and name.isprintable()]
     return ipywidgets.Combobox(
         # A bracket in a pattern would stand for one of several characters.
-        options=[name.replace("[", "?") if any(sign in name for sign in "*?") else name for name in names],
+        options=[
+            name.replace("[", "?") if any(sign in name for sign in "*?") else name for name in names
+        ],
         description="kernels",
         placeholder="part of a name, or a pattern with * and ?",
         tooltip="Kernels to look at: part of their name, or a pattern with * and ?; empty is all. Enter sets it",

@@ -23,7 +23,16 @@ from perfkit.selection import Selection, extent
 from perfkit.tables import API_CALLS
 from perfkit.widgets import timeline_data, timeline_search
 from perfkit.widgets.live import Later
-from perfkit.widgets.timeline_data import LINED, ON_GPU, STREAM, THREAD, Part, Source, empty, fitting
+from perfkit.widgets.timeline_data import (
+    LINED,
+    ON_GPU,
+    STREAM,
+    THREAD,
+    Part,
+    Source,
+    empty,
+    fitting,
+)
 from perfkit.widgets.timeline_search import Dossiers, copied, launched
 
 if TYPE_CHECKING:
@@ -38,7 +47,9 @@ SHARED = "A lane of several streams shows computation, and above it what works b
 NONE = "no operation"
 PROJECTED = ("RANGES", "KERNELS", "API_CALLS")
 NO_CALL = Launching(API_CALLS.empty())
-BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], str]] = {  # how lanes are made, and of which table
+BESIDE: dict[
+    str, tuple[Callable[[pd.DataFrame], Source], str]
+] = {  # how lanes are made, and of which table
     ON_GPU: (timeline_data.on_gpus, "RANGES"),
     "copies": (timeline_data.copies, "COPIES"),
     "API calls": (timeline_data.calls, "API_CALLS"),
@@ -57,13 +68,20 @@ class Levels:
     """The parts of the picture of a run, sorted when first asked for; `is_lacking` until `changed` is called."""
 
     def __init__(self, explorer: Explorer, changed: Callable[[], None]) -> None:
-        self._explorer, self.run, self.lanes, self._changed = explorer, explorer.run, explorer.lanes, changed
+        self._explorer, self.run, self.lanes, self._changed = (
+            explorer,
+            explorer.run,
+            explorer.lanes,
+            changed,
+        )
         self.is_large = len(self.run.kernels) > MANY
         self._launching = Later(lambda: Launching(self.run.api_calls))
         self._sources = {name: Later(partial(self._sorted, name)) for name in BESIDE}
         self._streams: dict[tuple[tuple[int, ...], ...], tuple[pd.DataFrame, int]] = {}
         self._lanes: dict[tuple[tuple[Any, ...], ...], pd.DataFrame] = {}  # those drawn last
-        self.opened: tuple[str, ...] = ()  # labels of lanes of several streams that are seen one by one, too
+        self.opened: tuple[
+            str, ...
+        ] = ()  # labels of lanes of several streams that are seen one by one, too
         self.is_lacking = False
         if self.is_large:
             self._launching.soon()  # the first close look asks for it
@@ -117,7 +135,11 @@ class Levels:
             self._lanes = {key: timeline_data.arranged(streams, self.opened)}
         lanes = self._lanes[key]
         labels = lanes.drop_duplicates("lane")["label"].tolist()
-        note = "" if len(streams) == every else f"These are the busiest {len(streams)} of {every} streams."
+        note = (
+            ""
+            if len(streams) == every
+            else f"These are the busiest {len(streams)} of {every} streams."
+        )
         shared = frozenset(lanes.loc[lanes["levels"] > 1, "label"])
         if shared:
             note = f"{note} {SHARED}".strip()
@@ -127,7 +149,9 @@ class Levels:
                 bins = self.lanes.busy(window=window, bins=across, **asked)
                 return timeline_data.together(bins.merge(lanes, on=STREAM))[[*BINS]]
 
-            return Part(labels, fitting(binned, most), empty(SPANS), count, counted, note, shared=shared)
+            return Part(
+                labels, fitting(binned, most), empty(SPANS), count, counted, note, shared=shared
+            )
         intervals = self.lanes.intervals(window=window, most=MOST, **asked)
         spans, why = self._described(intervals.merge(lanes, on=STREAM))
         note = " ".join(filter(None, (note, why)))
@@ -150,7 +174,9 @@ class Levels:
         is_it = np.logical_and.reduce([lanes[column] == row[column] for column in THREAD])
         return str(lanes.loc[is_it, "label"].iloc[0]) if is_it.any() else ""
 
-    def _streams_of(self, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> tuple[pd.DataFrame, int]:
+    def _streams_of(
+        self, ranks: tuple[int, ...], gpus: tuple[int, ...]
+    ) -> tuple[pd.DataFrame, int]:
         """Return rank, gpu and stream of the streams of the busiest GPUs, sorted by these, and how many there are."""
         if (ranks, gpus) not in self._streams:
             kept = self._busy
@@ -174,12 +200,25 @@ class Levels:
         kind[~np.isin(kind, [*FAMILY_COLOURS])] = "other"
         kind[copied] = np.where(name[copied] == "memset", "other", "copy")
         moved = self.run.copies["bytes"].to_numpy()[row[copied]]
-        name[copied] = [f"{way} {size(count)}" for way, count in zip(name[copied], moved, strict=True)]
-        columns = {column: found[column].to_numpy() for column in ("lane", "start_ns", "dur_ns", "correlation")}
+        name[copied] = [
+            f"{way} {size(count)}" for way, count in zip(name[copied], moved, strict=True)
+        ]
+        columns = {
+            column: found[column].to_numpy()
+            for column in ("lane", "start_ns", "dur_ns", "correlation")
+        }
         why = self._lacking(self._launching, "The calls that launched these operations")
-        launch = (self._launching.made or NO_CALL).of(found["rank"].to_numpy(), process, columns["correlation"])
-        lone = {"level": found["level"], "levels": found["levels"], "id": np.where(copied, -1 - row, row)}
-        return pd.DataFrame({**columns, "name": name, "kind": kind, **lone, **launch})[[*SPANS]], why
+        launch = (self._launching.made or NO_CALL).of(
+            found["rank"].to_numpy(), process, columns["correlation"]
+        )
+        lone = {
+            "level": found["level"],
+            "levels": found["levels"],
+            "id": np.where(copied, -1 - row, row),
+        }
+        return pd.DataFrame({**columns, "name": name, "kind": kind, **lone, **launch})[
+            [*SPANS]
+        ], why
 
 
 NOTHING = "No kernel or copy ran in this window. Choose a longer one, or the whole recording."
@@ -200,11 +239,20 @@ class Zoomable:
         self._awaited: dict[str, Any] = {}  # what was clicked before what is known of it was read
         self._drawn: tuple[Any, ...] = ()
         self._answers = 0  # the number of the page's last look
-        self._spans, self._tables = empty(SPANS), np.zeros(0, object)  # what is drawn one by one, and the table of each
+        self._spans, self._tables = (
+            empty(SPANS),
+            np.zeros(0, object),
+        )  # what is drawn one by one, and the table of each
         self._found: timeline_search.Matches | None = None
-        self._asked, self._place = "", 0  # what is searched, and the middle of the match that was jumped to
+        self._asked, self._place = (
+            "",
+            0,
+        )  # what is searched, and the middle of the match that was jumped to
         self.picture = Canvas(layout={"width": "100%"})
-        self.beside = {name: ipywidgets.ToggleButton(description=name, layout={"width": "auto"}) for name in NEEDED}
+        self.beside = {
+            name: ipywidgets.ToggleButton(description=name, layout={"width": "auto"})
+            for name in NEEDED
+        }
         present = {name for profile in explorer.run.profiles for name in profile.loaders}
         for name, toggle in self.beside.items():
             toggle.layout.display = None if NEEDED[name] in present else "none"
@@ -251,7 +299,9 @@ class Zoomable:
         elif kind == detail.FIND:
             self._step(start + int(gesture["at"]), int(gesture["step"]))
         elif kind == detail.FILTER:
-            self.explorer.kernels = str(gesture["text"])  # what nothing matches is the explorer's `problem`
+            self.explorer.kernels = str(
+                gesture["text"]
+            )  # what nothing matches is the explorer's `problem`
 
     def _arranged(self, _: Any) -> None:
         """Keep which lanes are switched on, hidden, closed, pinned and opened, and draw the opened ones."""
@@ -270,7 +320,12 @@ class Zoomable:
         """Draw the choice, unless it is what is seen."""
         seen, problem = self.explorer.selection, self.explorer.problem
         opened = [*self.picture.arranged.get("opened", ())]
-        state = (seen, problem, opened, [name for name, toggle in self.beside.items() if toggle.value])
+        state = (
+            seen,
+            problem,
+            opened,
+            [name for name, toggle in self.beside.items() if toggle.value],
+        )
         if state == self._drawn:
             return
         self._drawn = state
@@ -289,18 +344,34 @@ class Zoomable:
     def _pictured(self, seen: Selection, beside: list[str]) -> str:
         """Draw the lanes; return the sentence why there is nothing in them."""
         window = self.window
-        self.levels.is_lacking, self.levels.opened = False, tuple(self.picture.arranged.get("opened", ()))
+        self.levels.is_lacking, self.levels.opened = (
+            False,
+            tuple(self.picture.arranged.get("opened", ())),
+        )
         most = MOST_ROWS // (1 + len(beside))
         operations = self.levels.operations(seen, window, most=most)
-        named = {name: self.levels.beside(name, seen, window, most=most) for name in beside if name in BESIDE}
+        named = {
+            name: self.levels.beside(name, seen, window, most=most)
+            for name in beside
+            if name in BESIDE
+        }
         above = [named.pop(ON_GPU)] if ON_GPU in named else []
         parts = [*above, operations, *named.values()]
         of = dict.fromkeys(operations.shared, GROUP)
-        types = [of.get(label, GPU) if one is operations else FLAME for one in parts for label in one.labels]
-        lines, lined = [pd.DataFrame(columns=[*detail.LINES])], sum(len(part.labels) for part in parts)
+        types = [
+            of.get(label, GPU) if one is operations else FLAME
+            for one in parts
+            for label in one.labels
+        ]
+        lines, lined = (
+            [pd.DataFrame(columns=[*detail.LINES])],
+            sum(len(part.labels) for part in parts),
+        )
         for name in beside:
             if name in LINED:
-                made, drawn = timeline_data.metrics(self.explorer.run.samples, seen, window, LINED[name])
+                made, drawn = timeline_data.metrics(
+                    self.explorer.run.samples, seen, window, LINED[name]
+                )
                 lines += [drawn.assign(lane=drawn["lane"] + lined)] if len(drawn) else []
                 lined += len(made.labels)
                 types += [detail.LINE] * len(made.labels)
@@ -309,7 +380,9 @@ class Zoomable:
             return NOTHING
         labels, bins, spans = timeline_data.joined(parts)
         self._spans = spans
-        self._tables = np.concatenate([np.full(len(part.spans), part.table, object) for part in parts])
+        self._tables = np.concatenate(
+            [np.full(len(part.spans), part.table, object) for part in parts]
+        )
         places = timeline_data.chosen(self.explorer.lanes.devices, seen)
         beside_streams = [one for one in parts if one is not operations]
         self.picture.drawing = detail.timeline(
@@ -331,7 +404,9 @@ class Zoomable:
         labels, number = [lane["label"] for lane in drawing["lanes"]], int(gesture["id"])
         if seen is None or gesture["lane"] not in labels:
             return
-        is_it = ((self._spans["lane"] == labels.index(gesture["lane"])) & (self._spans["id"] == number)).to_numpy(bool)
+        is_it = (
+            (self._spans["lane"] == labels.index(gesture["lane"])) & (self._spans["id"] == number)
+        ).to_numpy(bool)
         if not is_it.any():
             return
         at = int(np.flatnonzero(is_it)[0])
@@ -358,11 +433,15 @@ class Zoomable:
             every = f"All launches of {elided(name, LONGEST)} in these {duration(window[1] - window[0])}"
             self._dossier = later = Later(lambda: dossiers.of(name, seen, window))
             tell = partial(self._tell_all, later, shown, every)
-            if not (self.levels.is_large and later.soon() is None and later.then(tell)):  # gestures do not wait for it
+            if not (
+                self.levels.is_large and later.soon() is None and later.then(tell)
+            ):  # gestures do not wait for it
                 later.now()
                 tell()
 
-    def _tell_all(self, later: Later[pd.DataFrame], shown: dict[str, pd.DataFrame], every: str) -> None:
+    def _tell_all(
+        self, later: Later[pd.DataFrame], shown: dict[str, pd.DataFrame], every: str
+    ) -> None:
         """Add the launches of a kernel to what is shown, unless something else was clicked since."""
         if self._dossier is later and later.made is not None:
             self._tell({**shown, every: later.made})
@@ -375,13 +454,23 @@ class Zoomable:
         """Return what is known of a row of KERNELS, or, from -1 down, of COPIES, and the line to its call."""
         run, is_copy = self.explorer.run, row < 0
         frame = (run.copies if is_copy else run.kernels).iloc[[-1 - row if is_copy else row]]
-        (call,) = launching.rows(*(frame[column].to_numpy() for column in ("rank", "process", "correlation")))
+        (call,) = launching.rows(
+            *(frame[column].to_numpy() for column in ("rank", "process", "correlation"))
+        )
         arrow = None
         if call >= 0:
             one = run.api_calls.iloc[call]
             queue = int(frame["start_ns"].iloc[0]) - int(one["start_ns"]) - int(one["dur_ns"])
-            text = f"queued {duration(queue)}" if queue >= 0 else f"started {duration(-queue)} before the call ended"
-            arrow = {"start": int(one["start_ns"]) - self.whole[0], "took": int(one["dur_ns"]), "text": text}
+            text = (
+                f"queued {duration(queue)}"
+                if queue >= 0
+                else f"started {duration(-queue)} before the call ended"
+            )
+            arrow = {
+                "start": int(one["start_ns"]) - self.whole[0],
+                "took": int(one["dur_ns"]),
+                "text": text,
+            }
             arrow["lane"] = self.levels.lane_of("API calls", one)
         if is_copy:
             return {"This copy": copied(run, -1 - row, launching)}, arrow
@@ -396,7 +485,10 @@ class Zoomable:
             return {"This copy": copied(run, row, self.levels.launching or NO_CALL)}, []
         kernels, moved = timeline_search.launched_in(run, table, row, seen)
         own = run.kernels.take(kernels)
-        facts: dict[str, Any] = {"name": elided(str(span["name"]), LONGEST), "dur_ns": span["dur_ns"]}
+        facts: dict[str, Any] = {
+            "name": elided(str(span["name"]), LONGEST),
+            "dur_ns": span["dur_ns"],
+        }
         facts |= {"kernels": len(own), "copies": len(moved), "total_ns": own["dur_ns"].sum()}
         if len(own):
             facts["starts_at"] = f"{own['start_ns'].min() / 1e9:.9f} s"
@@ -409,21 +501,34 @@ class Zoomable:
         self._asked, self._found, self._place, problem = text, None, 0, ""
         seen = self.explorer.selection
         if text.strip() and seen is not None:
-            self.picture.found = {"said": "searching …", "text": text}  # of millions of rows it takes seconds
+            self.picture.found = {
+                "said": "searching …",
+                "text": text,
+            }  # of millions of rows it takes seconds
             try:
                 asked = timeline_search.query(text)
-                self._found = timeline_search.matches(self.explorer.run, asked, seen, self.levels.launching)
+                self._found = timeline_search.matches(
+                    self.explorer.run, asked, seen, self.levels.launching
+                )
             except re.error as e:
                 problem = f"{e}: no regular expression"
         self._mark(problem or (timeline_search.counted(self._found) if self._found else ""))
 
     def _mark(self, said: str | None = None) -> None:
-        told = {"said": self.picture.found.get("said", "") if said is None else said, "text": self._asked}
+        told = {
+            "said": self.picture.found.get("said", "") if said is None else said,
+            "text": self._asked,
+        }
         if self._found:
-            ids, hit = self._spans["id"].fillna(-(2**40)).to_numpy(np.int64), np.zeros(len(self._spans), bool)
+            ids, hit = (
+                self._spans["id"].fillna(-(2**40)).to_numpy(np.int64),
+                np.zeros(len(self._spans), bool),
+            )
             of_gpu = self._tables == "OPERATIONS"
             for table in timeline_search.TABLES:
-                mine = (self._tables == table) | (of_gpu & ((ids < 0) if table == "COPIES" else table == "KERNELS"))
+                mine = (self._tables == table) | (
+                    of_gpu & ((ids < 0) if table == "COPIES" else table == "KERNELS")
+                )
                 rows = np.where(of_gpu & (table == "COPIES"), -1 - ids, ids)
                 hit[mine] |= self._found.says(table, rows[mine])
             ticks = timeline_search.ticks(self._found, self.window) - self.whole[0]
@@ -433,14 +538,25 @@ class Zoomable:
     def _step(self, at: int, by: int) -> None:
         """Move to the next match (the one before, if `by` is below 0), keeping the length of the window if it fits."""
         if self._place and self.window[0] <= self._place < self.window[1]:
-            at = self._place  # not the middle of what is seen, where the recording ends near the match
+            at = (
+                self._place
+            )  # not the middle of what is seen, where the recording ends near the match
         step = self._found.step(at, by) if self._found else None
         if self._found is None or step is None:
             return
         place, (first, last) = step
-        half = max((self.window[1] - self.window[0]) // 2, 2 * (last - first)) if self.explorer.window else 0
+        half = (
+            max((self.window[1] - self.window[0]) // 2, 2 * (last - first))
+            if self.explorer.window
+            else 0
+        )
         half = half or max(20 * (last - first), (self.whole[1] - self.whole[0]) // 200)
         self._place = middle = first + (last - first) // 2
         self._look(middle - half, middle + half)
         self._mark(f"match {place + 1:,} of {timeline_search.counted(self._found)}")
-        self.picture.chosen = {"start": first - self.whole[0], "took": last - first, "name": "match", "id": None}
+        self.picture.chosen = {
+            "start": first - self.whole[0],
+            "took": last - first,
+            "name": "match",
+            "id": None,
+        }

@@ -36,13 +36,19 @@ class Source:
     spans: Spans
     lanes: pd.DataFrame  # label, and the columns by which lanes are chosen: rank, and gpu if there
     kinds: tuple[str, ...]  # of the groups of each lane, in their order
-    is_sparse: bool = False  # whether the longest rows tell more than how much of the time any row runs
+    is_sparse: bool = (
+        False  # whether the longest rows tell more than how much of the time any row runs
+    )
     table: str = ""  # where its rows lie, if they are those of a table of the run
 
 
 ON_GPU = "ranges on the GPU"
 MEMORY = {"memory_allocated_bytes": "memory allocated", "memory_reserved_bytes": "memory reserved"}
-ENGINES = {"gr_active_frac": "engine active", "sm_issue_frac": "SM issue slots used", "dram_read_frac": "DRAM read"}
+ENGINES = {
+    "gr_active_frac": "engine active",
+    "sm_issue_frac": "SM issue slots used",
+    "dram_read_frac": "DRAM read",
+}
 ENGINES |= {"dram_write_frac": "DRAM write", "gpc_clock_hz": "SM clock"}
 LINKS = {
     f"{link}_{way}{kind}": f"{words} {to} the GPU{more}"
@@ -55,7 +61,9 @@ LINKS = {
     }.items()
 }
 LINED = {  # lanes of metrics over time
-    "GPU metrics": {n: w for n, w in (STRIP_NAMES | ENGINES).items() if not n.startswith(("memory_", "pcie_"))},
+    "GPU metrics": {
+        n: w for n, w in (STRIP_NAMES | ENGINES).items() if not n.startswith(("memory_", "pcie_"))
+    },
     "PCIe and NVLink": LINKS | {"nvlink_bytes_per_s": "NVLink, both ways"},
     "memory": {"memory_used_bytes": "memory used", **MEMORY},
 }
@@ -107,10 +115,20 @@ def part(source: Source, seen: Selection, window: Window, *, most: int = MOST_RO
     spans = empty(SPANS) if many else _one_by_one(source, window, drawn, count, limit)
     if count and spans.empty:
         busy = fitting(partial(_binned, source, window, drawn), most)
-        return Part(labels, busy.assign(lane=place[busy["lane"]]), spans, count, counted, left, source.table)
+        return Part(
+            labels, busy.assign(lane=place[busy["lane"]]), spans, count, counted, left, source.table
+        )
     longest = "only the longest is" if len(spans) == 1 else f"the {len(spans):,} longest are"
     note = left if len(spans) == count else f"Of {counted}, {longest} drawn. {left}".strip()
-    return Part(labels, empty(BINS), spans.assign(lane=place[spans["lane"]]), count, counted, note, source.table)
+    return Part(
+        labels,
+        empty(BINS),
+        spans.assign(lane=place[spans["lane"]]),
+        count,
+        counted,
+        note,
+        source.table,
+    )
 
 
 def _busiest(source: Source, seen: Selection) -> tuple[Int, str]:
@@ -120,21 +138,30 @@ def _busiest(source: Source, seen: Selection) -> tuple[Int, str]:
     order = np.argsort(-time, kind="stable")
     order = order[is_chosen[order]]
     left = (
-        f"These are the busiest {MOST_LANES} of {len(order)} lanes with {source.nouns[1]}. Choose GPUs to see others."
+        f"These are the busiest {MOST_LANES} of {len(order)} lanes with "
+        f"{source.nouns[1]}. Choose GPUs to see others."
     )
     return np.sort(order[:MOST_LANES]), left if len(order) > MOST_LANES else ""
 
 
-def _one_by_one(source: Source, window: Window, drawn: NDArray[np.bool_], count: int, limit: int) -> pd.DataFrame:
+def _one_by_one(
+    source: Source, window: Window, drawn: NDArray[np.bool_], count: int, limit: int
+) -> pd.DataFrame:
     """Return the intervals of the groups drawn; of many the longest ones that fill a pixel."""
     at_least = 0 if count <= limit else (window[1] - window[0]) // PIXELS + 1
     rows, group = source.spans.rows(window, drawn, at_least=at_least)
     if len(rows) > limit:
-        longest = np.sort(np.argsort(-source.frame["dur_ns"].to_numpy()[rows], kind="stable")[:limit])
+        longest = np.sort(
+            np.argsort(-source.frame["dur_ns"].to_numpy()[rows], kind="stable")[:limit]
+        )
         rows, group = rows[longest], group[longest]
     intervals = source.frame.take(rows).reset_index(drop=True)
     lane, number = np.divmod(group, len(source.kinds))
-    columns: dict[str, Any] = {"lane": lane, "kind": np.array(source.kinds, object)[number], "name": _names(intervals)}
+    columns: dict[str, Any] = {
+        "lane": lane,
+        "kind": np.array(source.kinds, object)[number],
+        "name": _names(intervals),
+    }
     columns |= {column: intervals[column].to_numpy() for column in ("start_ns", "dur_ns")}
     columns |= _nested(intervals, lane) if source.is_sparse else {"level": 0, "levels": 1}
     nothing = pd.arrays.IntegerArray(np.zeros(len(rows), np.int64), np.ones(len(rows), bool))
@@ -147,7 +174,10 @@ def _names(intervals: pd.DataFrame) -> NDArray[np.object_]:
     """Return the name of each row; of copies their direction and size."""
     if "name" in intervals:
         return intervals["name"].to_numpy(object)
-    sizes = [f"{way} {size(count)}" for way, count in zip(intervals["direction"], intervals["bytes"], strict=True)]
+    sizes = [
+        f"{way} {size(count)}"
+        for way, count in zip(intervals["direction"], intervals["bytes"], strict=True)
+    ]
     return np.array(sizes, object)
 
 
@@ -192,7 +222,11 @@ def joined(parts: Sequence[Part]) -> tuple[list[str], pd.DataFrame, pd.DataFrame
             rows += [frame.assign(lane=frame["lane"] + len(labels))] if len(frame) else []
         labels += lane_part.labels
     bins = pd.concat(frames["bins"], ignore_index=True) if frames["bins"] else parts[0].bins
-    return labels, bins, pd.concat(frames["spans"], ignore_index=True) if frames["spans"] else parts[0].spans
+    return (
+        labels,
+        bins,
+        pd.concat(frames["spans"], ignore_index=True) if frames["spans"] else parts[0].spans,
+    )
 
 
 MOST_GPUS, LONGEST_PATTERN = 3, 40  # named in a title; characters of a pattern
@@ -204,7 +238,9 @@ def titled(part: Part, places: pd.DataFrame, seen: Selection, window: Window) ->
     """Return what is seen of the operations on the devices with these ranks and GPUs."""
     names = devices(places).tolist()
     gpus = ", ".join(names) if len(names) <= MOST_GPUS else f"{len(names)} GPUs"
-    chosen = f", kernels matching “{printable(seen.pattern, LONGEST_PATTERN)}”" if seen.pattern else ""
+    chosen = (
+        f", kernels matching “{printable(seen.pattern, LONGEST_PATTERN)}”" if seen.pattern else ""
+    )
     chosen += f", {', '.join(seen.families)} kernels" if seen.families else ""
     return f"{gpus or 'No GPU'}: {part.counted} in {duration(window[1] - window[0])}{chosen}"
 
@@ -215,10 +251,14 @@ def arranged(streams: pd.DataFrame, opened: Sequence[str]) -> pd.DataFrame:
     Below a lane of several streams whose label is `opened` each of them has a lane as well: they are there twice.
     """
     of_gpu = streams.groupby(STREAM[:2], sort=False)["stream"]
-    levels = of_gpu.transform("size") if len(streams) > MOST_STREAMS else pd.Series(1, streams.index)
+    levels = (
+        of_gpu.transform("size") if len(streams) > MOST_STREAMS else pd.Series(1, streams.index)
+    )
     several = devices(streams[STREAM[:2]]) + " · " + levels.astype(str) + " streams"
     lone = streams.assign(label=devices(streams), level=0, levels=1, order=streams.index + 1)
-    shared = streams.assign(label=several, level=of_gpu.cumcount(), levels=levels, order=0)[levels > 1]
+    shared = streams.assign(label=several, level=of_gpu.cumcount(), levels=levels, order=0)[
+        levels > 1
+    ]
     kept = pd.concat([lone[(levels == 1) | several.isin([*opened])], shared])
     kept = kept.sort_values(["rank", "gpu", "order", "level"], ignore_index=True)
     return kept.drop(columns="order").assign(lane=pd.factorize(kept["label"])[0])
@@ -233,10 +273,15 @@ def together(bins: pd.DataFrame) -> pd.DataFrame:
     if (bins["levels"] == 1).all():
         return bins
     keys = ["lane", "start_ns", "dur_ns"]
-    busy = bins.pivot_table("busy_ns", [*keys, "level"], "kind", fill_value=0, observed=True, sort=False)
+    busy = bins.pivot_table(
+        "busy_ns", [*keys, "level"], "kind", fill_value=0, observed=True, sort=False
+    )
     most = busy.reindex(columns=KINDS, fill_value=0).cumsum(axis=1).groupby(keys, sort=False).max()
     beyond = (
-        most.diff(axis=1).fillna(most).melt(var_name="kind", value_name="busy_ns", ignore_index=False).reset_index()
+        most.diff(axis=1)
+        .fillna(most)
+        .melt(var_name="kind", value_name="busy_ns", ignore_index=False)
+        .reset_index()
     )
     beyond = beyond[beyond["busy_ns"] > 0].sort_values(keys[:2], kind="stable", ignore_index=True)
     return beyond.assign(busy_frac=beyond["busy_ns"] / beyond["dur_ns"])
@@ -264,7 +309,9 @@ def copies(frame: pd.DataFrame) -> Source:
     codes = pd.Categorical(frame["direction"].astype(object), DIRECTIONS).codes.astype(np.int64)
     keyed = frame[["rank", "gpu"]].assign(way=np.where(codes < 0, len(DIRECTIONS) - 1, codes))
     lanes, lane = _numbered(keyed, ["rank", "gpu", "way"])
-    lanes["label"] = devices(lanes[["rank", "gpu"]]) + " · " + lanes["way"].map(dict(enumerate(DIRECTIONS)))
+    lanes["label"] = (
+        devices(lanes[["rank", "gpu"]]) + " · " + lanes["way"].map(dict(enumerate(DIRECTIONS)))
+    )
     nouns, spans = ("copy or memset", "copies and memsets"), Spans(frame, lane, len(lanes))
     return Source(nouns, frame, spans, lanes, ("copied",), table="COPIES")
 
@@ -273,9 +320,14 @@ def calls(frame: pd.DataFrame) -> Source:
     """Return a lane of API_CALLS per thread, with a group per kind of call."""
     lanes, lane = _numbered(frame, THREAD)
     # A copy that waits is a launch as well: what it waits for is the longer part.
-    rules = [(is_sync(name), is_launch(name), is_memory(name), True) for name in map(str, frame["name"].cat.categories)]
+    rules = [
+        (is_sync(name), is_launch(name), is_memory(name), True)
+        for name in map(str, frame["name"].cat.categories)
+    ]
     kinds = [CALLS.index(("sync", "launch", "memory", "call")[rule.index(True)]) for rule in rules]
-    group = lane * len(CALLS) + np.array([*kinds, len(CALLS) - 1])[frame["name"].cat.codes.to_numpy()]
+    group = (
+        lane * len(CALLS) + np.array([*kinds, len(CALLS) - 1])[frame["name"].cat.codes.to_numpy()]
+    )
     lanes["label"] = "CUDA calls · " + _threads(lanes)
     spans = Spans(frame, group, len(lanes) * len(CALLS))
     return Source(("CUDA call", "CUDA calls"), frame, spans, lanes, CALLS, table="API_CALLS")
@@ -285,13 +337,18 @@ def on_threads(frame: pd.DataFrame, *, what: str, noun: str, kind: str, table: s
     """Return a lane per thread of a table whose rows nest, such as RANGES."""
     lanes, lane = _numbered(frame, THREAD)
     lanes["label"] = f"{what} · " + _threads(lanes)
-    nouns, spans = (noun, f"{noun}s" if kind != "os_call" else "OS calls"), Spans(frame, lane, len(lanes))
+    nouns, spans = (
+        (noun, f"{noun}s" if kind != "os_call" else "OS calls"),
+        Spans(frame, lane, len(lanes)),
+    )
     return Source(nouns, frame, spans, lanes, (kind,), is_sparse=True, table=table)
 
 
 ranges = partial(on_threads, what="NVTX", noun="NVTX range", kind="range", table="RANGES")
 operators = partial(on_threads, what="operators", noun="operator", kind="operator", table="OPS")
-python_calls = partial(on_threads, what="Python", noun="Python function", kind="python", table="PYTHON_CALLS")
+python_calls = partial(
+    on_threads, what="Python", noun="Python function", kind="python", table="PYTHON_CALLS"
+)
 os_calls = partial(on_threads, what="OS calls", noun="OS call", kind="os_call", table="OS_CALLS")
 
 
@@ -315,11 +372,16 @@ def projected(ranges: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFra
     call = started_by(kernels, api_calls)
     launched = kernels[call >= 0]
     of_call = api_calls[[*THREAD, "start_ns"]].take(call[call >= 0])
-    keys, places = numbered_together([of_call, ranges], THREAD), numbered_together([launched], ["rank", "gpu"])[0]
+    keys, places = (
+        numbered_together([of_call, ranges], THREAD),
+        numbered_together([launched], ["rank", "gpu"])[0],
+    )
     begin, end = (ranges["start_ns"] + ranges["dur_ns"] * part for part in (0, 1))
     at, start = of_call["start_ns"].to_numpy(), launched["start_ns"].to_numpy()
     finish, gpu = start + launched["dur_ns"].to_numpy(), launched["gpu"].to_numpy()
-    found = [pd.DataFrame({c: pd.Series(dtype="int64") for c in ("row", "gpu", "start_ns", "dur_ns")})]
+    found = [
+        pd.DataFrame({c: pd.Series(dtype="int64") for c in ("row", "gpu", "start_ns", "dur_ns")})
+    ]
     pair = keys[0] * (int(places.max(initial=0)) + 1) + places
     order = np.lexsort([at, pair])
     for mine in np.split(order, np.flatnonzero(np.diff(pair[order])) + 1) if len(order) else []:
@@ -330,7 +392,9 @@ def projected(ranges: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFra
             continue
         low = np.minimum.reduceat(np.append(start[mine], 0), cuts)[::2]
         high = np.maximum.reduceat(np.append(finish[mine], 0), cuts)[::2]
-        found.append(pd.DataFrame({"row": rows, "gpu": gpu[mine[0]], "start_ns": low, "dur_ns": high - low}))
+        found.append(
+            pd.DataFrame({"row": rows, "gpu": gpu[mine[0]], "start_ns": low, "dur_ns": high - low})
+        )
     table = pd.concat(found, ignore_index=True)
     of = ranges[[*THREAD, "name"]].take(table["row"].to_numpy(np.int64)).reset_index(drop=True)
     return table.join(of).sort_values(["rank", "gpu", "start_ns"], kind="stable", ignore_index=True)
@@ -339,15 +403,23 @@ def projected(ranges: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFra
 def collectives(frame: pd.DataFrame) -> Source:
     """Return a lane per rank and GPU of the COLLECTIVES that have a time; the same number on each rank is one."""
     timed = frame[frame["start_ns"].notna()].reset_index(drop=True)
-    timed = timed.assign(start_ns=timed["start_ns"].astype("int64"), dur_ns=timed["dur_ns"].fillna(0).astype("int64"))
-    operation, group = (timed[column].astype(object).fillna("").astype(str) for column in ("operation", "group"))
+    timed = timed.assign(
+        start_ns=timed["start_ns"].astype("int64"), dur_ns=timed["dur_ns"].fillna(0).astype("int64")
+    )
+    operation, group = (
+        timed[column].astype(object).fillna("").astype(str) for column in ("operation", "group")
+    )
     number = timed.groupby([timed["rank"], group, operation]).cumcount().astype(str)
     sizes = timed["bytes"].map(size)
-    timed["name"] = operation + " " + sizes + " #" + number + np.where(group == "", "", " of " + group)
+    timed["name"] = (
+        operation + " " + sizes + " #" + number + np.where(group == "", "", " of " + group)
+    )
     lanes, lane = _numbered(timed, ["rank", "gpu"])
     lanes["label"] = devices(lanes[["rank", "gpu"]]) + " · collectives"
     spans = Spans(timed, lane, len(lanes))
-    return Source(("collective", "collectives"), timed, spans, lanes, ("collective",), is_sparse=True)
+    return Source(
+        ("collective", "collectives"), timed, spans, lanes, ("collective",), is_sparse=True
+    )
 
 
 def steps(frame: pd.DataFrame) -> Source:
@@ -356,7 +428,9 @@ def steps(frame: pd.DataFrame) -> Source:
     lanes, lane = _numbered(frame, ["rank"])
     several = "rank " + lanes["rank"].astype(str) + " · steps"
     lanes["label"] = several if len(lanes) > 1 else "steps"
-    return Source(("step", "steps"), frame, Spans(frame, lane, len(lanes)), lanes, ("step",), is_sparse=True)
+    return Source(
+        ("step", "steps"), frame, Spans(frame, lane, len(lanes)), lanes, ("step",), is_sparse=True
+    )
 
 
 def metrics(
@@ -370,7 +444,11 @@ def metrics(
     most = kept.groupby("metric", observed=True)["value"].max()
     quiet = [name for name in most.index[most <= 0] if name in LINED["PCIe and NVLink"]]
     kept = kept[~kept["metric"].isin(quiet)]
-    said = "" if len(kept) else "No readings of " + ("a link that was used." if quiet else "these metrics.")
+    said = (
+        ""
+        if len(kept)
+        else "No readings of " + ("a link that was used." if quiet else "these metrics.")
+    )
     if kept.empty:
         return Part([], empty(BINS), empty(SPANS), 0, "", said), pd.DataFrame(columns=[*LINES])
     binned = bins(kept, bins=BINS_ACROSS, window=window).astype({"metric": object})
@@ -379,11 +457,15 @@ def metrics(
     if len(keys) > MOST_LINES:
         said = f"Each line of a metric is the mean of {len(places.unique())} GPUs, between the least and the most."
         ways = {"mean": ("mean", "mean"), "min": ("min", "min"), "max": ("max", "max")}
-        binned = binned.groupby(["metric", "start_ns"], as_index=False).agg(**ways).assign(rank=0, gpu=0)
+        binned = (
+            binned.groupby(["metric", "start_ns"], as_index=False).agg(**ways).assign(rank=0, gpu=0)
+        )
         keys = keys.drop_duplicates("metric").assign(rank=0, gpu=0)
         places = pd.Series(f"{len(places.unique())} GPUs", keys.index)
     order = keys["metric"].map([*names].index)
-    keys = keys.assign(order=order, place=places).sort_values(["order", "rank", "gpu"], ignore_index=True)
+    keys = keys.assign(order=order, place=places).sort_values(
+        ["order", "rank", "gpu"], ignore_index=True
+    )
     by = ["metric", "rank", "gpu"]
     lane = pd.MultiIndex.from_frame(keys[by]).get_indexer(pd.MultiIndex.from_frame(binned[by]))
     drawn = binned.assign(lane=lane)
@@ -391,13 +473,17 @@ def metrics(
         f"{place} · {names[metric]}{_highest(drawn, number, metric)}"
         for number, (place, metric) in enumerate(zip(keys["place"], keys["metric"], strict=True))
     ]
-    return Part(labels, empty(BINS), empty(SPANS), len(drawn), "", said), drawn.reindex(columns=[*LINES])
+    return Part(labels, empty(BINS), empty(SPANS), len(drawn), "", said), drawn.reindex(
+        columns=[*LINES]
+    )
 
 
 def _highest(drawn: pd.DataFrame, lane: int, metric: str) -> str:
     """Return how high the lane of a metric reaches, in the unit of the metric's suffix."""
     top = drawn.loc[drawn["lane"] == lane, "max"].max()
-    ladder = next((ladder for suffix, ladder in STRIP_UNITS.items() if metric.endswith(suffix)), None)
+    ladder = next(
+        (ladder for suffix, ladder in STRIP_UNITS.items() if metric.endswith(suffix)), None
+    )
     if pd.isna(top) or ladder is None:
         return ""
     scale = unit(float(top), ladder)

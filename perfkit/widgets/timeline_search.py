@@ -22,13 +22,39 @@ from perfkit.schema import unique
 from perfkit.selection import Selection, select
 from perfkit.widgets.timeline_data import THREAD, chosen
 
-LAUNCH = ["name", "gpu", "stream", "starts_at", "dur_ns", "grid_blocks", "block_threads", "registers", "shared_bytes"]
+LAUNCH = [
+    "name",
+    "gpu",
+    "stream",
+    "starts_at",
+    "dur_ns",
+    "grid_blocks",
+    "block_threads",
+    "registers",
+    "shared_bytes",
+]
 LAUNCH += ["in_graph", "correlation"]
-COPY = ["direction", "gpu", "stream", "starts_at", "dur_ns", "bytes", "bytes_per_s", "src_memory", "dst_memory"]
+COPY = [
+    "direction",
+    "gpu",
+    "stream",
+    "starts_at",
+    "dur_ns",
+    "bytes",
+    "bytes_per_s",
+    "src_memory",
+    "dst_memory",
+]
 COPY += ["correlation"]
 CALL = ["launched_by", "call_starts_at", "call_dur_ns", "queue_ns", "delay_ns"]
 # The tables that are searched, and what their rows are called.
-TABLES = {"KERNELS": "kernels", "COPIES": "copies", "RANGES": "ranges", "API_CALLS": "CUDA calls", "OPS": "operators"}
+TABLES = {
+    "KERNELS": "kernels",
+    "COPIES": "copies",
+    "RANGES": "ranges",
+    "API_CALLS": "CUDA calls",
+    "OPS": "operators",
+}
 LIMIT = re.compile(r"([<>])\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\b")
 WITHIN = re.compile(r"(?:^|\s)in\s+(\S.*)$")
 TIME = ["start_ns", "dur_ns"]
@@ -60,7 +86,8 @@ def query(text: str) -> Query:
     within = WITHIN.search(rest)
     name = (rest[: within.start()] if within else rest).strip()
     name_of, range_of = (
-        re.compile(one, re.IGNORECASE) if one else None for one in (name, within and within[1].strip())
+        re.compile(one, re.IGNORECASE) if one else None
+        for one in (name, within and within[1].strip())
     )
     return Query(name_of, limits.get(">", -1.0), limits.get("<", FOREVER), range_of)
 
@@ -92,7 +119,9 @@ class Matches:
         """Return number and window of the match after (before, if `by` is below 0) a time; the first after the last."""
         if not len(self.start):
             return None
-        place = int(np.searchsorted(self._middles, at, side="right" if by > 0 else "left")) - (0 if by > 0 else 1)
+        place = int(np.searchsorted(self._middles, at, side="right" if by > 0 else "left")) - (
+            0 if by > 0 else 1
+        )
         place %= len(self.start)
         equal = np.flatnonzero(self.start + self.dur // 2 == self._middles[place])
         row = equal[place - np.searchsorted(self._middles, self._middles[place])]
@@ -106,7 +135,9 @@ def matches(run: Run, asked: Query, seen: Selection, launching: Launching | None
         within = _Within(run, asked.within, launching)
         rows = {name: found[within.says(run.table(name), found)] for name, found in rows.items()}
     start, dur = (
-        np.concatenate([run.table(name)[column].to_numpy(np.int64)[found] for name, found in rows.items()])
+        np.concatenate(
+            [run.table(name)[column].to_numpy(np.int64)[found] for name, found in rows.items()]
+        )
         for column in ("start_ns", "dur_ns")
     )
     return Matches(rows, start, dur)
@@ -116,12 +147,18 @@ def counted(found: Matches) -> str:
     """Return how many rows of which table match, and how long they take together."""
     parts = [f"{len(rows):,} {TABLES[table]}" for table, rows in found.rows.items() if len(rows)]
     total = duration(float(found.dur.sum()))
-    return f"{len(found.start):,} matches ({', '.join(parts)}), {total} added up" if parts else "no match"
+    return (
+        f"{len(found.start):,} matches ({', '.join(parts)}), {total} added up"
+        if parts
+        else "no match"
+    )
 
 
 def ticks(found: Matches, window: Window, across: int = MOST_TICKS) -> Int:
     """Return the starts in a window, at most one per bin of it."""
-    edges = np.array([window[0] + -(-n * (window[1] - window[0]) // across) for n in range(across + 1)], np.int64)
+    edges = np.array(
+        [window[0] + -(-n * (window[1] - window[0]) // across) for n in range(across + 1)], np.int64
+    )
     at = np.searchsorted(found.starts, edges)
     return found.starts[at[:-1][at[:-1] < at[1:]]]
 
@@ -133,13 +170,20 @@ def _matching(run: Run, table: str, asked: Query, seen: Selection) -> Int:
     if asked.name:
         texts = [frame["direction" if table == "COPIES" else "name"].cat]
         texts += [frame["full_name"].cat] if table == "KERNELS" else []
-        hits = [np.array([*(bool(asked.name.search(str(t))) for t in one.categories), False]) for one in texts]
-        named = [hit[one.codes.to_numpy()] for hit, one in zip(hits, texts, strict=True) if hit.any()]
+        hits = [
+            np.array([*(bool(asked.name.search(str(t))) for t in one.categories), False])
+            for one in texts
+        ]
+        named = [
+            hit[one.codes.to_numpy()] for hit, one in zip(hits, texts, strict=True) if hit.any()
+        ]
         if not named:
             return np.zeros(0, np.int64)
         tests.append(np.logical_or.reduce(named))
     for column, chosen_ in (("rank", seen.ranks), ("gpu", seen.gpus)):
-        tests += [frame[column].isin(chosen_).to_numpy()] if len(chosen_) and column in frame else []
+        tests += (
+            [frame[column].isin(chosen_).to_numpy()] if len(chosen_) and column in frame else []
+        )
     dur = frame["dur_ns"].to_numpy()
     tests += [dur > asked.least] if asked.least >= 0 else []
     tests += [dur < asked.most] if asked.most < FOREVER else []
@@ -158,7 +202,8 @@ class _Within:
         at = np.searchsorted(merged.group, np.arange(len(threads) + 1))
         keys = threads[THREAD].itertuples(index=False, name=None)
         self._ranges = {
-            key: (merged.start[a:b], merged.end[a:b]) for key, (a, b) in zip(keys, pairwise(at), strict=True)
+            key: (merged.start[a:b], merged.end[a:b])
+            for key, (a, b) in zip(keys, pairwise(at), strict=True)
         }
 
     def says(self, frame: pd.DataFrame, rows: Int) -> np.ndarray:
@@ -176,29 +221,40 @@ class _Within:
     def _begun(self, frame: pd.DataFrame) -> np.ndarray:
         """Say it of all rows of a table, which lies thread by thread, by start: ranges are fewer than rows."""
         columns, at = [frame[column].to_numpy() for column in THREAD], frame["start_ns"].to_numpy()
-        changed = np.flatnonzero(np.logical_or.reduce([column[1:] != column[:-1] for column in columns])) + 1
+        changed = (
+            np.flatnonzero(np.logical_or.reduce([column[1:] != column[:-1] for column in columns]))
+            + 1
+        )
         begun = np.zeros(len(frame), bool)
         for a, b in pairwise(np.r_[0, changed, len(frame)]):
             found = self._ranges.get(tuple(int(column[a]) for column in columns)) if b > a else None
             if found is not None:
                 edges = np.searchsorted(at[a:b], np.stack(found, axis=1).ravel())
-                begun[a:b] = np.repeat(np.arange(len(edges) + 1) % 2, np.diff(edges, prepend=0, append=b - a))
+                begun[a:b] = np.repeat(
+                    np.arange(len(edges) + 1) % 2, np.diff(edges, prepend=0, append=b - a)
+                )
         return begun
 
 
 def launched_in(run: Run, table: str, row: int, seen: Selection) -> tuple[Int, Int]:
     """Return the rows of KERNELS and COPIES that a call, or the calls of its thread within a range, launched."""
     one, calls = run.table(table).iloc[row], run.api_calls
-    of_thread = np.logical_and.reduce([calls[column].to_numpy() == one[column] for column in THREAD])
+    of_thread = np.logical_and.reduce(
+        [calls[column].to_numpy() == one[column] for column in THREAD]
+    )
     start = calls["start_ns"].to_numpy()
     inside = (
-        of_thread & (start >= one["start_ns"]) & (start < max(one["start_ns"] + one["dur_ns"], one["start_ns"] + 1))
+        of_thread
+        & (start >= one["start_ns"])
+        & (start < max(one["start_ns"] + one["dur_ns"], one["start_ns"] + 1))
     )
     ids = unique(calls["correlation"].to_numpy()[inside])
     ids = ids[ids >= 0]
     found = []
     for frame in (run.kernels, run.copies):
-        there = (frame["rank"].to_numpy() == one["rank"]) & (frame["process"].to_numpy() == one["process"])
+        there = (frame["rank"].to_numpy() == one["rank"]) & (
+            frame["process"].to_numpy() == one["process"]
+        )
         rows = np.flatnonzero(there & frame["correlation"].isin(ids).to_numpy())
         kept = chosen(frame[["rank", "gpu"]].take(rows).reset_index(drop=True), seen).index
         found.append(rows[kept])
@@ -222,15 +278,26 @@ class Dossiers:
         traced, launching = self._traced
         launches = chosen(self._run.launches, seen)
         full_names: list[str] = []
-        if len(launches):  # what else its counters could belong to: the full names with a function name of the kernel's
-            bases = {base(full) for full in _named(self._run.kernels, name)["full_name"].astype(str).unique()}
+        if len(
+            launches
+        ):  # what else its counters could belong to: the full names with a function name of the kernel's
+            bases = {
+                base(full)
+                for full in _named(self._run.kernels, name)["full_name"].astype(str).unique()
+            }
             full_names = [
-                str(full) for full in self._run.kernels["full_name"].cat.categories if base(str(full)) in bases
+                str(full)
+                for full in self._run.kernels["full_name"].cat.categories
+                if base(str(full)) in bases
             ]
         kernels = cut(chosen(_named(self._run.kernels, name, full_names, window), seen), window)
         is_traced = len(traced.ops) or len(traced.python_calls)  # else no launch leads anywhere
         own = chosen(_named(traced.kernels, name), seen) if is_traced else traced.kernels.iloc[:0]
-        calls = unique(launching.rows(*(own[column].to_numpy() for column in ("rank", "process", "correlation"))))
+        calls = unique(
+            launching.rows(
+                *(own[column].to_numpy() for column in ("rank", "process", "correlation"))
+            )
+        )
         tables = self._run.stalls, traced.ops, self._run.calltree, self._run.call_metrics
         table = dossiers.kernels(
             *(kernels, launches, *tables),
@@ -240,7 +307,9 @@ class Dossiers:
             python_calls=traced.python_calls,
         )
         table = table[table["name"] == name]
-        every = self._lanes.totals(window=window, ranks=[*seen.ranks], gpus=[*seen.gpus])["total_ns"].sum()
+        every = self._lanes.totals(window=window, ranks=[*seen.ranks], gpus=[*seen.gpus])[
+            "total_ns"
+        ].sum()
         return table.assign(share_frac=table["total_ns"] / (every or np.nan)).reset_index(drop=True)
 
 
@@ -252,7 +321,9 @@ def launched(run: Run, row: int, launching: Launching) -> pd.DataFrame:
 def copied(run: Run, row: int, launching: Launching) -> pd.DataFrame:
     """Return a row of COPIES with its bandwidth and the call that launched it."""
     copy = _with_call(run.copies.iloc[[row]], launching)
-    return copy.assign(bytes_per_s=copy["bytes"] / (copy["dur_ns"].where(copy["dur_ns"] > 0) / 1e9))[[*COPY, *CALL]]
+    return copy.assign(
+        bytes_per_s=copy["bytes"] / (copy["dur_ns"].where(copy["dur_ns"] > 0) / 1e9)
+    )[[*COPY, *CALL]]
 
 
 def _with_call(operation: pd.DataFrame, launching: Launching) -> pd.DataFrame:
@@ -275,7 +346,9 @@ def _moment(ns: int) -> str:
     return f"{ns / 1e9:.9f} s"
 
 
-def _named(frame: pd.DataFrame, name: str, full_names: Sequence[str] = (), near: Window | None = None) -> pd.DataFrame:
+def _named(
+    frame: pd.DataFrame, name: str, full_names: Sequence[str] = (), near: Window | None = None
+) -> pd.DataFrame:
     """Return the rows of a name or of full names, that touch the window `near`; each distinct text is compared once."""
     is_named = np.zeros(len(frame), bool)
     for column, texts in (("name", [name]), ("full_name", full_names)):

@@ -37,7 +37,16 @@ if TYPE_CHECKING:
     from perfkit.analysis.causes import Determinable
     from perfkit.widgets.choice import Explorer
 
-__all__ = ["call_paths", "collectives", "compare", "gaps", "kernels", "machine", "memory", "operators"]
+__all__ = [
+    "call_paths",
+    "collectives",
+    "compare",
+    "gaps",
+    "kernels",
+    "machine",
+    "memory",
+    "operators",
+]
 __all__ += ["ownership", "ranks", "roofline", "timeline", "training", "transfers"]
 
 P = ParamSpec("P")
@@ -59,7 +68,15 @@ RECORD = {
     "BENCHMARK": NCCL_TESTS,
     "TRAINING": "the log of DeepSpeed or Megatron, or DeepSpeed's Flops Profiler",
 }
-OPERATOR_COLUMNS = ["name", "count", "cpu_self_ns", "gpu_self_ns", "gpu_total_ns", "kernel_count", "gpu_share_frac"]
+OPERATOR_COLUMNS = [
+    "name",
+    "count",
+    "cpu_self_ns",
+    "gpu_self_ns",
+    "gpu_total_ns",
+    "kernel_count",
+    "gpu_share_frac",
+]
 ALONE = f"The run has one rank and no collective. To compare ranks, record every rank: {RECORD['COLLECTIVES']}."
 UNMATCHED = (
     "perfkit cannot tell which rank waits: this needs collectives of several ranks, recorded over the same steps. "
@@ -71,8 +88,25 @@ NO_HOST = "No CPU time was recorded. What records it: hpcrun -e CPUTIME."
 FUNCTION_COLUMNS = ["name", "kind", "count", "exclusive", "unit", "share_frac"]
 _MADE: WeakKeyDictionary[Run, list[Part]] = WeakKeyDictionary()
 STILL_BINS = 320
-KERNEL_COLUMNS = ["name", "family", "count", "total_ns", "share_frac", "mean_ns", "median_ns", "min_ns", "max_ns"]
-OWNER_COLUMNS = ["name", "count", "exclusive_ns", "exclusive_frac", "inclusive_ns", "inclusive_frac"]
+KERNEL_COLUMNS = [
+    "name",
+    "family",
+    "count",
+    "total_ns",
+    "share_frac",
+    "mean_ns",
+    "median_ns",
+    "min_ns",
+    "max_ns",
+]
+OWNER_COLUMNS = [
+    "name",
+    "count",
+    "exclusive_ns",
+    "exclusive_frac",
+    "inclusive_ns",
+    "inclusive_frac",
+]
 # What owns the GPU's time: its name, the table, and whether the framework's profiler recorded it.
 OWNERS = {
     "range": ("ranges", "RANGES", False),
@@ -83,27 +117,51 @@ OWNERS = {
 }
 _OWNERS: WeakKeyDictionary[Run, dict[str, live.Later[Owners]]] = WeakKeyDictionary()
 GAP_COLUMNS = ["rank", "gpu", "start_ns", "dur_ns", "cause", "owner", "api", "range"]
-COPY_COLUMNS = ["direction", "src_memory", "dst_memory", "count", "bytes", "total_ns", "bytes_per_s", "median_bytes"]
+COPY_COLUMNS = [
+    "direction",
+    "src_memory",
+    "dst_memory",
+    "count",
+    "bytes",
+    "total_ns",
+    "bytes_per_s",
+    "median_bytes",
+]
 CEILINGS = "Peaks of the GPU by its data sheet, and as measured (--peaks)"
 PLATEAU = ["operation", "ranks", "placement", "largest_bytes", "bus_bytes_per_s", "growth_frac"]
 SHARE = ["rank", "peak_flops_per_s", "forward_frac", "mfu_frac", "note"]
 ONE_SIZE = "How the training scales takes logs of it on several numbers of GPUs, in one folder."
 LOOKING = "perfkit is looking at the new choice. The answer follows here."
 LOST = {"outside": "launched where none was open", "none": "without a recorded launch call"}
-PLACES = ["launch", "name", "precision", "flops", "dram_bytes", "dur_ns", "flops_per_s", "roof_share_frac"]
+PLACES = [
+    "launch",
+    "name",
+    "precision",
+    "flops",
+    "dram_bytes",
+    "dur_ns",
+    "flops_per_s",
+    "roof_share_frac",
+]
 VERDICTS = ["launch", "name", "bound", "reason"]
 
 
-def some(rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded: bool | None = None) -> pd.DataFrame:
+def some(
+    rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded: bool | None = None
+) -> pd.DataFrame:
     """Return what a view shows if there are `rows`; else raise PerfkitError: what to record, or to choose."""
     if len(rows):
         return rows
     if recorded is None:
         recorded = not view.run.table(table).empty
     if recorded:
-        raise PerfkitError(f"No {what} in what is chosen ({view.description}). Choose more of the run.")
+        raise PerfkitError(
+            f"No {what} in what is chosen ({view.description}). Choose more of the run."
+        )
     own = [missing.record for missing in view.run.missing if missing.table == table]
-    raise PerfkitError(f"No {what} were recorded. What records them: {(own or [RECORD[table]])[0]}.")
+    raise PerfkitError(
+        f"No {what} were recorded. What records them: {(own or [RECORD[table]])[0]}."
+    )
 
 
 def follows(
@@ -117,7 +175,9 @@ def follows(
 
     first, *others = signature(make).parameters.values()
     of_source = first.replace(name="source", annotation="Selection | Explorer")
-    told = signature(make).replace(parameters=[of_source, *others], return_annotation="Shown | Live")
+    told = signature(make).replace(
+        parameters=[of_source, *others], return_annotation="Shown | Live"
+    )
     view.__signature__ = told  # type: ignore[attr-defined]  # what help() shows
     return view  # type: ignore[return-value]  # mypy allows no named argument before those of P
 
@@ -139,10 +199,18 @@ def memory(view: Selection) -> list[Part]:
     view = view.framework
     readings = analysis.memory.timeline(view.samples, window=view.window)
     held = analysis.memory.timeline(view.run.samples)
-    some(readings, view, "SAMPLES.memory", "readings of the allocator's memory", recorded=bool(len(held)))
+    some(
+        readings,
+        view,
+        "SAMPLES.memory",
+        "readings of the allocator's memory",
+        recorded=bool(len(held)),
+    )
     peaks = analysis.memory.peak(view.samples, window=view.window)
     shown: list[Part] = [charts.operators.memory(analysis.memory.bins(readings), peaks)]
-    if len(changes := analysis.memory.by_operator(view.run.samples, view.run.ops, window=view.window)):
+    if len(
+        changes := analysis.memory.by_operator(view.run.samples, view.run.ops, window=view.window)
+    ):
         caption = "Memory that operators allocate and release themselves; without a name: outside of a single operator"
         shown.append(charts.tables.searchable(changes, caption=caption))
     return shown
@@ -158,7 +226,10 @@ def _operators(source: Selection | Explorer, view: Selection, by: str, top: int)
         rows = live.operators(source, view, by=("name", "shapes"))
         caption = f"Operators and shapes of their inputs by {time}, with what they call"
     rows = rows.assign(name=rows["name"].astype(object).fillna("no operator recorded"))
-    return [charts.operators.bars(summary, top=top), charts.tables.searchable(rows, columns=columns, caption=caption)]
+    return [
+        charts.operators.bars(summary, top=top),
+        charts.tables.searchable(rows, columns=columns, caption=caption),
+    ]
 
 
 def ownership(source: Selection | Explorer, *, part: str = "range") -> Shown | Live:
@@ -181,19 +252,30 @@ def _ownership(source: Selection | Explorer, view: Selection, part: str) -> list
     index = _owners(source, traced.run, part)
     summary = index.summary(window=window, kernels=rows)
     if summary.empty:
-        some(traced.run.kernels.iloc[:0], view, "KERNELS", "kernels", recorded=len(traced.run.kernels) > 0)
+        some(
+            traced.run.kernels.iloc[:0],
+            view,
+            "KERNELS",
+            "kernels",
+            recorded=len(traced.run.kernels) > 0,
+        )
     share = index.coverage(window=window, kernels=rows).set_index("how")["share_frac"]
     owner = OWNED.get(part, part)
     lost = [f"{percent(share[how])} {why}" for how, why in LOST.items() if share[how] > 0]
     sentence = (
-        f"Time of kernels with a known {owner}: {percent(1 - share['outside'] - share['none'])} of all kernel time"
+        f"Time of kernels with a known {owner}: "
+        f"{percent(1 - share['outside'] - share['none'])} of all kernel time"
     )
     sentence += f" ({percent(share['main'])} through the main thread)" * bool(share["main"] > 0)
     sentence += f". Without: {', '.join(lost)}." if lost else "."
     caption = f"Kernel time by {owner}: launched there, and with what lies inside"
     named = summary.assign(name=summary["name"].astype("string").fillna(f"no {owner}"))
     return [
-        *([charts.icicle.owners(index.tree(window=window, kernels=rows), by=part)] if part != "phase" else []),
+        *(
+            [charts.icicle.owners(index.tree(window=window, kernels=rows), by=part)]
+            if part != "phase"
+            else []
+        ),
         sentence,
         charts.tables.searchable(named, columns=OWNER_COLUMNS, caption=caption),
     ]
@@ -202,7 +284,9 @@ def _ownership(source: Selection | Explorer, view: Selection, part: str) -> list
 def _owners(source: Selection | Explorer, run: Run, by: str) -> Owners:
     """Return the index of a run; Pending where a person waits for a large one."""
     tables = {"ranges": run.ranges, "ops": run.ops, "python_calls": run.python_calls}
-    made: live.Later[Owners] = live.Later(lambda: Owners(run.kernels, run.api_calls, by=by, together=True, **tables))
+    made: live.Later[Owners] = live.Later(
+        lambda: Owners(run.kernels, run.api_calls, by=by, together=True, **tables)
+    )
     later = _OWNERS.setdefault(run, {}).setdefault(by, made)
     is_small = len(run.kernels) + max(map(len, tables.values())) <= live.MANY
     return live.index_of(later, run, "owners", at_once=is_small or isinstance(source, Selection))
@@ -224,7 +308,9 @@ def ranks(view: Selection) -> list[Part]:
     every = view.run.all_ranks  # where all are too many to open
     held = traced.collectives if every is None else every.collectives
     if traced.window is not None:  # collectives that began in it; a benchmark's have no time of day
-        held = held[held["start_ns"].between(*traced.window, inclusive="left").fillna(False).astype(bool)]
+        held = held[
+            held["start_ns"].between(*traced.window, inclusive="left").fillna(False).astype(bool)
+        ]
     rates = analysis.communication.summary(held)
     some(parts if len(parts) else rates, view, "KERNELS", "kernels")
     steps = diagnosis.timeline.detected(view)
@@ -253,7 +339,9 @@ def ranks(view: Selection) -> list[Part]:
 def _waits(view: Selection, per_node: int, every: Run | None) -> list[Part]:
     """Show who comes last to collectives, what these lose by process group, and how far apart the clocks are."""
     if not view.run.is_on_one_clock:
-        return [f"perfkit cannot tell which rank waits: {'; '.join(perfkit_run.distant(view.run.profiles))}."]
+        return [
+            f"perfkit cannot tell which rank waits: {'; '.join(perfkit_run.distant(view.run.profiles))}."
+        ]
     if every is None:
         told = analysis.clocks.of_ranks(view.collectives, view.all_kernels)
     else:  # collectives of all ranks; their kernels are not open, and could not stand for collectives without sizes
@@ -269,8 +357,14 @@ def _waits(view: Selection, per_node: int, every: Run | None) -> list[Part]:
         return [f"perfkit cannot tell which rank waits: {e}", *charts.ranks.clocks(found)]
     lost = []
     if every is None:
-        lost = charts.ranks.losses(analysis.clocks.losses(told, view.all_kernels, found, gpus_per_node=per_node))
-    return [charts.ranks.waits(late) if late["count"].any() else UNMATCHED, *lost, *charts.ranks.clocks(found)]
+        lost = charts.ranks.losses(
+            analysis.clocks.losses(told, view.all_kernels, found, gpus_per_node=per_node)
+        )
+    return [
+        charts.ranks.waits(late) if late["count"].any() else UNMATCHED,
+        *lost,
+        *charts.ranks.clocks(found),
+    ]
 
 
 @follows
@@ -288,7 +382,9 @@ def _call_paths(view: Selection) -> list[Part]:
     tree, metrics = some(view.run.calltree, view, "CALLTREE", "call paths"), view.run.call_metrics
     followed, host = diagnosis.path_metric(view), analysis.calltree.host_metric(metrics)
     if not followed:
-        return ["Neither GPU operations nor CPU time were recorded: hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM."]
+        return [
+            "Neither GPU operations nor CPU time were recorded: hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM."
+        ]
     path = analysis.calltree.paths.hot_path(tree, metrics, metric=followed)
     named = path[~path["kind"].eq("line") | path["line"].gt(0)]
     functions = analysis.calltree.totals.exclusive(tree, metrics, metric=followed)
@@ -315,8 +411,12 @@ def timeline(source: Selection | Explorer) -> Shown | Live | ipywidgets.DOMWidge
 @follows
 def kernels(view: Selection, *, top: int = 15) -> list[Part]:
     """Show which kernels take the time: the longest as bars, at most `top` (1 or more), all of them in a table."""
-    summary = some(analysis.kernels.summary(view.kernels, window=view.window), view, "KERNELS", "kernels")
-    table = charts.tables.searchable(summary, columns=KERNEL_COLUMNS, caption="Kernels by total time")
+    summary = some(
+        analysis.kernels.summary(view.kernels, window=view.window), view, "KERNELS", "kernels"
+    )
+    table = charts.tables.searchable(
+        summary, columns=KERNEL_COLUMNS, caption="Kernels by total time"
+    )
     return [charts.kernels.bars(summary, top=top), table]
 
 
@@ -359,12 +459,16 @@ def _gaps(view: Selection, gaps: pd.DataFrame, cause: Determinable) -> list[Part
         return [f"perfkit cannot tell when the GPU was idle: {why}."]
     by_cause = analysis.gaps.idle_by_cause(gaps)
     causes = (
-        charts.timeline.causes(by_cause) if cause.yes else f"perfkit cannot tell why the GPU was idle: {cause.why}."
+        charts.timeline.causes(by_cause)
+        if cause.yes
+        else f"perfkit cannot tell why the GPU was idle: {cause.why}."
     )
     longest = analysis.gaps.longest(gaps, charts.tables.MOST)
     of_cause, of_detail = longest["cause"].astype("string"), longest["detail"].astype("string")
     longest = longest.assign(cause=of_detail.map(DETAIL_NAMES).fillna(of_cause.map(CAUSE_NAMES)))
-    caption = "Idle gaps, the longest first, who kept the GPU idle, and the range and call they fall in"
+    caption = (
+        "Idle gaps, the longest first, who kept the GPU idle, and the range and call they fall in"
+    )
     columns = GAP_COLUMNS
     if len(view.run.kernels) <= live.MANY:
         of_gaps = in_words(owners_of(view, gaps))
@@ -388,7 +492,9 @@ def machine(view: Selection, *, peaks: str = "") -> list[Part]:
     one's own; empty for the data sheet alone.
     """
     gpu = diagnosis_machine.machine(view, peaks=peaks)
-    parts: list[Part] = [f"{gpu.why[:1].upper()}{gpu.why[1:]}." if gpu.why else f"The GPU is {gpu.name}."]
+    parts: list[Part] = [
+        f"{gpu.why[:1].upper()}{gpu.why[1:]}." if gpu.why else f"The GPU is {gpu.name}."
+    ]
     if len(gpu.ceilings):
         parts.append(charts.tables.show(gpu.table, caption=CEILINGS))
     if gpu.operations is not None:
@@ -413,11 +519,17 @@ def collectives(view: Selection, *, peaks: str = "") -> list[Part]:
         limit = diagnosis_machine.line_rate(view, peaks=peaks)
         plateau = analysis.communication.plateau(view.collectives)
         caption = "Bus bandwidth of the largest messages"
-        made += [charts.ranks.bandwidth(rates, line_rate_bytes_per_s=limit.bytes_per_s), f"Line rate: {limit.why}."]
+        made += [
+            charts.ranks.bandwidth(rates, line_rate_bytes_per_s=limit.bytes_per_s),
+            f"Line rate: {limit.why}.",
+        ]
         made += [charts.tables.show(plateau, columns=PLATEAU, rows=24, caption=caption)]
     if len(links):
         caption = "Rings, trees and connections of NCCL, by transport"
-        made += [charts.ranks.connections(linked), charts.tables.show(links, rows=20, caption=caption)]
+        made += [
+            charts.ranks.connections(linked),
+            charts.tables.show(links, rows=20, caption=caption),
+        ]
     return made
 
 
@@ -431,26 +543,42 @@ def training(view: Selection, *, peaks: str = "") -> list[Part]:
     medians = diagnosis_machine.trainings(view)
     is_missed = len(iterations) and not iterations["chosen"].any()
     is_recorded = bool(view.run.samples["metric"].isin(list(diagnosis_machine.TRAINING)).any())
-    some(medians.iloc[:0] if is_missed else medians, view, "TRAINING", "iterations", recorded=is_recorded)
+    some(
+        medians.iloc[:0] if is_missed else medians,
+        view,
+        "TRAINING",
+        "iterations",
+        recorded=is_recorded,
+    )
     drawn = [charts.machine.iterations(iterations)] if iterations["rank"].duplicated().any() else []
     rows, work = diagnosis_machine.scaling(view)
-    scaling = charts.machine.scaling_efficiency(rows, work=work) if len(set(rows["gpus"])) > 1 else ONE_SIZE
+    scaling = (
+        charts.machine.scaling_efficiency(rows, work=work)
+        if len(set(rows["gpus"])) > 1
+        else ONE_SIZE
+    )
     caption = "Each log of a training: medians over its iterations"
     shown = [*drawn, charts.tables.show(medians, caption=caption), _share(view, peaks), scaling]
     listed = view.run.table("MODULES")
     if len(layers := analysis.efficiency.modules(listed[listed["rank"].isin(medians["rank"])])):
         caption = (
-            "Modules by class: own time in the forward pass, with the time of modules that the report does not list"
+            "Modules by class: own time in the forward pass, "
+            "with the time of modules that the report does not list"
         )
         shown.append(charts.tables.searchable(layers, caption=caption))
     return shown
 
 
 def _share(view: Selection, peaks: str) -> Part:
-    share, name = diagnosis_machine.share(view, peaks=peaks), diagnosis_machine.machine(view, peaks=peaks).name
+    share, name = (
+        diagnosis_machine.share(view, peaks=peaks),
+        diagnosis_machine.machine(view, peaks=peaks).name,
+    )
     if share.table is None:
         return f"perfkit cannot tell which share of the peak it uses: {share.why}."
-    whole = share.table["iteration_mfu_frac"]  # as the figure has it: with the optimizer, where the log prints that
+    whole = share.table[
+        "iteration_mfu_frac"
+    ]  # as the figure has it: with the optimizer, where the log prints that
     table = share.table.assign(mfu_frac=whole.fillna(share.table["mfu_frac"]))
     caption = f"Share of the dense peak of {name}: forward pass, and MFU of the whole iteration where the log prints it"
     return charts.tables.show(table, columns=SHARE, caption=caption)
@@ -465,10 +593,18 @@ def roofline(view: Selection, *, peaks: str = "") -> list[Part]:
     """
     some(view.launches, view, "LAUNCHES", "launches with counters")
     roof = diagnosis.roof(view, peaks=peaks)
-    picture = charts.roofline.roofline(roof.points, roof.ceilings) if roof.ceilings is not None else roof.source
+    picture = (
+        charts.roofline.roofline(roof.points, roof.ceilings)
+        if roof.ceilings is not None
+        else roof.source
+    )
     source = f"; roofs: {roof.source}" if roof.ceilings is not None else ""
     return [
         picture,
-        charts.tables.searchable(roof.points, columns=PLACES, caption=f"Place of each launch{source}"),
-        charts.tables.searchable(roof.points, columns=VERDICTS, caption="What bounds each launch, and why"),
+        charts.tables.searchable(
+            roof.points, columns=PLACES, caption=f"Place of each launch{source}"
+        ),
+        charts.tables.searchable(
+            roof.points, columns=VERDICTS, caption="What bounds each launch, and why"
+        ),
     ]

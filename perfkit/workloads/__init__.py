@@ -85,7 +85,9 @@ class Loader:
         if not self.workers and (self.prefetch is not None or self.persistent):
             raise ValueError("workers: 0, so there is nothing to prefetch or keep; give 1 or more")
         if self.resident and (self.workers or self.pin_memory):
-            raise ValueError("resident: the batch stays on the device, so there is nothing to load; leave one out")
+            raise ValueError(
+                "resident: the batch stays on the device, so there is nothing to load; leave one out"
+            )
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,12 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
-        for name, legal in (("model", MODELS), ("mode", MODES), ("device", DEVICES), ("precision", PRECISIONS)):
+        for name, legal in (
+            ("model", MODELS),
+            ("mode", MODES),
+            ("device", DEVICES),
+            ("precision", PRECISIONS),
+        ):
             if getattr(self, name) not in legal:
                 raise ValueError(f"{name}: {getattr(self, name)!r} is not one of {list(legal)}")
         if not self.batches or min(self.batches) < 1:
@@ -136,7 +143,10 @@ class Plan:
     @property
     def dimensions(self) -> dict[str, Any]:
         """What of the size this model has."""
-        names = {"resnet18": ("image",), "bert": ("sequence", "layers", "hidden", "heads", "vocabulary")}
+        names = {
+            "resnet18": ("image",),
+            "bert": ("sequence", "layers", "hidden", "heads", "vocabulary"),
+        }
         return {name: getattr(self.size, name) for name in names.get(self.model, ())}
 
 
@@ -147,7 +157,10 @@ FIELDS = (
 )
 # The full set has instructions per cycle alone; a total is counted, not worked out from a rounded rate.
 TOTALS = (
-    *(f"smsp__sass_thread_inst_executed_op_{kind}_pred_on.sum" for kind in ("fadd", "fmul", "ffma")),
+    *(
+        f"smsp__sass_thread_inst_executed_op_{kind}_pred_on.sum"
+        for kind in ("fadd", "fmul", "ffma")
+    ),
     "sm__cycles_elapsed.avg",
     "sm__cycles_elapsed.avg.per_second",
 )
@@ -179,7 +192,11 @@ def arguments(plan: Plan) -> list[str]:
     """
     scale = min(SIZES, key=lambda name: len(_different(plan.size, SIZES[name])))
     words = [plan.model, *(_option("scale", scale) if SIZES[scale] != Size() else [])]
-    for part, usual in ((plan, Plan(plan.model)), (plan.size, SIZES[scale]), (plan.loader, Loader())):
+    for part, usual in (
+        (plan, Plan(plan.model)),
+        (plan.size, SIZES[scale]),
+        (plan.loader, Loader()),
+    ):
         for name in _different(part, usual):
             if name not in ("model", "size", "loader"):
                 words += _option(name, getattr(part, name))
@@ -198,7 +215,14 @@ def captures(plan: Plan, out: Path, *, gpu_metrics: bool = False) -> dict[str, l
         *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true"),
         *(f"--output={stem}", *_program(last)),
     ]
-    exporting = ["nsys", "export", "--type=sqlite", "--force-overwrite=true", f"--output={export}", str(report)]
+    exporting = [
+        "nsys",
+        "export",
+        "--type=sqlite",
+        "--force-overwrite=true",
+        f"--output={export}",
+        str(report),
+    ]
     ncu = ["ncu", "--set", "full", "--metrics", ",".join(TOTALS), "--profile-from-start", "off"]
     ncu += ["--force-overwrite", "--export", str(stem)]
     printing = ["ncu", "--import", str(counted), "--csv", "--page", "raw", "--print-units", "base"]
@@ -213,7 +237,13 @@ def captures(plan: Plan, out: Path, *, gpu_metrics: bool = False) -> dict[str, l
 
 def log(out: Path) -> list[str]:
     """Return the command that logs the GPUs ten times a second until it is ended."""
-    return ["nvidia-smi", f"--query-gpu={FIELDS}", "--format=csv", "--loop-ms=100", f"--filename={out / LOG}"]
+    return [
+        "nvidia-smi",
+        f"--query-gpu={FIELDS}",
+        "--format=csv",
+        "--loop-ms=100",
+        f"--filename={out / LOG}",
+    ]
 
 
 def shell(command: Command) -> str:
@@ -224,14 +254,20 @@ def shell(command: Command) -> str:
 
 def lines(plan: Plan, out: Path, *, gpu_metrics: bool = False) -> list[str]:
     """Return all commands as lines for a shell; the log is written while the plan runs."""
-    recording = [shell(command) for tool in captures(plan, out, gpu_metrics=gpu_metrics).values() for command in tool]
+    recording = [
+        shell(command)
+        for tool in captures(plan, out, gpu_metrics=gpu_metrics).values()
+        for command in tool
+    ]
     logged = [f"{shlex.join(log(out))} &", shlex.join(_program(plan)[:-1]), "kill $!"]
     return [f"mkdir -p {shlex.quote(str(out))}", *recording, *logged]
 
 
 def run(command: Command) -> str | None:
     """Run a command; return None, or, when it fails, the last line it said, after removing what it left."""
-    done = subprocess.run(command.argv, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(
+        command.argv, capture_output=True, text=True, errors="replace", check=False
+    )
     if done.returncode == 0 and command.stdout:
         command.stdout.write_text(done.stdout, encoding="utf-8")
     if done.returncode == 0 and command.makes.exists():
@@ -244,7 +280,9 @@ def run(command: Command) -> str | None:
 @contextmanager
 def logging(out: Path) -> Iterator[None]:
     """Let nvidia-smi write its log into `out` meanwhile."""
-    with subprocess.Popen(log(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        log(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         try:
             yield
         finally:
@@ -258,7 +296,11 @@ def _program(plan: Plan) -> list[str]:
 
 def _different(part: Plan | Size | Loader, usual: Plan | Size | Loader) -> list[str]:
     """Return the names of the fields in which two of a kind differ."""
-    return [option.name for option in fields(part) if getattr(part, option.name) != getattr(usual, option.name)]
+    return [
+        option.name
+        for option in fields(part)
+        if getattr(part, option.name) != getattr(usual, option.name)
+    ]
 
 
 def _option(name: str, value: object) -> Sequence[str]:
@@ -300,7 +342,9 @@ def torch_profile(
 
     def save(profiler: profile) -> None:
         if profiler.step_num > wait + warmup:
-            part = target.with_name(f".{os.getpid()}-{target.name}")  # which no reader looks at, until it is whole
+            part = target.with_name(
+                f".{os.getpid()}-{target.name}"
+            )  # which no reader looks at, until it is whole
             try:
                 profiler.export_chrome_trace(str(part))
                 os.replace(part, target)
@@ -317,7 +361,9 @@ def torch_profile(
         with_stack=with_stack,
     )
     if ranks > 1 and not _grouped(torch):
-        profiler.preset_metadata_json("distributedInfo", json.dumps({"rank": rank, "world_size": ranks}))
+        profiler.preset_metadata_json(
+            "distributedInfo", json.dumps({"rank": rank, "world_size": ranks})
+        )
     with profiler:
         yield profiler
     steps, before = profiler.step_num, wait + warmup
@@ -327,7 +373,9 @@ def torch_profile(
             f"number {before + 1}. Call step() after every step, run more of them, or lower wait and warmup."
         )
     if steps < before + active:
-        warnings.warn(f"{target}: {steps - before} of {active} active steps were recorded", stacklevel=3)
+        warnings.warn(
+            f"{target}: {steps - before} of {active} active steps were recorded", stacklevel=3
+        )
 
 
 def pytorch() -> Any:
@@ -368,7 +416,9 @@ def _target(folder: Path, rank: int, ranks: int) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise PerfkitError(f"{folder}: the folder cannot be made ({e.strerror}). Choose another one.") from e
+        raise PerfkitError(
+            f"{folder}: the folder cannot be made ({e.strerror}). Choose another one."
+        ) from e
     matches = [OF_A_RANK.fullmatch(file.name) for file in folder.iterdir()]
     foreign = sorted(int(match[1]) for match in matches if match and int(match[1]) >= ranks)
     if foreign:

@@ -11,7 +11,18 @@ from typing import Any
 from perfkit import hardware, workloads
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, number, percent
-from perfkit.workloads import DEVICES, MODELS, MODES, PRECISIONS, SIZES, TRACED, WARM_UP, Loader, Plan, experiments
+from perfkit.workloads import (
+    DEVICES,
+    MODELS,
+    MODES,
+    PRECISIONS,
+    SIZES,
+    TRACED,
+    WARM_UP,
+    Loader,
+    Plan,
+    experiments,
+)
 from perfkit.workloads.experiments import REPEATS, record
 
 HEADER = ("batch", "step (median)", "p25 to p75", "wait", "samples/s", "GFLOP/s", "of peak")
@@ -31,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not given.print_commands:
                 folders = record(experiment, given.device, given.out, given.repeats)
                 paths = {str(path): label for label, repeats in folders.items() for path in repeats}
-                _say(shlex.join(["perfkit", "compare", *paths, "--labels", ",".join(paths.values())]))
+                _say(
+                    shlex.join(["perfkit", "compare", *paths, "--labels", ",".join(paths.values())])
+                )
         if not is_experiment:
             _run(_plan(given), given)
     except ValueError as e:
@@ -49,10 +62,14 @@ def _experimenter() -> argparse.ArgumentParser:
     )
     parser.add_argument("names", nargs="+", metavar="NAME", help=", ".join(experiments.EXPERIMENTS))
     parser.add_argument("--device", choices=DEVICES, default="cpu")
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs (default: runs)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), help="folder for the runs (default: runs)"
+    )
     repeats = f"record every run so often, in turn, so that what differs between runs shows (default: {REPEATS})"
     parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help=repeats)
-    parser.add_argument("--print-commands", action="store_true", help="only print what would be run")
+    parser.add_argument(
+        "--print-commands", action="store_true", help="only print what would be run"
+    )
     return parser
 
 
@@ -65,40 +82,85 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("--mode", choices=MODES, default="train")
     parser.add_argument("--device", choices=DEVICES, default="cpu")
-    parser.add_argument("--batch", type=int, nargs="+", default=[128], help="one or several; the last is recorded")
-    parser.add_argument("--steps", type=int, default=50, help="timed steps per batch size (default: 50)")
+    parser.add_argument(
+        "--batch", type=int, nargs="+", default=[128], help="one or several; the last is recorded"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=50, help="timed steps per batch size (default: 50)"
+    )
     warming = ", ".join(f"{steps} on {kind}" for kind, steps in WARM_UP.items())
     parser.add_argument("--warm-up", type=int, help=f"steps before them (default: {warming})")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="fp16 and bf16 by autocast")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="fp32", help="fp16 and bf16 by autocast"
+    )
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
     reading = "after every step, or so many, which waits for the GPU"
-    parser.add_argument("--read-loss", type=int, nargs="?", const=1, default=0, metavar="STEPS", help=reading)
+    parser.add_argument(
+        "--read-loss", type=int, nargs="?", const=1, default=0, metavar="STEPS", help=reading
+    )
     parser.add_argument("--seed", type=int, default=0)
     group = parser.add_argument_group("size of ResNet's images and of BERT")
-    group.add_argument("--scale", choices=tuple(SIZES), default="full", help="small is for trying things out")
+    group.add_argument(
+        "--scale", choices=tuple(SIZES), default="full", help="small is for trying things out"
+    )
     for name in DIMENSIONS:
         sizes = ", ".join(f"{getattr(size, name)} if {scale}" for scale, size in SIZES.items())
         group.add_argument(f"--{name}", type=int, help=sizes)
     group = parser.add_argument_group("data", "through PyTorch's DataLoader")
-    group.add_argument("--resident", action="store_true", help="instead one batch that stays on the device")
-    group.add_argument("--workers", type=int, default=0, help="processes that load (default: 0, the program itself)")
-    group.add_argument("--pin-memory", action="store_true", help="and copy to the GPU without waiting")
+    group.add_argument(
+        "--resident", action="store_true", help="instead one batch that stays on the device"
+    )
+    group.add_argument(
+        "--workers",
+        type=int,
+        default=0,
+        help="processes that load (default: 0, the program itself)",
+    )
+    group.add_argument(
+        "--pin-memory", action="store_true", help="and copy to the GPU without waiting"
+    )
     group.add_argument("--prefetch", type=int, help="batches that each worker loads ahead")
-    group.add_argument("--persistent", action="store_true", help="keep the workers after each epoch of 100 batches")
+    group.add_argument(
+        "--persistent", action="store_true", help="keep the workers after each epoch of 100 batches"
+    )
     group = parser.add_argument_group("recording")
-    group.add_argument("--record", type=Path, metavar="FOLDER", help="empty or new; trace, timings and captures")
-    group.add_argument("--traced", type=int, default=TRACED, help=f"steps that the trace holds (default: {TRACED})")
-    group.add_argument("--gpu-metrics", action="store_true", help="nsys samples the GPU's counters; needs a permission")
-    group.add_argument("--print-commands", action="store_true", help="only print how NVIDIA's tools are called")
-    group.add_argument("--peaks", type=Path, metavar="CSV", help="peaks of one's own to compare with")
-    group.add_argument(workloads.MARKED, action="store_true", help="show a profiler where the timed steps are")
+    group.add_argument(
+        "--record", type=Path, metavar="FOLDER", help="empty or new; trace, timings and captures"
+    )
+    group.add_argument(
+        "--traced", type=int, default=TRACED, help=f"steps that the trace holds (default: {TRACED})"
+    )
+    group.add_argument(
+        "--gpu-metrics",
+        action="store_true",
+        help="nsys samples the GPU's counters; needs a permission",
+    )
+    group.add_argument(
+        "--print-commands", action="store_true", help="only print how NVIDIA's tools are called"
+    )
+    group.add_argument(
+        "--peaks", type=Path, metavar="CSV", help="peaks of one's own to compare with"
+    )
+    group.add_argument(
+        workloads.MARKED, action="store_true", help="show a profiler where the timed steps are"
+    )
     return parser
 
 
 def _plan(given: argparse.Namespace) -> Plan:
     """Return the plan that the arguments give; ValueError if it cannot be run."""
     size = {name: value for name in DIMENSIONS if (value := getattr(given, name)) is not None}
-    chosen = ("mode", "device", "steps", "warm_up", "precision", "compile", "read_loss", "seed", "traced")
+    chosen = (
+        "mode",
+        "device",
+        "steps",
+        "warm_up",
+        "precision",
+        "compile",
+        "read_loss",
+        "seed",
+        "traced",
+    )
     loading = ("resident", "workers", "pin_memory", "prefetch", "persistent")
     if given.mark_steps and given.device != "cuda":
         raise ValueError("mark-steps: marks steps for NVIDIA's tools, and the device is not 'cuda'")
@@ -113,7 +175,11 @@ def _plan(given: argparse.Namespace) -> Plan:
 
 def _run(plan: Plan, given: argparse.Namespace) -> None:
     if given.print_commands:
-        _say("\n".join(workloads.lines(plan, given.record or Path("out"), gpu_metrics=given.gpu_metrics)))
+        _say(
+            "\n".join(
+                workloads.lines(plan, given.record or Path("out"), gpu_metrics=given.gpu_metrics)
+            )
+        )
         return
     from perfkit.workloads import running
 

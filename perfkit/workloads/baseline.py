@@ -78,8 +78,16 @@ COPY_RATES = Table(
         Column("memory", "category", "of the host: pinned, pageable; device for D2D"),
         Column("bytes", "int64", "size of what is copied"),
         *TIMES,
-        Column("bytes_per_s", "float64", "bytes moved (twice the size inside one memory) over the median time"),
-        Column("peak_frac", "float64", "of the data sheet's memory bandwidth; NaN where not known, and over a link"),
+        Column(
+            "bytes_per_s",
+            "float64",
+            "bytes moved (twice the size inside one memory) over the median time",
+        ),
+        Column(
+            "peak_frac",
+            "float64",
+            "of the data sheet's memory bandwidth; NaN where not known, and over a link",
+        ),
     ),
     ("direction", "memory"),
 )
@@ -89,12 +97,18 @@ GEMMS = Table(
     "GEMMS",
     "a size of matrices in a precision",
     (
-        Column("precision", "category", "fp32, tf32_tensor, ... as in `hardware.PRECISIONS`; bf16 on a CPU"),
+        Column(
+            "precision",
+            "category",
+            "fp32, tf32_tensor, ... as in `hardware.PRECISIONS`; bf16 on a CPU",
+        ),
         Column("rows_count", "int64", "rows of each of the square matrices"),
         Column("flops", "int64", "FLOP of a product, 2 rows^3"),
         *TIMES,
         Column("flops_per_s", "float64", "FLOP over the median time"),
-        Column("peak_frac", "float64", "of the data sheet's dense peak; NaN where that is not known"),
+        Column(
+            "peak_frac", "float64", "of the data sheet's dense peak; NaN where that is not known"
+        ),
     ),
     ("precision", "rows_count"),
 )
@@ -104,7 +118,11 @@ CEILINGS = Table(
     (
         Column("precision", "category", "as in GEMMS"),
         Column("flops_per_s", "float64", "the highest rate of its sizes"),
-        Column("is_plateau", "bool", "the largest size is less than 2 % faster than the best of the smaller ones"),
+        Column(
+            "is_plateau",
+            "bool",
+            "the largest size is less than 2 % faster than the best of the smaller ones",
+        ),
     ),
     ("precision",),
 )
@@ -143,7 +161,9 @@ def copy(*, seconds: float = 1.0, size_bytes: int | None = None) -> pd.DataFrame
         row = timed(used.times(work, seconds), "bytes_per_s", size * (2 if inside else 1))
         peak = sheet.memory_bytes_per_s if sheet and inside else None
         frac = peak_frac(used.name, f"copies {direction}", row["bytes_per_s"], peak, "B/s")
-        rows.append({"direction": direction, "memory": memory, "bytes": size, **row, "peak_frac": frac})
+        rows.append(
+            {"direction": direction, "memory": memory, "bytes": size, **row, "peak_frac": frac}
+        )
     return COPY_RATES.make(pd.DataFrame(rows))
 
 
@@ -159,7 +179,9 @@ def _copies(used: Device, size: int) -> Iterator[tuple[str, str, Work]]:
         yield "H2H", "pageable", partial(target.copy_, source)
         return
     if not used.fits(2 * size):
-        raise PerfkitError(f"GPU memory: less than {4 * size} bytes are free. End what else runs on {used.name}.")
+        raise PerfkitError(
+            f"GPU memory: less than {4 * size} bytes are free. End what else runs on {used.name}."
+        )
     near, other = there(device="cuda"), there(device="cuda")
     yield "D2D", "device", partial(other.copy_, near)
     for memory in ("pinned", "pageable"):
@@ -181,7 +203,11 @@ def gemm(*, seconds: float = 2.0, most_rows: int = 16384) -> pd.DataFrame:
     if most_rows < FIRST:
         raise ValueError(f"most_rows: {most_rows} is below {FIRST}")
     used = device()
-    rows = [row for precision, dtype in _precisions(used) for row in _sizes(used, precision, dtype, seconds, most_rows)]
+    rows = [
+        row
+        for precision, dtype in _precisions(used)
+        for row in _sizes(used, precision, dtype, seconds, most_rows)
+    ]
     return GEMMS.make(pd.DataFrame(rows))
 
 
@@ -191,7 +217,13 @@ def ceilings(gemms: pd.DataFrame) -> pd.DataFrame:
     for precision, sizes in GEMMS.check(gemms).groupby("precision", observed=True):
         *smaller, last = sizes.sort_values("rows_count", kind="stable")["flops_per_s"]
         is_plateau = bool(smaller) and last < RISE * max(smaller)
-        rows.append({"precision": precision, "flops_per_s": max(*smaller, last, 0), "is_plateau": is_plateau})
+        rows.append(
+            {
+                "precision": precision,
+                "flops_per_s": max(*smaller, last, 0),
+                "is_plateau": is_plateau,
+            }
+        )
     return CEILINGS.make(pd.DataFrame(rows, columns=CEILINGS.column_names))
 
 
@@ -203,7 +235,10 @@ def _precisions(used: Device) -> list[tuple[str, Any]]:
     torch, capability = used.torch, used.capability
     if capability is None:
         return [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
-    precisions = [("fp32", torch.float32), ("fp16_tensor" if capability >= (7, 0) else "fp16", torch.float16)]
+    precisions = [
+        ("fp32", torch.float32),
+        ("fp16_tensor" if capability >= (7, 0) else "fp16", torch.float16),
+    ]
     if capability >= (8, 0):
         precisions.append(("bf16_tensor", torch.bfloat16))
         if not torch.version.hip:
@@ -211,7 +246,9 @@ def _precisions(used: Device) -> list[tuple[str, Any]]:
     return precisions
 
 
-def _sizes(used: Device, precision: str, dtype: Any, seconds: float, most_rows: int) -> Iterator[dict[str, Any]]:
+def _sizes(
+    used: Device, precision: str, dtype: Any, seconds: float, most_rows: int
+) -> Iterator[dict[str, Any]]:
     """Yield what was measured of each size, up to the plateau."""
     sheet = hardware.peaks(used.name)
     peak = sheet.flops_per_s.get(precision) if sheet else None
@@ -225,7 +262,9 @@ def _sizes(used: Device, precision: str, dtype: Any, seconds: float, most_rows: 
         yield {"precision": precision, "rows_count": rows, "flops": flops, **row, "peak_frac": frac}
         level = level + 1 if rate < RISE * best else 0
         best, rows = max(best, rate), 2 * rows
-        is_late = time.monotonic() + CALLS * 8 * row["min_ns"] / 1e9 > end  # twice the rows are eight times the FLOP
+        is_late = (
+            time.monotonic() + CALLS * 8 * row["min_ns"] / 1e9 > end
+        )  # twice the rows are eight times the FLOP
         if level == 2 or rows > most_rows or is_late or not used.fits(3 * rows**2 * dtype.itemsize):
             return
 
@@ -233,7 +272,9 @@ def _sizes(used: Device, precision: str, dtype: Any, seconds: float, most_rows: 
 def _products(used: Device, precision: str, dtype: Any, rows: int, seconds: float) -> list[float]:
     torch = used.torch
     random = torch.Generator(used.kind).manual_seed(0)
-    first, second = (torch.randn(rows, rows, generator=random, device=used.kind).to(dtype) for _ in range(2))
+    first, second = (
+        torch.randn(rows, rows, generator=random, device=used.kind).to(dtype) for _ in range(2)
+    )
     product = torch.empty_like(first)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32_tensor" else "highest")
@@ -271,7 +312,9 @@ def device() -> Device:
     """Return what PyTorch computes on."""
     torch = pytorch()
     if torch.cuda.is_available():
-        return Device(torch, "cuda", torch.cuda.get_device_name(), torch.cuda.get_device_capability())
+        return Device(
+            torch, "cuda", torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+        )
     return Device(torch, "cpu", cpu_name())
 
 
@@ -294,7 +337,9 @@ def cpu_name() -> str:
     return next(named, "") or platform.processor() or platform.machine()
 
 
-def saved(out: str | Path, *, gemm: pd.DataFrame | None = None, copy: pd.DataFrame | None = None) -> tuple[Path, Path]:
+def saved(
+    out: str | Path, *, gemm: pd.DataFrame | None = None, copy: pd.DataFrame | None = None
+) -> tuple[Path, Path]:
     """Save what was measured on this machine, beside what the file already holds of it.
 
     `out` is a JSON file, made or completed, with device, PyTorch's version, date, units and rows, NaN as null; what it
@@ -306,16 +351,28 @@ def saved(out: str | Path, *, gemm: pd.DataFrame | None = None, copy: pd.DataFra
     """
     out = Path(out)
     content = held(out)
-    measured = {kind: frame for kind, frame in (("gemm", gemm), ("copy", copy)) if frame is not None}
+    measured = {
+        kind: frame for kind, frame in (("gemm", gemm), ("copy", copy)) if frame is not None
+    }
     if not measured:
         raise ValueError("gemm, copy: neither is given")
-    stamp = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "torch": str(device().torch.__version__)}
+    stamp = {
+        "date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "torch": str(device().torch.__version__),
+    }
     for kind, frame in measured.items():
-        rows = TABLES[kind].check(frame).astype(object).where(frame.notna(), None).to_dict("records")
+        rows = (
+            TABLES[kind].check(frame).astype(object).where(frame.notna(), None).to_dict("records")
+        )
         content[kind] = {**stamp, "rows": rows}
     row = _peaks(content)
-    _replace(out, lambda file: json.dump(content, file, indent=1, ensure_ascii=False, allow_nan=False))
-    _replace(out.with_suffix(".csv"), lambda file: pd.DataFrame([row]).to_csv(file, index=False, lineterminator="\n"))
+    _replace(
+        out, lambda file: json.dump(content, file, indent=1, ensure_ascii=False, allow_nan=False)
+    )
+    _replace(
+        out.with_suffix(".csv"),
+        lambda file: pd.DataFrame([row]).to_csv(file, index=False, lineterminator="\n"),
+    )
     return out, out.with_suffix(".csv")
 
 
@@ -342,17 +399,23 @@ def held(out: str | Path) -> dict[str, Any]:
     try:
         content = json.loads(out.read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
-        raise PerfkitError(f"{out}: cannot be read as JSON ({e}). Choose another name, or remove it.") from e
+        raise PerfkitError(
+            f"{out}: cannot be read as JSON ({e}). Choose another name, or remove it."
+        ) from e
     if not isinstance(content, dict) or content.get("kind") != KIND:
         raise PerfkitError(f"{out}: holds something else than a baseline. Choose another name.")
     if content.get("device") != described:
-        raise PerfkitError(f"{out}: holds the baseline of another device than {used.name}. Choose another name.")
+        raise PerfkitError(
+            f"{out}: holds the baseline of another device than {used.name}. Choose another name."
+        )
     return {**fresh, **{kind: content[kind] for kind in TABLES if kind in content}}
 
 
 def _peaks(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of gpus.csv: what was measured, in its units."""
-    limits = {name: str(content["device"].get(name, "")) for name in ("compute_capability", "sm_count")}
+    limits = {
+        name: str(content["device"].get(name, "")) for name in ("compute_capability", "sm_count")
+    }
     row = {"name_nvidia_smi": content["device"]["name"], **limits}
     for product in content.get("gemm", {}).get("rows", []):
         column = hardware.PRECISIONS.get(product["precision"])
@@ -374,6 +437,8 @@ def _replace(path: Path, write: Callable[[TextIO], object]) -> None:
             write(file)
         os.replace(part, path)
     except OSError as e:
-        raise PerfkitError(f"{path}: cannot be written ({e.strerror}). Choose another place.") from e
+        raise PerfkitError(
+            f"{path}: cannot be written ({e.strerror}). Choose another place."
+        ) from e
     finally:
         part.unlink(missing_ok=True)

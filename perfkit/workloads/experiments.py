@@ -23,7 +23,9 @@ RESIDENT = Loader(resident=True)
 # What the pairs share: BERT, of a size that takes a GPU milliseconds per step and a CPU not much longer.
 BASES = MappingProxyType(
     {
-        "cuda": Plan("bert", device="cuda", batches=(16,), size=Size(layers=4), loader=RESIDENT, traced=20),
+        "cuda": Plan(
+            "bert", device="cuda", batches=(16,), size=Size(layers=4), loader=RESIDENT, traced=20
+        ),
         "cpu": Plan("bert", batches=(16,), size=SIZES["small"], loader=RESIDENT, traced=20),
     }
 )
@@ -50,23 +52,35 @@ class Experiment:
         """Return what is run, by label, on a device: cuda or cpu."""
         if device not in DEVICES:
             raise ValueError(f"device: {device!r} is not one of {list(DEVICES)}")
-        return {label: replace(BASES[device], **changes) for label, changes in self.runs[device].items()}
+        return {
+            label: replace(BASES[device], **changes) for label, changes in self.runs[device].items()
+        }
 
-    def commands(self, device: str, out: str | Path, repeats: int = 1) -> dict[tuple[str, int], list[str]]:
+    def commands(
+        self, device: str, out: str | Path, repeats: int = 1
+    ) -> dict[tuple[str, int], list[str]]:
         """Return the command that records each repeat, from 1, of each run into a folder of its own, in order."""
         if repeats < 1:
             raise ValueError(f"repeats: {repeats} is below 1")
         program = [sys.executable, "-m", "perfkit.workloads"]
         place, plans = Path(out) / self.name, self.plans(device)
         return {
-            (label, repeat): [*program, *arguments(plan), "--record", str(place / folder_of(label, repeat, repeats))]
+            (label, repeat): [
+                *program,
+                *arguments(plan),
+                "--record",
+                str(place / folder_of(label, repeat, repeats)),
+            ]
             for repeat in range(1, repeats + 1)
             for label, plan in plans.items()
         }
 
     def lines(self, device: str, out: str | Path, repeats: int = 1) -> dict[tuple[str, int], str]:
         """Return the commands as a person types them."""
-        return {which: shlex.join(["python", *argv[1:]]) for which, argv in self.commands(device, out, repeats).items()}
+        return {
+            which: shlex.join(["python", *argv[1:]])
+            for which, argv in self.commands(device, out, repeats).items()
+        }
 
 
 def folder_of(label: str, repeat: int, repeats: int) -> str:
@@ -94,7 +108,9 @@ def repeats_of(label: str, place: Path) -> list[Path]:
     return sorted(folders, key=lambda path: int(path.name.removeprefix(label)[1:] or 0))
 
 
-def record(experiment: Experiment, device: str, out: str | Path, repeats: int = REPEATS) -> dict[str, list[Path]]:
+def record(
+    experiment: Experiment, device: str, out: str | Path, repeats: int = REPEATS
+) -> dict[str, list[Path]]:
     """Record the runs of an experiment, each by a process of its own, and return the folders of each run by its label.
 
     All runs once, then all again, `repeats` times. A folder (`folder_of`) in ``out/NAME`` must be empty or new. If a
@@ -104,7 +120,9 @@ def record(experiment: Experiment, device: str, out: str | Path, repeats: int = 
     for (label, repeat), argv in experiment.commands(device, out, repeats).items():
         done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
-            errors = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
+            errors = [line for line in done.stderr.splitlines() if line.strip()] or [
+                f"status {done.returncode}"
+            ]
             raise PerfkitError(
                 f"{experiment.name}, {folder_of(label, repeat, repeats)}: the run failed: {errors[-1]} "
                 f"Its command: {shlex.join(argv)}"

@@ -109,20 +109,33 @@ def _resnet18(batch: int, size: Size) -> list[Layer]:
         Layer(name, convolution(batch, inputs, outputs, kernel, side))
         for name, inputs, outputs, kernel, _, side in convolutions(size.image)
     ]
-    return [first._replace(passes_gradient=False), *others, Layer("fc", linear(batch, WIDTHS[-1], 1000))]
+    return [
+        first._replace(passes_gradient=False),
+        *others,
+        Layer("fc", linear(batch, WIDTHS[-1], 1000)),
+    ]
 
 
 def _bert(batch: int, size: Size) -> list[Layer]:
     rows, hidden = batch * size.sequence, size.hidden
     layer = [
-        *(Layer(f"attention.{name}", linear(rows, hidden, hidden)) for name in ("query", "key", "value")),
+        *(
+            Layer(f"attention.{name}", linear(rows, hidden, hidden))
+            for name in ("query", "key", "value")
+        ),
         Layer("attention", attention(batch, size.sequence, hidden)),
         Layer("attention.out", linear(rows, hidden, hidden)),
         Layer("fc1", linear(rows, hidden, 4 * hidden)),
         Layer("fc2", linear(rows, 4 * hidden, hidden)),
     ]
-    encoder = [part._replace(name=f"layers.{n}.{part.name}") for n in range(size.layers) for part in layer]
-    return [*encoder, Layer("pooler", linear(batch, hidden, hidden)), Layer("fc", linear(batch, hidden, 2))]
+    encoder = [
+        part._replace(name=f"layers.{n}.{part.name}") for n in range(size.layers) for part in layer
+    ]
+    return [
+        *encoder,
+        Layer("pooler", linear(batch, hidden, hidden)),
+        Layer("fc", linear(batch, hidden, 2)),
+    ]
 
 
 def _halved(side: int) -> int:
@@ -130,4 +143,9 @@ def _halved(side: int) -> int:
     return (side + 1) // 2
 
 
-MODELS: dict[str, Callable[[int, Size], list[Layer]]] = {"mlp": _mlp, "cnn": _cnn, "resnet18": _resnet18, "bert": _bert}
+MODELS: dict[str, Callable[[int, Size], list[Layer]]] = {
+    "mlp": _mlp,
+    "cnn": _cnn,
+    "resnet18": _resnet18,
+    "bert": _bert,
+}

@@ -27,9 +27,12 @@ class Attention(nn.Module):  # type: ignore[misc]
         """Return (batch, sequence, hidden) for the same."""
         # As (batch, heads, sequence, hidden / heads).
         query, key, value = (
-            layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+            layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
         )
-        return self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+        return self.out(
+            F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        )
 
 
 class Layer(nn.Module):  # type: ignore[misc]
@@ -57,7 +60,13 @@ class Bert(nn.Module):  # type: ignore[misc]
     """
 
     def __init__(
-        self, *, layers: int = 12, hidden: int = 768, heads: int = 12, vocabulary: int = 30522, dropout: float = 0.1
+        self,
+        *,
+        layers: int = 12,
+        hidden: int = 768,
+        heads: int = 12,
+        vocabulary: int = 30522,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, hidden)
@@ -167,7 +176,10 @@ class ResNet18(nn.Module):  # type: ignore[misc]
         self.pool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
         blocks, inputs = [], WIDTHS[0]
         for stage, outputs in enumerate(WIDTHS):
-            blocks += [BasicBlock(inputs, outputs, 1 if stage == 0 else 2), BasicBlock(outputs, outputs, 1)]
+            blocks += [
+                BasicBlock(inputs, outputs, 1 if stage == 0 else 2),
+                BasicBlock(outputs, outputs, 1),
+            ]
             inputs = outputs
         self.blocks = nn.Sequential(*blocks)
         self.fc = nn.Linear(WIDTHS[-1], classes)

@@ -42,9 +42,13 @@ class Synthetic:
         drawn = torch.Generator().manual_seed(plan.seed)
         self.is_text = plan.model == "bert"
         if self.is_text:
-            self.samples = torch.randint(plan.size.vocabulary, (KEPT, plan.size.sequence), generator=drawn)
+            self.samples = torch.randint(
+                plan.size.vocabulary, (KEPT, plan.size.sequence), generator=drawn
+            )
         else:  # bytes of images
-            shape = (3, plan.size.image, plan.size.image) if plan.model == "resnet18" else (1, 28, 28)
+            shape = (
+                (3, plan.size.image, plan.size.image) if plan.model == "resnet18" else (1, 28, 28)
+            )
             self.samples = torch.randint(256, (KEPT, *shape), generator=drawn, dtype=torch.uint8)
         self.labels = torch.randint(CLASSES[plan.model], (KEPT,), generator=drawn)
         self.length = length
@@ -71,7 +75,10 @@ class Workload(NamedTuple):
     step: Callable[[Batch], Any]
 
 
-SOON_NS, MUCH_FLOPS = 1_000, 1_000_000  # no device does so much in so little: a call alone takes longer
+SOON_NS, MUCH_FLOPS = (
+    1_000,
+    1_000_000,
+)  # no device does so much in so little: a call alone takes longer
 REMEDY = "Time whole steps, by events on a GPU, and compare the name of the device with that of the peaks."
 
 
@@ -126,7 +133,9 @@ BEFORE = 2  # steps before those of the trace: one waits and one warms up
 LOGGED_S = 10.0  # of steps beside nvidia-smi, whose utilisation is a mean over up to a second
 
 
-def measure(plan: Plan, *, peaks: Iterable[Peaks] | None = None, is_marked: bool = False) -> list[Row]:
+def measure(
+    plan: Plan, *, peaks: Iterable[Peaks] | None = None, is_marked: bool = False
+) -> list[Row]:
     """Return times and rates of a workload, one row per batch size.
 
     `peaks`: where to look for the peak of the device, such as the rows of `hardware.load_peaks`; perfkit's when
@@ -153,7 +162,9 @@ def measure(plan: Plan, *, peaks: Iterable[Peaks] | None = None, is_marked: bool
     return rows
 
 
-def record(plan: Plan, out: str | Path, *, peaks: Iterable[Peaks] | None = None, gpu_metrics: bool = False) -> Row:
+def record(
+    plan: Plan, out: str | Path, *, peaks: Iterable[Peaks] | None = None, gpu_metrics: bool = False
+) -> Row:
     """Time a workload, record its last batch size into an empty or new folder `out`, and return its ``timings.json``.
 
     That is the plan, the device, versions, units, `parameters_count`, under `captures` what each tool made or why it
@@ -165,7 +176,9 @@ def record(plan: Plan, out: str | Path, *, peaks: Iterable[Peaks] | None = None,
         raise PerfkitError(f"{out}: is no folder. Choose another name.")
     if there := sorted(item.name for item in out.iterdir()) if out.exists() else []:
         listed = ", ".join(there[:3]) + (" and more" if len(there) > 3 else "")
-        raise PerfkitError(f"{out}: the folder is not empty ({listed}). Choose another one, or empty it.")
+        raise PerfkitError(
+            f"{out}: the folder is not empty ({listed}). Choose another one, or empty it."
+        )
     used = device(plan)
     content = {**_described(plan, used), "rows": measure(plan, peaks=peaks)}
     with _steady(used, plan) as (work, loaded), torch_profile(out, active=plan.traced) as profiler:
@@ -270,7 +283,11 @@ def _described(plan: Plan, used: Device) -> Row:
             "torch": str(used.torch.__version__),
             "cuda": used.torch.version.cuda,
         },
-        "device": {"kind": used.kind, "name": used.name, "threads_count": used.torch.get_num_threads()},
+        "device": {
+            "kind": used.kind,
+            "name": used.name,
+            "threads_count": used.torch.get_num_threads(),
+        },
         **{name: getattr(plan, name) for name in ("model", "mode", "precision")},
         "is_compiled": plan.compile,
         "reads_loss": plan.read_loss,
@@ -286,7 +303,9 @@ def clock(torch: Any, kind: str) -> CpuClock | GpuClock:
     return GpuClock(torch.cuda) if kind == "cuda" else CpuClock()
 
 
-def timed(step: Callable[[Any], object], batches: Iterator[Any], steps: int, on: CpuClock | GpuClock) -> Times:
+def timed(
+    step: Callable[[Any], object], batches: Iterator[Any], steps: int, on: CpuClock | GpuClock
+) -> Times:
     """Return the times of steps, each with the next batch; nothing waits for the GPU between them."""
     waits, marks = [], []
     on.finish()
@@ -306,11 +325,19 @@ def timed(step: Callable[[Any], object], batches: Iterator[Any], steps: int, on:
 def summary(times: Times) -> dict[str, float]:
     """Return median and spread of the steps, the median wait, and the time of all, ns."""
     names = ("step_median_ns", "step_p25_ns", "step_p75_ns", "step_min_ns", "step_max_ns")
-    steps = dict(zip(names, np.percentile(times.step_ns, [50, 25, 75, 0, 100]).tolist(), strict=True))
-    return {**steps, "wait_median_ns": float(np.median(times.wait_ns)), "wall_ns": float(times.wall_ns)}
+    steps = dict(
+        zip(names, np.percentile(times.step_ns, [50, 25, 75, 0, 100]).tolist(), strict=True)
+    )
+    return {
+        **steps,
+        "wait_median_ns": float(np.median(times.wait_ns)),
+        "wall_ns": float(times.wall_ns),
+    }
 
 
-def implied(what: str, flops: int, dur_ns: float, *, peak_flops_per_s: float | None = None) -> dict[str, float | None]:
+def implied(
+    what: str, flops: int, dur_ns: float, *, peak_flops_per_s: float | None = None
+) -> dict[str, float | None]:
     """Return `flops_per_s` of a step, `peak_flops_per_s`, and `peak_frac`, 0..1; None where no peak is known.
 
     `what` names the step and its device in the message. A rate above the dense peak, or a million operations in less
@@ -364,7 +391,11 @@ def workload(torch: Any, plan: Plan) -> Workload:
 
 def _training(torch: Any, plan: Plan, made: Any, called: Any) -> Callable[[Batch], Any]:
     is_bert, weights = plan.model == "bert", made.parameters()
-    optimiser = torch.optim.AdamW(weights, lr=5e-5) if is_bert else torch.optim.SGD(weights, lr=0.01, momentum=0.9)
+    optimiser = (
+        torch.optim.AdamW(weights, lr=5e-5)
+        if is_bert
+        else torch.optim.SGD(weights, lr=0.01, momentum=0.9)
+    )
     # Gradients of FP16 numbers are scaled up, so that small ones do not become 0.
     scaler = torch.amp.GradScaler(plan.device, enabled=plan.precision == "fp16")
     numbers = count(1)
@@ -377,7 +408,9 @@ def _training(torch: Any, plan: Plan, made: Any, called: Any) -> Callable[[Batch
         scaler.step(optimiser)
         scaler.update()
         optimiser.zero_grad()
-        return loss.item() if plan.read_loss and next(numbers) % plan.read_loss == 0 else loss.detach()
+        return (
+            loss.item() if plan.read_loss and next(numbers) % plan.read_loss == 0 else loss.detach()
+        )
 
     return step
 
@@ -392,7 +425,9 @@ def _check_compiler(device: str) -> None:
             f"Install one, set {variable} to it, or leave --compile out."
         )
     if device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise PerfkitError("compile: Triton is not installed. Install `triton`, or leave --compile out.")
+        raise PerfkitError(
+            "compile: Triton is not installed. Install `triton`, or leave --compile out."
+        )
 
 
 def batches(torch: Any, plan: Plan, batch: int) -> Generator[Batch]:
@@ -441,10 +476,14 @@ def computing(used: Device, plan: Plan) -> Iterator[None]:
 def autocast(torch: Any, plan: Plan) -> Any:
     """Return a context in which products are computed in FP16 or BF16, or one that changes nothing."""
     half = {"fp16": "float16", "bf16": "bfloat16"}.get(plan.precision)
-    return torch.autocast(plan.device, dtype=getattr(torch, half or "bfloat16"), enabled=half is not None)
+    return torch.autocast(
+        plan.device, dtype=getattr(torch, half or "bfloat16"), enabled=half is not None
+    )
 
 
-def peak_flops(used: Device, plan: Plan, *, table: Iterable[hardware.Peaks] | None = None) -> float | None:
+def peak_flops(
+    used: Device, plan: Plan, *, table: Iterable[hardware.Peaks] | None = None
+) -> float | None:
     """Return the dense peak of the device in the plan's precision, FLOP/s, of tensor cores if it has them, or None."""
     sheet = hardware.peaks(used.name, table=table)
     since = TENSOR_SINCE.get(plan.precision)

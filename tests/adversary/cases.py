@@ -56,7 +56,10 @@ class Plan:
 
         The loop of a program is judged from its first kernel on.
         """
-        values = {name: value(self.program) if callable(value) else value for name, value in cause.mended.items()}
+        values = {
+            name: value(self.program) if callable(value) else value
+            for name, value in cause.mended.items()
+        }
         before, after = self.program.run(), replace(self.program, **values).run()
         if is_loop:
             return before.span_of_kernels() / after.span_of_kernels()
@@ -66,13 +69,21 @@ class Plan:
         """Write what was recorded of a run of the program."""
         pids = sorted({thread.pid for thread in machine.threads})
         if self.form == "nsys":
-            return writing.nsys(machine, folder / "run.sqlite", without=self.without, metrics=self.metrics)
+            return writing.nsys(
+                machine, folder / "run.sqlite", without=self.without, metrics=self.metrics
+            )
         for rank, pid in enumerate(pids):
             if self.form == "ranks":
                 path = folder / f"rank{rank}.sqlite"
                 writing.nsys(machine, path, pids={pid}, without=self.without, metrics=self.metrics)
             else:
-                writing.kineto(machine, folder / f"rank{rank}.pt.trace.json", pid=pid, rank=rank, ranks=len(pids))
+                writing.kineto(
+                    machine,
+                    folder / f"rank{rank}.pt.trace.json",
+                    pid=pid,
+                    rank=rank,
+                    ranks=len(pids),
+                )
         return folder
 
 
@@ -97,7 +108,12 @@ def steps(low: float, high: float, times: float = 1.0) -> U:
 
 Make = Callable[[random.Random], Plan]
 USUAL: dict[type, dict] = {  # programs that keep their GPU busy, the host ahead and copies hidden
-    Training: {"kernel_us": U(100, 250), "kernels": U(25, 50, whole=True), "steps": [9, 11, 13], "host_us": U(1, 8)},
+    Training: {
+        "kernel_us": U(100, 250),
+        "kernels": U(25, 50, whole=True),
+        "steps": [9, 11, 13],
+        "host_us": U(1, 8),
+    },
     Chunks: {"kernel_us": U(300, 500)},
 }
 
@@ -106,7 +122,11 @@ def of(kind: type, *causes: Cause, **given: object) -> Make:
     """A case: a kind of program, its causes, its fields; a list is a choice, a function is called with the others."""
 
     def make(r: random.Random) -> Plan:
-        plan = {name: given[name] for name in ("also", "form", "without", "metrics", "quiet") if name in given}
+        plan = {
+            name: given[name]
+            for name in ("also", "form", "without", "metrics", "quiet")
+            if name in given
+        }
         fields = USUAL.get(kind, {}) | ({"steps": 7, "kernels": 20} if "speeds" in given else {})
         fields |= {name: value for name, value in given.items() if name not in plan}
         made: dict = {"seed": r.randrange(10**6)}
@@ -127,7 +147,10 @@ train = partial(of, Training)
 TWO = (1.0, 1.0)
 NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 LOADING = {"idle_data_loading", "input"}
-HOSTLY = {"idle_host_code", "idle_system"}  # the second where the call of the system that blocks is recorded
+HOSTLY = {
+    "idle_host_code",
+    "idle_system",
+}  # the second where the call of the system that blocks is recorded
 LAUNCHING = {"launch_overhead", "idle_launch", "small_operators"}
 WAITING = {"synchronisation", "idle_sync"}
 COPYING = {"copies_serial", "exposed_copy"}
@@ -140,13 +163,19 @@ LOGGING = Cause("Python between steps", HOSTLY, {"between_ms": 0.1})
 LAUNCHES = Cause("launches of small kernels", LAUNCHING, {"graph": True})
 WAITS = Cause("waits for the GPU within the step", WAITING, {"syncs": 0})
 STEP_WAIT = Cause("a wait after each step", WAITING, {"sync": ""})
-RESIDUAL = Cause("a wait in each iteration", WAITING | {"copies_synchronous"}, {"check_wait": False})
+RESIDUAL = Cause(
+    "a wait in each iteration", WAITING | {"copies_synchronous"}, {"check_wait": False}
+)
 HOST_PART = Cause("the host's part of an iteration", HOSTLY, {"host_ms": 0.02})
 TOKENS = Cause("Python before each request", HOSTLY, {"tokenise_ms": 0.02})
-ALLOCATION = Cause("cudaMalloc and cudaFree in the step", {"idle_memory", "allocator_off"}, {"allocs": 0})
+ALLOCATION = Cause(
+    "cudaMalloc and cudaFree in the step", {"idle_memory", "allocator_off"}, {"allocs": 0}
+)
 PAGEABLE = Cause("pageable copies", {"copies_pageable"}, {"pinned": True})
 SERIAL = Cause("copies on the stream of the kernels", COPYING, {"streams": 3})
-BLOCKING = Cause("copies that block", {"copies_synchronous"} | WAITING, {"streams": 3, "wait": False})
+BLOCKING = Cause(
+    "copies that block", {"copies_synchronous"} | WAITING, {"streams": 3, "wait": False}
+)
 PIECES = Cause("many small copies", {"copies_small"}, {"pieces": 1})
 REDUCE = Cause("all-reduces that nothing hides", {"exposed_communication"}, {"overlap": True})
 SAVING = Cause("checkpoints in the loop", {"checkpointing"}, {"save_every": 0})
@@ -156,7 +185,9 @@ FIRST = Cause("the first step is slow", {"warm_up"}, {"first_ms": 0.0})
 LOCK = Cause("a lock that another thread keeps", HOSTLY | {"idle"}, {"lock_ms": 0.01})
 UPDATE = Cause("the optimizer runs on the host", HOSTLY, {"update_ms": 0.02})
 SLOW = Cause("one GPU is slower than the others", {"slow_gpu"}, {"speeds": TWO * 2})
-WORK = Cause("a rank computes more than the other", UNEVEN, {"work": lambda p: (sum(p.work) / 2,) * 2})
+WORK = Cause(
+    "a rank computes more than the other", UNEVEN, {"work": lambda p: (sum(p.work) / 2,) * 2}
+)
 LATE = Cause("a rank is late", HOSTLY | {"late_gpu"}, {"late_ms": (0.0, 0.0)})
 THROTTLED = Cause("the clock falls", {"clock_lowered"}, {"clocks": ()})
 FEW_BLOCKS = Cause("a kernel of few blocks dominates", {"few_blocks"}, {"dominant_blocks": 108})
@@ -174,8 +205,16 @@ RANKED = {"form": "ranks", "sync": "item"}
 SHORT = {"kernel_us": U(25, 40), "kernels": 25, "steps": 14, "between_ms": 0.5}
 SAVES = {"save_every": 2, "save_mb": 5}
 UNPINNED = {"pinned": False, "prefetch": False, "sync": "item"}
-UNEVENLY = {"speeds": TWO, "work": lambda r, made: (1.0, r.uniform(1.6, 2.4)), "reduce_ms": 0.4, "form": "ranks"}
-LATELY = {"speeds": TWO, "late_ms": lambda r, made: (0.0, r.uniform(1, 2) * made["kernel_us"] * 0.02)}
+UNEVENLY = {
+    "speeds": TWO,
+    "work": lambda r, made: (1.0, r.uniform(1.6, 2.4)),
+    "reduce_ms": 0.4,
+    "form": "ranks",
+}
+LATELY = {
+    "speeds": TWO,
+    "late_ms": lambda r, made: (0.0, r.uniform(1, 2) * made["kernel_us"] * 0.02),
+}
 SLEEPS = ["poll", "pthread_cond_timedwait", "sem_timedwait"]
 
 
@@ -192,10 +231,14 @@ SINGLE: dict[str, Make] = {
     "loader_mild": train(LOADER, loader_ms=steps(1.4, 1.5), load_range=NEXT),
     "loader_no_ranges": train(UNNAMED, loader_ms=steps(1.7, 4), without=("nvtx",)),
     "loader_no_os": train(LOADER, loader_ms=steps(1.7, 4), load_range=NEXT, without=("os",)),
-    "loader_kineto": train(LOADER, loader_ms=steps(1.7, 4), load_range=NEXT, torch=True, form="kineto"),
+    "loader_kineto": train(
+        LOADER, loader_ms=steps(1.7, 4), load_range=NEXT, torch=True, form="kineto"
+    ),
     "python_between_launches": train(PYTHON, also=LAUNCHING, **SLOW_HOST),
     "python_kineto": train(PYTHON, torch=True, form="kineto", **SLOW_HOST),
-    "python_after_wait": train(LOGGING, replace(STEP_WAIT, even=True), sync="item", between_ms=steps(0.8, 2)),
+    "python_after_wait": train(
+        LOGGING, replace(STEP_WAIT, even=True), sync="item", between_ms=steps(0.8, 2)
+    ),
     "python_between_steps": train(LOGGING, between_ms=steps(1.8, 3)),
     "host_part_of_solver": of(
         Solver, HOST_PART, replace(RESIDUAL, even=True), steps=50, kernel_us=200, host_ms=U(0.9, 2)
@@ -203,22 +246,52 @@ SINGLE: dict[str, Make] = {
     "tokenising_server": of(Server, TOKENS, every_ms=0.1, tokenise_ms=U(4, 8), also=LAUNCHING),
     "small_kernels": train(LAUNCHES, **SMALL, **TINY),
     "small_kernels_solver": of(
-        Solver, LAUNCHES, steps=50, kernels=20, kernel_us=U(1.5, 2.5), check_every=0, host_us=0.3, launch_us=6.0
+        Solver,
+        LAUNCHES,
+        steps=50,
+        kernels=20,
+        kernel_us=U(1.5, 2.5),
+        check_every=0,
+        host_us=0.3,
+        launch_us=6.0,
     ),
-    "small_kernels_kineto": train(LAUNCHES, also=HOSTLY, form="kineto", torch=True, **(SMALL | TINY | {"host_us": 4})),
-    "waits_in_step": train(WAITS, kernel_us=U(15, 25), kernels=60, steps=8, syncs=30, host_us=U(5, 9)),
+    "small_kernels_kineto": train(
+        LAUNCHES, also=HOSTLY, form="kineto", torch=True, **(SMALL | TINY | {"host_us": 4})
+    ),
+    "waits_in_step": train(
+        WAITS, kernel_us=U(15, 25), kernels=60, steps=8, syncs=30, host_us=U(5, 9)
+    ),
     "waits_each_iteration": of(Solver, RESIDUAL, kernels=2, kernel_us=U(8, 14), host_us=1.0),
-    "wait_each_short_step": train(STEP_WAIT, replace(LOGGING, even=True), sync="cudaDeviceSynchronize", **SHORT),
-    "malloc_in_loop": train(ALLOCATION, kernel_us=U(60, 120), allocs=U(6, 10, whole=True), alloc_us=U(250, 600)),
-    "malloc_mild": train(ALLOCATION, kernel_us=U(150, 200), kernels=25, allocs=2, alloc_us=U(250, 400)),
-    "pageable_chunks": of(Chunks, PAGEABLE, streams=1, pinned=False, size_mb=U(6, 12), kernel_us=U(300, 600)),
+    "wait_each_short_step": train(
+        STEP_WAIT, replace(LOGGING, even=True), sync="cudaDeviceSynchronize", **SHORT
+    ),
+    "malloc_in_loop": train(
+        ALLOCATION, kernel_us=U(60, 120), allocs=U(6, 10, whole=True), alloc_us=U(250, 600)
+    ),
+    "malloc_mild": train(
+        ALLOCATION, kernel_us=U(150, 200), kernels=25, allocs=2, alloc_us=U(250, 400)
+    ),
+    "pageable_chunks": of(
+        Chunks, PAGEABLE, streams=1, pinned=False, size_mb=U(6, 12), kernel_us=U(300, 600)
+    ),
     "pageable_batches": train(PAGEABLE, batch_mb=U(30, 60), **UNPINNED),
     "pinned_serial": of(Chunks, SERIAL, streams=1, size_mb=U(20, 30), back_mb=20),
-    "blocking_copies": of(Chunks, BLOCKING, streams=1, wait=True, size_mb=U(20, 30), kernel_us=U(250, 400)),
-    "small_pieces": of(
-        Chunks, PIECES, chunks=12, streams=1, size_mb=1.5, back_mb=1.5, pieces=U(100, 200, whole=True), kernel_us=100
+    "blocking_copies": of(
+        Chunks, BLOCKING, streams=1, wait=True, size_mb=U(20, 30), kernel_us=U(250, 400)
     ),
-    "halo_exposed": of(Solver, HALO, steps=40, gpus=2, work=TWO, kernel_us=U(80, 120), halo_mb=U(40, 60)),
+    "small_pieces": of(
+        Chunks,
+        PIECES,
+        chunks=12,
+        streams=1,
+        size_mb=1.5,
+        back_mb=1.5,
+        pieces=U(100, 200, whole=True),
+        kernel_us=100,
+    ),
+    "halo_exposed": of(
+        Solver, HALO, steps=40, gpus=2, work=TWO, kernel_us=U(80, 120), halo_mb=U(40, 60)
+    ),
     "slow_gpu_one_file": train(SLOW, **FOUR),
     "slow_gpu_ranks": train(SLOW, form="ranks", **FOUR),
     "slow_gpu_kineto": train(SLOW, form="kineto", torch=True, **FOUR),
@@ -228,7 +301,9 @@ SINGLE: dict[str, Make] = {
     "exposed_reduce_ranks": train(REDUCE, reduce_ms=steps(0.5, 0.9), form="ranks", **BLOCKED),
     "exposed_reduce_kineto": train(REDUCE, reduce_ms=steps(0.5, 0.9), form="kineto", **BLOCKED),
     "checkpoints": train(SAVING, save_every=2, save_ms=steps(0.8, 1.6, 2)),
-    "checkpoints_no_ranges": train(SAVING_UNNAMED, save_every=2, save_ms=steps(0.8, 1.6, 2), without=("nvtx",)),
+    "checkpoints_no_ranges": train(
+        SAVING_UNNAMED, save_every=2, save_ms=steps(0.8, 1.6, 2), without=("nvtx",)
+    ),
     "checkpoints_mild": train(SAVING, save_every=2, save_ms=steps(0.15, 0.25, 2), save_mb=5),
     "lazy_loading": train(LAZY, load_us=U(20_000, 50_000), also={"idle_launch"}),
     "throttled": train(THROTTLED, clocks=_halved, metrics=500_000),
@@ -237,7 +312,9 @@ SINGLE: dict[str, Make] = {
     "host_optimizer": train(UPDATE, update_ms=steps(0.8, 2)),
     "few_blocks": train(FEW_BLOCKS, dominant=U(0.7, 0.85), metrics=500_000),
     "idle_neighbour": of(Solver, SPARE, steps=60, kernel_us=U(200, 400), check_every=0, gpus=2),
-    "uneven_gpus": of(Solver, SPREAD, steps=60, gpus=2, kernel_us=U(200, 300), work=(1.5, 0.5), halo_mb=0.5),
+    "uneven_gpus": of(
+        Solver, SPREAD, steps=60, gpus=2, kernel_us=U(200, 300), work=(1.5, 0.5), halo_mb=0.5
+    ),
 }
 MIXED: dict[str, Make] = {
     "loader_over_checkpoints": train(
@@ -246,50 +323,101 @@ MIXED: dict[str, Make] = {
     "checkpoints_over_loader": train(
         SAVING, LOADER, save_ms=steps(1.8, 2.2, 2), loader_ms=steps(0.4, 0.6), **SAVES, **INLINE
     ),
-    "loader_over_malloc": train(LOADER, ALLOCATION, loader_ms=steps(1.5, 2), allocs=2, alloc_us=250, **INLINE),
-    "malloc_over_loader": train(ALLOCATION, LOADER, loader_ms=steps(0.2, 0.3), allocs=10, alloc_us=500, **INLINE),
-    "optimizer_over_checkpoints": train(UPDATE, SAVING, save_ms=steps(0.2, 0.3, 2), update_ms=steps(1.5, 2), **SAVES),
+    "loader_over_malloc": train(
+        LOADER, ALLOCATION, loader_ms=steps(1.5, 2), allocs=2, alloc_us=250, **INLINE
+    ),
+    "malloc_over_loader": train(
+        ALLOCATION, LOADER, loader_ms=steps(0.2, 0.3), allocs=10, alloc_us=500, **INLINE
+    ),
+    "optimizer_over_checkpoints": train(
+        UPDATE, SAVING, save_ms=steps(0.2, 0.3, 2), update_ms=steps(1.5, 2), **SAVES
+    ),
     "reduce_over_loader": train(
-        REDUCE, LOADER, reduce_ms=steps(0.6, 0.9), loader_ms=steps(0.2, 0.3), **BLOCKED, **RANKED, **INLINE
+        REDUCE,
+        LOADER,
+        reduce_ms=steps(0.6, 0.9),
+        loader_ms=steps(0.2, 0.3),
+        **BLOCKED,
+        **RANKED,
+        **INLINE,
     ),
     "loader_over_reduce": train(
-        LOADER, REDUCE, reduce_ms=steps(0.2, 0.3), loader_ms=steps(3, 4), load_range=NEXT, form="kineto", **BLOCKED
+        LOADER,
+        REDUCE,
+        reduce_ms=steps(0.2, 0.3),
+        loader_ms=steps(3, 4),
+        load_range=NEXT,
+        form="kineto",
+        **BLOCKED,
     ),
     "lock_over_malloc": train(LOCK, ALLOCATION, lock_ms=steps(2, 3), allocs=1, alloc_us=150),
-    "pageable_over_loader": train(PAGEABLE, LOADER, batch_mb=80, loader_ms=steps(0.3, 0.4), **UNPINNED, **INLINE),
+    "pageable_over_loader": train(
+        PAGEABLE, LOADER, batch_mb=80, loader_ms=steps(0.3, 0.4), **UNPINNED, **INLINE
+    ),
     "launches_over_loader": train(
         LAUNCHES, LOADER, sync="item", **(SMALL | TINY | INLINE | {"loader_ms": steps(0.3, 0.5)})
     ),
     "work_over_logging": train(WORK, LOGGING, between_ms=0.3, **UNEVENLY),
 }
 HEALTHY: dict[str, Make] = {
-    "full_queue": train(quiet="launch calls wait: the queue is full", kernels=120, steps=14, kernel_us=70),
-    "busy": train(quiet="a busy GPU", kernel_us=U(200, 400), sync=["item", "cudaStreamSynchronize"]),
+    "full_queue": train(
+        quiet="launch calls wait: the queue is full", kernels=120, steps=14, kernel_us=70
+    ),
+    "busy": train(
+        quiet="a busy GPU", kernel_us=U(200, 400), sync=["item", "cudaStreamSynchronize"]
+    ),
     "busy_kineto": train(quiet="a busy GPU", torch=True, load_range=NEXT, form="kineto"),
     "overlapped_chunks": of(Chunks, quiet="copies run beside kernels", size_mb=U(4, 9)),
     "overlapped_reduce": train(quiet="hidden", speeds=TWO, reduce_ms=steps(0.3, 0.5), form="ranks"),
-    "graph_steps": train(quiet="a graph a step", kernel_us=U(14, 18), kernels=150, graph=True, **TINY),
+    "graph_steps": train(
+        quiet="a graph a step", kernel_us=U(14, 18), kernels=150, graph=True, **TINY
+    ),
     "solver_alone": of(Solver, quiet="a busy solver", steps=60, kernel_us=U(300, 500)),
     "even_gpus": of(
-        Solver, quiet="evenly busy", steps=60, gpus=2, work=TWO, kernel_us=250, halo_mb=0.5, check_every=10
+        Solver,
+        quiet="evenly busy",
+        steps=60,
+        gpus=2,
+        work=TWO,
+        kernel_us=250,
+        halo_mb=0.5,
+        check_every=10,
     ),
 }
 TRAPS: dict[str, Make] = {
     "honest_wait": train(quiet="waits, for kernels", kernel_us=300, sync="cudaDeviceSynchronize"),
-    "hidden_pageable": train(quiet="pageable copies that kernels hide", pinned=False, batch_mb=steps(1, 2)),
-    "hidden_loader": train(quiet="only the host waits", loader_ms=steps(0.85, 0.93), load_range=NEXT),
-    "hidden_writer": train(
-        quiet="another thread writes", save_every=2, save_ms=steps(0.3, 0.45, 2), save_beside=True, save_mb=1
+    "hidden_pageable": train(
+        quiet="pageable copies that kernels hide", pinned=False, batch_mb=steps(1, 2)
     ),
-    "little_loading": train(quiet="below 3 %", sync="item", between_ms=0.01, loader_ms=steps(0.01, 0.02), **INLINE),
-    "little_saving": train(quiet="below 3 %", save_every=2, save_ms=steps(0.005, 0.01, 2), save_mb=1),
+    "hidden_loader": train(
+        quiet="only the host waits", loader_ms=steps(0.85, 0.93), load_range=NEXT
+    ),
+    "hidden_writer": train(
+        quiet="another thread writes",
+        save_every=2,
+        save_ms=steps(0.3, 0.45, 2),
+        save_beside=True,
+        save_mb=1,
+    ),
+    "little_loading": train(
+        quiet="below 3 %", sync="item", between_ms=0.01, loader_ms=steps(0.01, 0.02), **INLINE
+    ),
+    "little_saving": train(
+        quiet="below 3 %", save_every=2, save_ms=steps(0.005, 0.01, 2), save_mb=1
+    ),
     "little_reduce": train(quiet="below 3 %", reduce_ms=steps(0.01, 0.02), form="ranks", **BLOCKED),
-    "idle_helper": train(quiet="another thread sleeps", helper=["pthread_mutex_lock", "poll", "pthread_cond_wait"]),
+    "idle_helper": train(
+        quiet="another thread sleeps", helper=["pthread_mutex_lock", "poll", "pthread_cond_wait"]
+    ),
     "name_of_checkpointing": train(PYTHON, decoy="torch.utils.checkpoint", **SLOW_HOST),
-    "name_of_loading": train(ALLOCATION, kernel_us=U(60, 120), allocs=8, alloc_us=400, decoy="DataParallel.forward"),
+    "name_of_loading": train(
+        ALLOCATION, kernel_us=U(60, 120), allocs=8, alloc_us=400, decoy="DataParallel.forward"
+    ),
     "slow_first_step": train(FIRST, first_ms=steps(4, 8), also={"idle_host_code"}),
     "rare_requests": of(Server, every_ms=U(10, 15), also=HOSTLY | {"idle"}),
-    "few_large_waits": train(LOADER, loader_ms=steps(1.7, 3), load_range=NEXT, sync="cudaDeviceSynchronize"),
+    "few_large_waits": train(
+        LOADER, loader_ms=steps(1.7, 3), load_range=NEXT, sync="cudaDeviceSynchronize"
+    ),
 }
 CASES = SINGLE | MIXED | HEALTHY | TRAPS
 

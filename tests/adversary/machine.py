@@ -149,7 +149,10 @@ class Stream:
         def finish() -> None:
             op.end = self.machine.now
             self._occupy(op, 1)
-            self.running, self.ready = None, op.end + (700 if op.graph else round(self.machine.near(1.15 * US)))
+            self.running, self.ready = (
+                None,
+                op.end + (700 if op.graph else round(self.machine.near(1.15 * US))),
+            )
             self.machine.ops.append(op)
             op.done.fire()
             self.machine.at(self.ready, self.pump)
@@ -164,11 +167,24 @@ class Thread:
     """A host thread of a process; its methods are steps of the program it runs."""
 
     def __init__(self, machine: Machine, pid: int, tid: int, name: str) -> None:
-        self.machine, self.pid, self.tid, self.name, self.launch_us = machine, pid, tid, name, machine.launch_us
+        self.machine, self.pid, self.tid, self.name, self.launch_us = (
+            machine,
+            pid,
+            tid,
+            name,
+            machine.launch_us,
+        )
         machine.threads.append(self)
 
     def record(self, table: str, name: str, start: int, **more: object) -> None:
-        row = {"name": name, "start": start, "end": self.machine.now, "pid": self.pid, "tid": self.tid, **more}
+        row = {
+            "name": name,
+            "start": start,
+            "end": self.machine.now,
+            "pid": self.pid,
+            "tid": self.tid,
+            **more,
+        }
         self.machine.rows[table].append(row)
 
     @contextmanager
@@ -198,7 +214,9 @@ class Thread:
     def _op(self, stream: Stream, kind: str, name: str, ns: float, **more: object) -> Op:
         machine = self.machine
         corr = more.pop("corr", None) or machine.correlation()
-        return Op(kind, name, ns, corr, self.pid, stream, Signal(machine), arrival=machine.now, **more)
+        return Op(
+            kind, name, ns, corr, self.pid, stream, Signal(machine), arrival=machine.now, **more
+        )
 
     def _order(self, stream: Stream, after: tuple) -> Steps:
         """Let a stream wait for operations of others: an event recorded, and a wait for it."""
@@ -207,7 +225,9 @@ class Thread:
                 yield from self.call("cudaEventRecord", 1.2)
                 yield from self.call("cudaStreamWaitEvent", 1)
 
-    def launch(self, stream: Stream, kernel: Kernel, *, meet: Meeting | None = None, after: tuple = ()) -> Steps:
+    def launch(
+        self, stream: Stream, kernel: Kernel, *, meet: Meeting | None = None, after: tuple = ()
+    ) -> Steps:
         """Launch a kernel: the call takes its time, and waits while the queue is full."""
         machine = self.machine
         yield from self._order(stream, after)
@@ -220,7 +240,11 @@ class Thread:
             stream.slot = stream.slot or Signal(machine)
             yield stream.slot
         op = self._op(stream, "kernel", kernel.name, machine.near(kernel.ns, 0.04), kernel=kernel)
-        op.meet, op.after, op.arrival = meet, list(after), machine.now + round(machine.near(1.8 * US, 0.4))
+        op.meet, op.after, op.arrival = (
+            meet,
+            list(after),
+            machine.now + round(machine.near(1.8 * US, 0.4)),
+        )
         stream.push(op)
         self.record("api", "cudaLaunchKernel", start, corr=op.corr)
 
@@ -230,12 +254,21 @@ class Thread:
         yield machine.near(9 * US + 30 * len(kernels))
         corr = machine.correlation()
         for kernel in kernels:
-            op = self._op(stream, "kernel", kernel.name, machine.near(kernel.ns, 0.04), kernel=kernel, corr=corr)
+            op = self._op(
+                stream,
+                "kernel",
+                kernel.name,
+                machine.near(kernel.ns, 0.04),
+                kernel=kernel,
+                corr=corr,
+            )
             op.graph, op.arrival = True, machine.now + 3 * US
             stream.push(op)
         self.record("api", "cudaGraphLaunch", start, corr=corr)
 
-    def copy(self, stream: Stream, kind: str, size: int, *, after: tuple = (), **how: object) -> Steps:
+    def copy(
+        self, stream: Stream, kind: str, size: int, *, after: tuple = (), **how: object
+    ) -> Steps:
         """Copy: calls for pageable memory return when the copy is over, as does `cudaMemcpy` (`wait`)."""
         machine, pinned, wait = self.machine, how.get("pinned", True), how.get("wait", False)
         yield from self._order(stream, after)
@@ -243,8 +276,19 @@ class Thread:
         yield machine.near(5 * US, 0.25)
         rate = 90.0 if kind == "p2p" else 24.0 if pinned else 5.0  # GB/s
         names = {"h2d": "Host-to-Device", "d2h": "Device-to-Host", "p2p": "Peer-to-Peer"}
-        op = self._op(stream, kind, names[kind], machine.near(1.2 * US + size / rate, 0.03), bytes=size, pinned=pinned)
-        op.after, op.peer, op.arrival = list(after), how.get("peer"), machine.now + round(machine.near(1.2 * US, 0.3))
+        op = self._op(
+            stream,
+            kind,
+            names[kind],
+            machine.near(1.2 * US + size / rate, 0.03),
+            bytes=size,
+            pinned=pinned,
+        )
+        op.after, op.peer, op.arrival = (
+            list(after),
+            how.get("peer"),
+            machine.now + round(machine.near(1.2 * US, 0.3)),
+        )
         stream.push(op)
         blocks = wait or (not pinned and (kind == "d2h" or size > 65536))
         if blocks:
@@ -254,7 +298,11 @@ class Thread:
         self.record("api", name + ("" if wait else "Async"), start, corr=op.corr)
 
     def synchronise(
-        self, *streams: Stream, name: str = "cudaStreamSynchronize", drag: float = 0, until: Op | None = None
+        self,
+        *streams: Stream,
+        name: str = "cudaStreamSynchronize",
+        drag: float = 0,
+        until: Op | None = None,
     ) -> Steps:
         """Wait for all that is in these streams, or `until` an operation; `drag` is what the call does after that."""
         machine, start = self.machine, self.machine.now

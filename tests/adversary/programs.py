@@ -78,15 +78,26 @@ class Training:
         kernels = []
         for number in range(self.kernels):
             ns = self.kernel_us * draw.uniform(0.4, 1.6) * factor * (1 - self.dominant) * US
-            plain = {"grid": round(1024 * factor), "load_ns": self.load_us * US}  # more work, more blocks
-            kernels.append(Kernel(NAMES[number % len(NAMES)], ns, registers=32 + 8 * (number % 9), **plain))
+            plain = {
+                "grid": round(1024 * factor),
+                "load_ns": self.load_us * US,
+            }  # more work, more blocks
+            kernels.append(
+                Kernel(NAMES[number % len(NAMES)], ns, registers=32 + 8 * (number % 9), **plain)
+            )
         if self.dominant:
-            ns = self.dominant * all_us * US * 8 / self.dominant_blocks  # the same work over more SMs
-            scan = Kernel("void lstm_scan_kernel<float>(float*, int)", ns, grid=self.dominant_blocks, block=64)
+            ns = (
+                self.dominant * all_us * US * 8 / self.dominant_blocks
+            )  # the same work over more SMs
+            scan = Kernel(
+                "void lstm_scan_kernel<float>(float*, int)", ns, grid=self.dominant_blocks, block=64
+            )
             kernels.insert(len(kernels) // 2, scan)
         return kernels
 
-    def _produce(self, machine: Machine, thread: Thread, made: list[Signal], taken: list[Signal]) -> Steps:
+    def _produce(
+        self, machine: Machine, thread: Thread, made: list[Signal], taken: list[Signal]
+    ) -> Steps:
         """The loader's thread: two batches ahead."""
         for number in range(self.steps):
             if number >= 2:
@@ -95,7 +106,9 @@ class Training:
             yield from thread.spend(self.loader_ms * MS * 0.8)
             made[number].fire()
 
-    def _hold(self, machine: Machine, thread: Thread, asked: list[Signal], given: list[Signal]) -> Steps:
+    def _hold(
+        self, machine: Machine, thread: Thread, asked: list[Signal], given: list[Signal]
+    ) -> Steps:
         """A thread that keeps a lock for a while whenever the loop asks for it."""
         for ask, give in zip(asked, given, strict=True):
             yield from thread.os_wait("pthread_cond_wait", ask)
@@ -144,7 +157,14 @@ class Training:
         yield from thread.synchronise(main, side, link, name="cudaDeviceSynchronize")
 
     def _compute(
-        self, machine: Machine, thread: Thread, rank: int, step: int, work: list[Kernel], streams: tuple, after: tuple
+        self,
+        machine: Machine,
+        thread: Thread,
+        rank: int,
+        step: int,
+        work: list[Kernel],
+        streams: tuple,
+        after: tuple,
     ) -> Steps:
         """The kernels of a step, its collectives and its update."""
         main, link = streams
@@ -160,15 +180,21 @@ class Training:
                 yield from thread.call("cudaMalloc", self.alloc_us)
                 yield from thread.synchronise(main, name="cudaFree", drag=self.alloc_us * US)
             if self.reduce_ms and (number + 1) % (len(work) // 4) == 0 and len(reduced) < 4:
-                meet = machine.meetings.setdefault((step, number), Meeting(machine, len(self.speeds)))
+                meet = machine.meetings.setdefault(
+                    (step, number), Meeting(machine, len(self.speeds))
+                )
                 nccl = Kernel(NCCL, self.reduce_ms * MS / 4, 0.0, grid=24, block=544)
                 onto = link if self.overlap else main
-                yield from thread.launch(onto, nccl, meet=meet, after=(main.last,) if self.overlap else ())
+                yield from thread.launch(
+                    onto, nccl, meet=meet, after=(main.last,) if self.overlap else ()
+                )
                 reduced.append(onto.last)
         after = tuple(reduced) if self.overlap else ()
         if not self.graph:
             for _ in range(2):
-                yield from thread.launch(main, Kernel(ADAM, self.kernel_us * US, grid=2048, block=512), after=after)
+                yield from thread.launch(
+                    main, Kernel(ADAM, self.kernel_us * US, grid=2048, block=512), after=after
+                )
 
     def _write(self, thread: Thread) -> Steps:
         for _ in range(4):
@@ -195,7 +221,9 @@ class _Alone:
     """A program of one thread and one process."""
 
     def run(self) -> Machine:
-        machine = Machine(f"{type(self).__name__} {self.seed}", getattr(self, "gpus", 1), self.launch_us)
+        machine = Machine(
+            f"{type(self).__name__} {self.seed}", getattr(self, "gpus", 1), self.launch_us
+        )
         machine.spawn(self._loop(machine, Thread(machine, 7000, 7000, "main")))
         return machine.run()
 
@@ -223,7 +251,9 @@ class Chunks(_Alone):
         for chunk in range(self.chunks):
             stream = streams[chunk % self.streams]
             if chunk >= 2 * self.streams:
-                yield from thread.synchronise(stream, name="cudaEventSynchronize", until=ends[chunk - 2 * self.streams])
+                yield from thread.synchronise(
+                    stream, name="cudaEventSynchronize", until=ends[chunk - 2 * self.streams]
+                )
             yield from thread.spend(self.host_us * US)
             for _ in range(self.pieces):
                 size = round(self.size_mb * 1e6 / self.pieces)
@@ -231,7 +261,9 @@ class Chunks(_Alone):
             for number in range(self.kernels):
                 kernel = Kernel(f"filter_{number}(float const*, float*, int)", self.kernel_us * US)
                 yield from thread.launch(stream, kernel)
-            yield from thread.copy(stream, "d2h", round(self.back_mb * 1e6), pinned=self.pinned, wait=self.wait)
+            yield from thread.copy(
+                stream, "d2h", round(self.back_mb * 1e6), pinned=self.pinned, wait=self.wait
+            )
             ends.append(stream.last)
         yield from thread.synchronise(*streams, name="cudaDeviceSynchronize")
 
@@ -261,11 +293,17 @@ class Solver(_Alone):
             yield from thread.launch(stream, Kernel("fill(float*, float, int)", 30 * US))
         streams = every[: len(self.work)]
         links = [Stream(stream.gpu, 14) for stream in streams] if self.halo_beside else streams
-        sweeps = [Kernel(f"sweep_{number}(double*, int)", self.kernel_us * US) for number in range(self.kernels)]
+        sweeps = [
+            Kernel(f"sweep_{number}(double*, int)", self.kernel_us * US)
+            for number in range(self.kernels)
+        ]
         for step in range(self.steps):
             halos: list = []
             for stream, share in zip(streams, self.work, strict=True):
-                mine = [Kernel(kernel.name, kernel.ns * share, grid=round(1024 * share)) for kernel in sweeps]
+                mine = [
+                    Kernel(kernel.name, kernel.ns * share, grid=round(1024 * share))
+                    for kernel in sweeps
+                ]
                 if self.graph:
                     yield from thread.graph(stream, mine)
                 for kernel in () if self.graph else mine:
@@ -277,7 +315,9 @@ class Solver(_Alone):
                 yield from thread.copy(stream, "p2p", size, after=after, peer=peer)
                 halos.append(stream.last)
             for stream in streams if halos else ():
-                yield from thread.launch(stream, Kernel("boundary(double*, int)", 8 * US, grid=16), after=tuple(halos))
+                yield from thread.launch(
+                    stream, Kernel("boundary(double*, int)", 8 * US, grid=16), after=tuple(halos)
+                )
             if self.check_every and (step + 1) % self.check_every == 0:
                 yield from thread.copy(streams[0], "d2h", 8, wait=self.check_wait)
                 for stream in streams[1:]:

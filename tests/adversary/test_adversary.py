@@ -42,7 +42,9 @@ def judged(made: Plan, machine: Machine, path: Path) -> tuple[list[Finding], lis
     strong = [item.rule for item in found if (item.severity, item.confidence) == ("high", "high")]
     wrong = [f"{rule} is not planted" for rule in strong if rule not in names]
     if made.quiet:
-        loud = [item.rule for item in found if item.severity != "low" and item.rule not in made.also]
+        loud = [
+            item.rule for item in found if item.severity != "low" and item.rule not in made.also
+        ]
         return found, wrong + [f"{rule}, though it is {made.quiet}" for rule in loud]
     meant = [cause for cause in made.first() if found and found[0].rule in cause.names]
     if made.causes and _is_outside(made, view):
@@ -63,7 +65,9 @@ def _is_outside(made: Plan, view: perfkit.Selection) -> bool:
 
 def _operations(db: sqlite3.Connection) -> str:
     """A query of all operations of an export."""
-    tables = db.execute("SELECT name FROM sqlite_master WHERE name GLOB '*_KERNEL' OR name GLOB '*_MEMCPY'")
+    tables = db.execute(
+        "SELECT name FROM sqlite_master WHERE name GLOB '*_KERNEL' OR name GLOB '*_MEMCPY'"
+    )
     columns = "start, end, deviceId, streamId, globalPid, correlationId"
     return "(" + " UNION ALL ".join(f"SELECT {columns} FROM {name}" for (name,) in tables) + ")"
 
@@ -75,7 +79,9 @@ def test_laws(recorded: Recorded) -> None:
         for trace in path.glob("*.json"):
             events = json.loads(trace.read_text())["traceEvents"]
             calls = {e["args"]["correlation"] for e in events if e.get("cat") == "cuda_runtime"}
-            assert {e["args"]["correlation"] for e in events if e.get("cat") in ("kernel", "gpu_memcpy")} <= calls
+            assert {
+                e["args"]["correlation"] for e in events if e.get("cat") in ("kernel", "gpu_memcpy")
+            } <= calls
         return
     busy: dict[int, int] = {}
     for file in [path] if path.is_file() else sorted(path.glob("*.sqlite")):
@@ -87,7 +93,9 @@ def test_laws(recorded: Recorded) -> None:
             assert not db.execute(f"SELECT * FROM ({follow}) WHERE start < last").fetchall()
             joined = f"""SELECT o.start, r.start AS called FROM {operations} o LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
                 ON r.correlationId = o.correlationId AND r.globalTid >> 24 = o.globalPid >> 24"""
-            assert not db.execute(f"SELECT * FROM ({joined}) WHERE called IS NULL OR called >= start").fetchall()
+            assert not db.execute(
+                f"SELECT * FROM ({joined}) WHERE called IS NULL OR called >= start"
+            ).fetchall()
             before = "ORDER BY start, end ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
             reach = f"max(end) OVER (PARTITION BY deviceId {before})"
             edges = f"SELECT deviceId, start, end, coalesce({reach}, 0) AS seen FROM {operations}"

@@ -19,10 +19,15 @@ def us(start: int, end: int, correlation: int = -1, **more: Any) -> dict[str, An
     return span(start * 1000, end * 1000, correlation=correlation, **more)
 
 
-def call(start: int, end: int, name: str = "cudaLaunchKernel", correlation: int = -1, **more: Any) -> dict[str, Any]:
+def call(
+    start: int, end: int, name: str = "cudaLaunchKernel", correlation: int = -1, **more: Any
+) -> dict[str, Any]:
     return span(start, end, name=name, correlation=correlation, **more)
 
 
 def steps(*bounds: tuple[int, int], rank: int = 0, steady: bool = True) -> pd.DataFrame:
-    rows = [span(*ends, rank=rank, step=step, name="s", how="nvtx", steady=steady) for step, ends in enumerate(bounds)]
+    rows = [
+        span(*ends, rank=rank, step=step, name="s", how="nvtx", steady=steady)
+        for step, ends in enumerate(bounds)
+    ]
     return STEPS.make(pd.DataFrame(rows, columns=STEPS.column_names))

@@ -58,7 +58,10 @@ def loads(sectors: float, requests: float) -> dict[str, float]:
         ("l2_hit_frac", {HIT: 49}, 0.49, "missed"),
         ("l2_hit_frac", {HIT: 101}, 1.01, "contradictory"),
         # 24 of 32 threads are the target; one thread per instruction is a warp of which 31 wait.
-        *(("active_lanes_frac", {THREADS: n}, n / 32, "met" if n >= 24 else "missed") for n in (32, 24, 23.9, 1)),
+        *(
+            ("active_lanes_frac", {THREADS: n}, n / 32, "met" if n >= 24 else "missed")
+            for n in (32, 24, 23.9, 1)
+        ),
     ],
 )
 def test_verdicts_by_hand(check: str, said: dict[str, float], value: float, verdict: str) -> None:
@@ -85,7 +88,9 @@ def test_what_is_not_measured_says_how() -> None:
     pd.testing.assert_frame_equal(checks(table.iloc[:1], counters(loads(4, 1))), found.iloc[:8])
 
 
-@pytest.mark.parametrize("name", ["thedavidchu__speedy_scan__profile", "eschnett__IndexSpaces.jl__profile"])
+@pytest.mark.parametrize(
+    "name", ["thedavidchu__speedy_scan__profile", "eschnett__IndexSpaces.jl__profile"]
+)
 def test_active_lanes_of_a_real_report(name: str, profiles: Path) -> None:
     extras.require("ncu_report")
     vendor = importlib.import_module("ncu_report")
@@ -99,8 +104,12 @@ def test_active_lanes_of_a_real_report(name: str, profiles: Path) -> None:
     assert lanes["verdict"].tolist() == ["met" if value >= 0.75 else "missed" for value in raw]
 
 
-def verdicts(row: dict[str, Any], *counted: dict[str, float], waits: dict[str, float] | None = None) -> pd.DataFrame:
-    table = target_checks(launches(row), counters(*counted), None if waits is None else stalls(waits))
+def verdicts(
+    row: dict[str, Any], *counted: dict[str, float], waits: dict[str, float] | None = None
+) -> pd.DataFrame:
+    table = target_checks(
+        launches(row), counters(*counted), None if waits is None else stalls(waits)
+    )
     return table.set_index(table["check"].astype(str))
 
 
@@ -111,23 +120,37 @@ def test_targets_by_hand() -> None:
     assert list(TARGETS) == found.index.tolist()
     assert list(TARGET_VERDICTS) == found["verdict"].cat.categories.tolist()
     assert ["missed", "met", "met", "missed", "met", "missed"] == found["verdict"].tolist()
-    assert [0.62, 0.9, 0.76, 0.5, 0.51, 0.6] == pytest.approx(found["value_frac"].tolist(), rel=1e-15)
+    assert [0.62, 0.9, 0.76, 0.5, 0.51, 0.6] == pytest.approx(
+        found["value_frac"].tolist(), rel=1e-15
+    )
     assert [0.8, 0.85, 0.75, 0.5, 0.5, 0.3] == found["target_frac"].tolist()
     assert ["", "", "", "", "", "long_scoreboard"] == found["detail"].tolist()
     # Launches are judged on their own: the second has no hit rate and no stall.
-    rows = {"name": "sgemm", "sm_frac": 0.9, "tensor_frac": 0.1}, {"sm_frac": 0.1, "tensor_frac": 0.2}
+    rows = (
+        {"name": "sgemm", "sm_frac": 0.9, "tensor_frac": 0.1},
+        {"sm_frac": 0.1, "tensor_frac": 0.2},
+    )
     both = target_checks(launches(*rows), counters({HIT: 60}), stalls({"wait": 1}))
     assert both["target_frac"].tolist() == 2 * list(TARGETS.values())
     measured = both[both["value_frac"].notna()]
     assert tuples(measured, "launch", "check", "verdict") == [
         *((0, "sm_throughput", "met"), (0, "tensor_use", "missed"), (0, "l2_hit", "met")),
-        *((0, "largest_stall", "missed"), (1, "sm_throughput", "missed"), (1, "tensor_use", "not applicable")),
+        *(
+            (0, "largest_stall", "missed"),
+            (1, "sm_throughput", "missed"),
+            (1, "tensor_use", "not applicable"),
+        ),
     ]
     above = (0.2, 0.7, "missed"), (0.7, 0.2, "not applicable"), (0.1, 0.1, "not applicable")
     for sm, memory, verdict in (*above, (np.nan, 0.9, "not measured")):
-        found = verdicts({"sm_frac": sm, "memory_frac": memory, "dram_frac": 0.5}).loc["dram_throughput"]
+        found = verdicts({"sm_frac": sm, "memory_frac": memory, "dram_frac": 0.5}).loc[
+            "dram_throughput"
+        ]
         assert (verdict, 0.5) == (found["verdict"], found["value_frac"])
-    for row, counted, why in (({}, [{HIT: 500}], "l2_hit is 5, "), ({"sm_frac": -0.1}, [], r"sm_throughput is -0\.1")):
+    for row, counted, why in (
+        ({}, [{HIT: 500}], "l2_hit is 5, "),
+        ({"sm_frac": -0.1}, [], r"sm_throughput is -0\.1"),
+    ):
         with pytest.raises(PerfkitError, match=f"launch 0: {why}"):
             verdicts(row, *counted)
 
@@ -140,6 +163,12 @@ def test_what_does_not_apply_or_was_not_measured() -> None:
     columns, no_gemm = ["verdict", "value_frac", "detail"], "its name does not say matrix product"
     waits = dict.fromkeys(("wait", "barrier", "drain", "sleeping"), 1)
     elementwise = {"name": "vectorized_elementwise_kernel", "tensor_frac": 0.0}
-    assert ["not applicable", 0, no_gemm] == verdicts(elementwise).loc["tensor_use", columns].tolist()
-    assert ["missed", 0, ""] == verdicts({"name": "sgemm", "tensor_frac": 0}).loc["tensor_use", columns].tolist()
-    assert ["met", 0.25, "barrier"] == verdicts({}, waits=waits).loc["largest_stall", columns].tolist()
+    assert ["not applicable", 0, no_gemm] == verdicts(elementwise).loc[
+        "tensor_use", columns
+    ].tolist()
+    assert ["missed", 0, ""] == verdicts({"name": "sgemm", "tensor_frac": 0}).loc[
+        "tensor_use", columns
+    ].tolist()
+    assert ["met", 0.25, "barrier"] == verdicts({}, waits=waits).loc[
+        "largest_stall", columns
+    ].tolist()

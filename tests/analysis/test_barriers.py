@@ -12,7 +12,12 @@ LAMMPS = "hpctoolkit/HPCToolkit__hpcviewer.e4__lmp-openmp-database"
 TREE = calltree(
     {"node": 1, "name": "main thread"},
     {"node": 2, "parent": 1, "name": "first_region", "module": "/app/solver"},
-    {"node": 3, "parent": 2, "name": "gomp_team_barrier_wait_end", "module": "/lib/libgomp.so.1.0.0"},
+    {
+        "node": 3,
+        "parent": 2,
+        "name": "gomp_team_barrier_wait_end",
+        "module": "/lib/libgomp.so.1.0.0",
+    },
     {"node": 4, "parent": 3, "name": "do_spin", "module": "/lib/libgomp.so.1.0.0"},
     {"node": 5, "parent": 1, "name": "second_region", "module": "/app/solver"},
     {"node": 6, "parent": 5, "name": "<omp barrier wait>", "module": "/lib/libomp.so"},

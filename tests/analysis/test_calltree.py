@@ -22,20 +22,46 @@ from perfkit.tables import CALL_METRICS, CALLTREE, TRACE
 TREE, METRICS = TOY = toy_tree(), toy_metrics()
 HOST = call_metrics((1, "CPUTIME", "s", 1.0, 1.0))
 MS = 1_000_000
-STREAMS = threads((1, "cpu", "thread 0"), (7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 1 stream 8"))
+STREAMS = threads(
+    (1, "cpu", "thread 0"),
+    (7, "gpu", "GPU context 1 stream 7"),
+    (8, "gpu", "GPU context 1 stream 8"),
+)
 GPU, CPU = "hpctoolkit-dlrm-gpu-database", "hpctoolkit-dlrm-cpu-database"
-TIMES = {"kernel": "kernel", "copy": "copy", "operation": "gpu_op", "synchronisation": "sync", "allocation": "alloc"}
+TIMES = {
+    "kernel": "kernel",
+    "copy": "copy",
+    "operation": "gpu_op",
+    "synchronisation": "sync",
+    "allocation": "alloc",
+}
 TIMES |= {"memset": "memset", "host": "cpu"}
 FIGURES = {f"{ours}_ns": (f"{key}_time_s", 1e9) for ours, key in TIMES.items()}
 FIGURES |= {"launch_count": ("kernel_launches", 1), "copy_count": ("copies", 1)}
-FIGURES |= {"copy_frac": ("copy_share_of_kernel_plus_copy", 1), "kernel_mean_ns": ("mean_kernel_us", 1e3)}
+FIGURES |= {
+    "copy_frac": ("copy_share_of_kernel_plus_copy", 1),
+    "kernel_mean_ns": ("mean_kernel_us", 1e3),
+}
 
 
 def test_summary_by_hand() -> None:
     (row,) = paths.gpu_summary(TREE, METRICS).to_dict("records")
-    known = {"kernel_ns": 2e6, "copy_ns": 1e6, "operation_ns": 3e6, "launch_count": 200.0, "copy_count": 1.0}
+    known = {
+        "kernel_ns": 2e6,
+        "copy_ns": 1e6,
+        "operation_ns": 3e6,
+        "launch_count": 200.0,
+        "copy_count": 1.0,
+    }
     known |= {"kernel_mean_ns": 10_000.0, "h2d_bytes": 8e6, "host_ns": 4e9}
-    absent = ("implicit_copy_ns", "memset_ns", "synchronisation_ns", "d2h_bytes", "sample_count", "coverage_frac")
+    absent = (
+        "implicit_copy_ns",
+        "memset_ns",
+        "synchronisation_ns",
+        "d2h_bytes",
+        "sample_count",
+        "coverage_frac",
+    )
     assert known == {name: row[name] for name in known}
     assert pytest.approx(1 / 3, rel=1e-12) == row["copy_frac"]
     assert all(np.isnan(row[name]) for name in absent)
@@ -48,7 +74,9 @@ def test_summary_by_hand() -> None:
     # Rank 1 recorded only CPU time: it has no kernel time although rank 0 has one.
     tree = CALLTREE.make(pd.concat([TREE, TREE.assign(rank=np.int32(1))], ignore_index=True))
     host = METRICS[METRICS["metric"] == "CPUTIME"].assign(rank=np.int32(1))
-    found = paths.gpu_summary(tree, CALL_METRICS.make(pd.concat([METRICS, host], ignore_index=True)))
+    found = paths.gpu_summary(
+        tree, CALL_METRICS.make(pd.concat([METRICS, host], ignore_index=True))
+    )
     assert [2e6, np.nan] == pytest.approx(found["kernel_ns"].tolist(), nan_ok=True)
     assert [4e9, 4e9] == found["host_ns"].tolist()
     for by, expected in (("rank", (0.1, 0.2)), ("entry", (0.05, 0.1))):
@@ -66,7 +94,9 @@ def test_cpu_time_and_real_time_are_never_added() -> None:
         assert rows[0][1] == paths.host_metric(call_metrics(*rows))
     assert "" == paths.host_metric(CALL_METRICS.empty())
     taken = {"GSAMP:TOT": 60.0, "GSAMP:EXP": 80.0, "GSAMP:DRP": 5.0}
-    found = paths.gpu_summary(tree, call_metrics(*((1, of, "samples", value, value) for of, value in taken.items())))
+    found = paths.gpu_summary(
+        tree, call_metrics(*((1, of, "samples", value, value) for of, value in taken.items()))
+    )
     columns = ["sample_count", "expected_sample_count", "dropped_sample_count", "coverage_frac"]
     assert [(60.0, 80.0, 5.0, 0.75)] == tuples(found, *columns)
 
@@ -76,16 +106,25 @@ def test_stalls_by_old_and_new_names() -> None:
     tree = calltree({"node": 1, "name": MAIN})
     for prefix in ("GINS:STL_", "GCYCLES:STL:"):
         own = {f"{prefix}IDEP": 1.0, f"{prefix}GMEM": 3.0, "GINS:STL_ANY": 4.0, "GCYCLES:STL": 4.0}
-        metrics = call_metrics(*((1, metric, "count", value, value) for metric, value in own.items()))
+        metrics = call_metrics(
+            *((1, metric, "count", value, value) for metric, value in own.items())
+        )
         found = tuples(paths.tree_sums(tree, metrics), "figure", "unit", "all_threads")
         assert [("stall_gmem", "frac", 0.75), ("stall_idep", "frac", 0.25)] == found
-    found = paths.tree_sums(calltree({"node": 1, "name": WORKER}), call_metrics((1, "CPUTIME", "s", 1.0, 1.0)))
+    found = paths.tree_sums(
+        calltree({"node": 1, "name": WORKER}), call_metrics((1, "CPUTIME", "s", 1.0, 1.0))
+    )
     assert ["host_time", 1.0] == found.loc[0, ["figure", "all_threads"]].tolist()
     assert found[["tree_sum", "main_thread"]].isna().all(axis=None)
 
 
 # Kernels [0, 1) and [2, 3) ms in one stream, the copy [0.5, 1.5) in the other; the CPU thread is sampled up to 10 ms.
-CERTAIN = trace((1, 0, 10 * MS, 4, True), (7, 0, MS, 6, True), (7, 2 * MS, MS, 13, True), (8, MS // 2, MS, 7, True))
+CERTAIN = trace(
+    (1, 0, 10 * MS, 4, True),
+    (7, 0, MS, 6, True),
+    (7, 2 * MS, MS, 13, True),
+    (8, MS // 2, MS, 7, True),
+)
 
 
 def bounds(*given: pd.DataFrame, **more: Any) -> tuple[float, float]:
@@ -107,13 +146,20 @@ def test_union_of_two_streams_by_hand() -> None:
 
 
 def test_what_counts_as_work_of_which_gpu() -> None:
-    kept = [{k: v for k, v in row.items() if pd.notna(v)} for row in TREE.astype(object).to_dict("records")]
+    kept = [
+        {k: v for k, v in row.items() if pd.notna(v)}
+        for row in TREE.astype(object).to_dict("records")
+    ]
     tree = calltree(*kept, {"node": 20, "parent": 4, "name": "<gpu sync>", "kind": "gpu_operation"})
-    waited = TRACE.make(pd.concat([CERTAIN, trace((8, 4 * MS, 5 * MS, 20, True))], ignore_index=True))
+    waited = TRACE.make(
+        pd.concat([CERTAIN, trace((8, 4 * MS, 5 * MS, 20, True))], ignore_index=True)
+    )
     assert (2.5, 2.5) == bounds(tree, METRICS, waited, STREAMS)
     # A context is a GPU: the same two milliseconds on two of them are 2 of 2 x 10 ms.
     two = threads((7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 2 stream 7"))
-    found = utilisation(TREE, METRICS, trace((7, 0, MS, 6, True), (8, 0, MS, 13, True)), two, wall_ns=1e7)
+    found = utilisation(
+        TREE, METRICS, trace((7, 0, MS, 6, True), (8, 0, MS, 13, True)), two, wall_ns=1e7
+    )
     columns = ["low_ns", "high_ns", "gpus", "denominator_ns", "low_frac"]
     assert [(2 * MS, 2 * MS, 2, 2e7, 0.1)] == tuples(found, *columns)
     # One that starts 1 ns after its predecessor's end was moved there by HPCToolkit: its length is not known.
@@ -134,20 +180,52 @@ GKER, LONG = {"metric": "GKER"}, trace((7, 0, 8 * MS, 6, True))
 @pytest.mark.parametrize(
     ("of", "given", "more", "why"),
     [
-        (paths.exclusive, TOY, {"metric": "time"}, r"metric: 'time' is not one of .'CPUTIME', 'GKER'"),
-        (paths.hot_path, TOY, {**GKER, "entry": "main"}, r"entry: 'main' is not one of .'application thread',"),
+        (
+            paths.exclusive,
+            TOY,
+            {"metric": "time"},
+            r"metric: 'time' is not one of .'CPUTIME', 'GKER'",
+        ),
+        (
+            paths.hot_path,
+            TOY,
+            {**GKER, "entry": "main"},
+            r"entry: 'main' is not one of .'application thread',",
+        ),
         (paths.launch_cost, (SUMMED,), {"wall_ns": 0}, "wall_ns: 0 is not above 0"),
         (paths.host_metric, (TREE,), {}, "'CALL_METRICS'"),
         # Unknown denominators and contradictions.
         (utilisation, (TREE, HOST), {"wall_ns": 1e7, "gpus": 1}, "no GPU operations were measured"),
-        (utilisation, TOY, {"gpus": 1}, r"wall_ns: the length of the run is not known, found None\. Record a trace"),
+        (
+            utilisation,
+            TOY,
+            {"gpus": 1},
+            r"wall_ns: the length of the run is not known, found None\. Record a trace",
+        ),
         (utilisation, TOY, {"wall_ns": 1e7}, r"gpus: 0 GPUs are known\. Record a trace"),
-        (utilisation, TOY, {"wall_ns": 2e6, "gpus": 1}, r"gpus: .*3e\+06 ns do not fit into 1 x 2e\+06 ns.*streams"),
-        (utilisation, (*TOY, CERTAIN, STREAMS), {"wall_ns": 2e6}, r"2\.5e\+06 ns do not fit into 1 x 2e\+06 ns"),
-        (utilisation, (*TOY, LONG, STREAMS), {"wall_ns": 1e7}, r"trace: .*rank 0 were busy for 8e\+06 ns.* 3e\+06 ns"),
+        (
+            utilisation,
+            TOY,
+            {"wall_ns": 2e6, "gpus": 1},
+            r"gpus: .*3e\+06 ns do not fit into 1 x 2e\+06 ns.*streams",
+        ),
+        (
+            utilisation,
+            (*TOY, CERTAIN, STREAMS),
+            {"wall_ns": 2e6},
+            r"2\.5e\+06 ns do not fit into 1 x 2e\+06 ns",
+        ),
+        (
+            utilisation,
+            (*TOY, LONG, STREAMS),
+            {"wall_ns": 1e7},
+            r"trace: .*rank 0 were busy for 8e\+06 ns.* 3e\+06 ns",
+        ),
     ],
 )
-def test_what_cannot_be_asked_is_refused(of: Any, given: Any, more: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_asked_is_refused(
+    of: Any, given: Any, more: dict[str, Any], why: str
+) -> None:
     with pytest.raises((ValueError, SchemaError, PerfkitError), match=why):
         of(*given, **more)
 
@@ -180,7 +258,9 @@ def test_totals_are_the_databases_own(profiles: Path, name: str) -> None:
     run, truth = opened(profiles, name)
     found = paths.inclusive(run.calltree, run.call_metrics)
     found_at = truth["by_entry"].items()
-    stored = {(m.partition(" (")[0], entry): value for m, of in found_at for entry, value in of.items()}
+    stored = {
+        (m.partition(" (")[0], entry): value for m, of in found_at for entry, value in of.items()
+    }
     ours = {(row.metric, row.entry): row.inclusive for row in found.itertuples() if row.inclusive}
     assert pytest.approx(stored, rel=1e-9) == ours
     (row,) = paths.gpu_summary(run.calltree, run.call_metrics).to_dict("records")
@@ -201,14 +281,31 @@ def test_kernels_are_the_databases_own(profiles: Path, name: str) -> None:
     assert known["distinct"] == len(found)
     assert pytest.approx(known["time_sum"] * 1e9, rel=1e-9) == found["total_ns"].sum()
     top = found.head(len(known["top5"]))
-    assert [(k["name"], k["launches"]) for k in known["top5"]] == tuples(top, "full_name", "launch_count")
-    assert pytest.approx([k["time_s"] * 1e9 for k in known["top5"]], rel=1e-9) == top["total_ns"].tolist()
-    sites = launched(run.calltree, run.call_metrics).groupby("full_name")[["launch_count", "total_ns"]].sum()
+    assert [(k["name"], k["launches"]) for k in known["top5"]] == tuples(
+        top, "full_name", "launch_count"
+    )
+    assert (
+        pytest.approx([k["time_s"] * 1e9 for k in known["top5"]], rel=1e-9)
+        == top["total_ns"].tolist()
+    )
+    sites = (
+        launched(run.calltree, run.call_metrics)
+        .groupby("full_name")[["launch_count", "total_ns"]]
+        .sum()
+    )
     by_name = found.set_index("full_name")
     assert pytest.approx(by_name["total_ns"].to_dict(), rel=1e-9) == sites["total_ns"].to_dict()
     assert by_name["launch_count"].to_dict() == sites["launch_count"].to_dict()
-    waits = stall_shares(run.stalls, by="node").astype({"reason": "string"}).groupby("reason")["value"].sum()
-    shares = {reason.lower(): share for reason, share in truth["derived_all_threads"]["stall_shares"].items()}
+    waits = (
+        stall_shares(run.stalls, by="node")
+        .astype({"reason": "string"})
+        .groupby("reason")["value"]
+        .sum()
+    )
+    shares = {
+        reason.lower(): share
+        for reason, share in truth["derived_all_threads"]["stall_shares"].items()
+    }
     assert pytest.approx(shares, rel=1e-9) == (waits / waits.sum()).to_dict()
     assert truth["derived_all_threads"]["stall_total"] == waits.sum()
 
@@ -228,7 +325,9 @@ def test_the_published_method(profiles: Path) -> None:
         "launch_overhead": ([0.914, 0.932, 0.5615], 5e-4),
     }
     for figure, (expected, half_a_digit) in known.items():
-        assert pytest.approx(expected, abs=half_a_digit) == found.loc[figure, methods].tolist(), figure
+        assert pytest.approx(expected, abs=half_a_digit) == found.loc[figure, methods].tolist(), (
+            figure
+        )
     assert "host_time" not in found.index
 
 
@@ -238,12 +337,23 @@ def test_utilisation_of_the_dlrm_run(profiles: Path) -> None:
     # launches of 5 to 10 us are 37 to 74 ms: 0.05 to 0.1 % of the run, not 56 % of anything.
     run, _ = opened(profiles, GPU)
     wall = int(run.capture["dur_ns"].iloc[0])
-    (row,) = paths.utilisation(run.calltree, run.call_metrics, run.trace, run.threads, wall_ns=wall).to_dict("records")
+    (row,) = paths.utilisation(
+        run.calltree, run.call_metrics, run.trace, run.threads, wall_ns=wall
+    ).to_dict("records")
     assert (80_648_000_620, 1, 139_615_289) == (row["wall_ns"], row["gpus"], row["low_ns"])
     assert pytest.approx(139_808_821, abs=1) == row["high_ns"] == row["operation_ns"]
     assert pytest.approx([0.001731, 0.001734], abs=5e-7) == [row["low_frac"], row["high_frac"]]
-    streams = run.trace[run.trace["thread"].isin(run.threads.loc[run.threads["kind"] == "gpu", "thread"])]
-    assert [170_527_350, 153_516_677] == [streams["dur_ns"].sum(), streams.loc[streams["ended"], "dur_ns"].sum()]
-    found = paths.launch_cost(paths.gpu_summary(run.calltree, run.call_metrics), wall_ns=wall).loc[0]
+    streams = run.trace[
+        run.trace["thread"].isin(run.threads.loc[run.threads["kind"] == "gpu", "thread"])
+    ]
+    assert [170_527_350, 153_516_677] == [
+        streams["dur_ns"].sum(),
+        streams.loc[streams["ended"], "dur_ns"].sum(),
+    ]
+    found = paths.launch_cost(paths.gpu_summary(run.calltree, run.call_metrics), wall_ns=wall).loc[
+        0
+    ]
     assert [37e6, 74e6] == found[["low_ns", "high_ns"]].tolist()
-    assert pytest.approx([0.000459, 0.000918], abs=5e-7) == found[["low_frac", "high_frac"]].tolist()
+    assert (
+        pytest.approx([0.000459, 0.000918], abs=5e-7) == found[["low_frac", "high_frac"]].tolist()
+    )

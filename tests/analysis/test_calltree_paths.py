@@ -3,7 +3,17 @@
 import numpy as np
 import pandas as pd
 import pytest
-from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree, thread_metrics, threads, toy_metrics, toy_tree
+from callpaths import (
+    MAIN,
+    PYTHON,
+    WORKER,
+    call_metrics,
+    calltree,
+    thread_metrics,
+    threads,
+    toy_metrics,
+    toy_tree,
+)
 from frames import tuples
 
 from perfkit.analysis import calltree as paths
@@ -24,7 +34,9 @@ def stalls(*rows: tuple[int, str, float]) -> pd.DataFrame:
 
 def with_a_line() -> pd.DataFrame:
     """The toy program's tree with a line, node 8, in the main thread's kernel."""
-    line = calltree({"node": 6, "name": MAIN}, {"node": 8, "parent": 6, "name": "a.cu:3", "kind": "line"})[1:]
+    line = calltree(
+        {"node": 6, "name": MAIN}, {"node": 8, "parent": 6, "name": "a.cu:3", "kind": "line"}
+    )[1:]
     return CALLTREE.make(pd.concat([TREE.astype(object), line.astype(object)], ignore_index=True))
 
 
@@ -73,7 +85,9 @@ def test_time_at_the_kernel_itself_and_without_a_name() -> None:
     assert [("b", 5e9), ("a", 4e9), ("<gpu kernel>", 3e9)] == tuples(found, "full_name", "total_ns")
     assert pytest.approx(1.0, rel=1e-12) == found["share_frac"].sum()
     assert found["launch_count"].isna().all()
-    assert [1e6] == paths.kernels(TREE, METRICS[~METRICS["node"].isin([12, 13])])["total_ns"].tolist()
+    assert [1e6] == paths.kernels(TREE, METRICS[~METRICS["node"].isin([12, 13])])[
+        "total_ns"
+    ].tolist()
     assert [KERNEL] == paths.kernels(TREE, CALL_METRICS.empty())["name"].tolist()
 
 
@@ -88,10 +102,15 @@ def test_python_line_and_operator() -> None:
         {"name": "at::_ops::add__Tensor::call(at::Tensor&) [libtorch_cpu.so]", **cpu},
         {"name": "[libtorch_cpu.so]:0", "kind": "line"},
         {"name": "at::_ops::add__Tensor::redispatch(at::Tensor&)", **cpu},
-        {"name": "at::native::gpu_kernel<F>(at::TensorIteratorBase&)", "module": "/lib/libtorch_cuda.so"},
+        {
+            "name": "at::native::gpu_kernel<F>(at::TensorIteratorBase&)",
+            "module": "/lib/libtorch_cuda.so",
+        },
     )
     columns = ["function", "file", "line", "site"]
-    assert [("sgd", "/x/sgd.py", 446, "at::_ops::add__Tensor")] == tuples(launched(tree, nothing), *columns)
+    assert [("sgd", "/x/sgd.py", 446, "at::_ops::add__Tensor")] == tuples(
+        launched(tree, nothing), *columns
+    )
     path = "add_ > at::_ops::add__Tensor::call > at::_ops::add__Tensor::redispatch > at::native::gpu_kernel > k"
     found = paths.kernels(tree, nothing)
     assert [("sgd.py:446 sgd", f"main thread > sgd > {path}")] == tuples(found, "python", "path")
@@ -101,7 +120,9 @@ def test_python_line_and_operator() -> None:
     assert found["function"].isna().all()
     assert ["run.py:7"] == paths.kernels(tree, nothing)["python"].tolist()
     names = ("work(int)", "__device_stub__Z1kv()", "cudaLaunchKernel<char>", "cuLaunch")
-    assert ["work"] == launched(launching(*({"name": name} for name in names)), nothing)["site"].tolist()
+    assert ["work"] == launched(launching(*({"name": name} for name in names)), nothing)[
+        "site"
+    ].tolist()
 
 
 def test_stalls_by_hand() -> None:
@@ -111,11 +132,15 @@ def test_stalls_by_hand() -> None:
     (row,) = paths.kernels(tree, METRICS, samples).to_dict("records")
     assert "idep" == row["main_stall"]
     assert pytest.approx(8 / 14, rel=1e-12) == row["main_stall_frac"]
-    (row,) = paths.kernels(tree, METRICS, stalls((6, "hid", 9.0), (6, "gmem", 1.0))).to_dict("records")
+    (row,) = paths.kernels(tree, METRICS, stalls((6, "hid", 9.0), (6, "gmem", 1.0))).to_dict(
+        "records"
+    )
     assert ("gmem", 0.1) == (row["main_stall"], row["main_stall_frac"])
     samples = stalls((6, "gmem", 30), (8, "gmem", 10), (13, "sync", 60), (4, "gmem", 5))
     found = paths.kernel_stalls(tree, METRICS, samples).drop(columns="full_name")
-    assert [[KERNEL, "sync", 60.0, 0.6, 1], [KERNEL, "gmem", 40.0, 0.4, 2]] == found.astype(object).to_numpy().tolist()
+    assert [[KERNEL, "sync", 60.0, 0.6, 1], [KERNEL, "gmem", 40.0, 0.4, 2]] == found.astype(
+        object
+    ).to_numpy().tolist()
     with pytest.raises(PerfkitError, match="below 0"):
         paths.kernels(TREE, METRICS, stalls((6, "gmem", -1.0)))
 
@@ -123,10 +148,17 @@ def test_stalls_by_hand() -> None:
 def test_call_paths() -> None:
     # Without placeholders a kernel is what has no callees, and of two paths to it the one with more time is named.
     for given in ((TREE, METRICS), (TREE,), (with_a_line(), METRICS)):
-        assert {KERNEL: "main thread > train > at::mm > sgemm(float*)"} == call_paths(*given).to_dict()
-    callers = ({"node": n, "parent": p, "name": name} for n, p, name in ((2, 1, "g"), (3, 2, "f"), (4, 1, "f")))
+        assert {KERNEL: "main thread > train > at::mm > sgemm(float*)"} == call_paths(
+            *given
+        ).to_dict()
+    callers = (
+        {"node": n, "parent": p, "name": name}
+        for n, p, name in ((2, 1, "g"), (3, 2, "f"), (4, 1, "f"))
+    )
     tree = calltree({"node": 1, "name": MAIN}, *callers)
-    metrics = call_metrics((3, "time", "s", 1.0, 1.0), (4, "time", "s", 2.0, 2.0), (3, "launches", "count", 9.0, 9.0))
+    metrics = call_metrics(
+        (3, "time", "s", 1.0, 1.0), (4, "time", "s", 2.0, 2.0), (3, "launches", "count", 9.0, 9.0)
+    )
     assert {"f": "main thread > f"} == call_paths(tree, metrics).to_dict()
     assert {"f": "main thread > g > f"} == call_paths(tree).to_dict()
 
@@ -154,7 +186,11 @@ def test_hot_path_by_hand() -> None:
 def test_threads_by_hand() -> None:
     # A thread of a profile without metrics has the value 0 and no share.
     who = threads((1, "cpu", "thread 0"), (2, "cpu", "thread 1"), (3, "cpu", "thread 2"))
-    did = [(1, WORKER, "CPUTIME", "s", 2.0), (2, MAIN, "CPUTIME", "s", 5.0), (2, WORKER, "CPUTIME", "s", 1.0)]
+    did = [
+        (1, WORKER, "CPUTIME", "s", 2.0),
+        (2, MAIN, "CPUTIME", "s", 5.0),
+        (2, WORKER, "CPUTIME", "s", 1.0),
+    ]
     found = paths.threads(who, thread_metrics(*did), metric="CPUTIME")
     columns = "thread", "entry", "value", "share_frac", "times_mean"
     assert [(2, MAIN, 6.0, 0.75, 1.5), (1, WORKER, 2.0, 0.25, 0.5)] == tuples(found[:2], *columns)
@@ -178,13 +214,22 @@ def test_a_tree_of_5000_levels() -> None:
     rows: list[dict[str, object]] = [
         {"node": 1, "name": MAIN},
         {"node": 2, "parent": 1, "name": "train", "module": PYTHON},
-        {"node": 3, "parent": 2, "name": "train.py:5", "kind": "line", "file": "/x/train.py", "line": 5},
+        {
+            "node": 3,
+            "parent": 2,
+            "name": "train.py:5",
+            "kind": "line",
+            "file": "/x/train.py",
+            "line": 5,
+        },
         *({"node": node, "parent": node - 1, "name": f"f{node}"} for node in range(4, depth + 4)),
         {"node": depth + 4, "parent": depth + 3, "name": "<gpu kernel>", "kind": "gpu_operation"},
         {"node": depth + 5, "parent": depth + 4, "name": "k"},
     ]
     tree = calltree(*rows)
-    metrics = call_metrics(*((n, "GKER", "s", 1.0, float(n == depth + 5)) for n in range(1, depth + 6)))
+    metrics = call_metrics(
+        *((n, "GKER", "s", 1.0, float(n == depth + 5)) for n in range(1, depth + 6))
+    )
     (row,) = paths.kernels(tree, metrics).to_dict("records")
     assert ("train.py:5 train", f"f{depth + 3}") == (row["python"], row["site"])
     steps = row["path"].split(" > ")

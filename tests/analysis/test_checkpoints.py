@@ -14,7 +14,9 @@ MB = 1_000_000
 STEP, PAUSE, STEPS, AFTER = 12 * MS, 100 * MS, 12, (3, 7)
 
 
-def program(*, saved: int = 64 * MB, loss: int = 4) -> tuple[dict[str, pd.DataFrame], list[tuple[int, int]]]:
+def program(
+    *, saved: int = 64 * MB, loss: int = 4
+) -> tuple[dict[str, pd.DataFrame], list[tuple[int, int]]]:
     """Twelve steps of 10 ms of work and 2 ms without, a loss copied in each; after the 4th and the 8th 100 ms more.
 
     At the beginning of these pauses `saved` bytes are copied to the host in 20 ms. Returns tables and pauses.
@@ -24,7 +26,9 @@ def program(*, saved: int = 64 * MB, loss: int = 4) -> tuple[dict[str, pd.DataFr
         begin = now
         work.append({"start_ns": now, "dur_ns": 10 * MS, "correlation": number})
         calls.append({"start_ns": now, "dur_ns": 1, "correlation": number})
-        moved.append({"start_ns": now + 10 * MS, "dur_ns": 1_000, "direction": "D2H", "bytes": loss})
+        moved.append(
+            {"start_ns": now + 10 * MS, "dur_ns": 1_000, "direction": "D2H", "bytes": loss}
+        )
         now += STEP
         if number in AFTER:
             moved.append({"start_ns": now, "dur_ns": 20 * MS, "direction": "D2H", "bytes": saved})
@@ -35,7 +39,9 @@ def program(*, saved: int = 64 * MB, loss: int = 4) -> tuple[dict[str, pd.DataFr
     return {**tables, "ranges": ranges(*spans)}, pauses
 
 
-def found(tables: dict[str, pd.DataFrame], window: tuple[int, int] | None = None, **more: Any) -> pd.DataFrame:
+def found(
+    tables: dict[str, pd.DataFrame], window: tuple[int, int] | None = None, **more: Any
+) -> pd.DataFrame:
     """The checkpoints of tables, with what else is given."""
     tables = {"python_calls": python_calls(), "os_calls": os_calls(), **tables, **more}
     known = steps.detect(tables["ranges"], tables["kernels"])
@@ -43,9 +49,14 @@ def found(tables: dict[str, pd.DataFrame], window: tuple[int, int] | None = None
     return CHECKPOINTS.check(detect(*plain, **tables, steps=known, window=window))
 
 
-def named(name: str, pauses: list[tuple[int, int]], tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def named(
+    name: str, pauses: list[tuple[int, int]], tables: dict[str, pd.DataFrame]
+) -> pd.DataFrame:
     """The ranges of the program with another in each pause, but its first 12 ms."""
-    inside = [{"start_ns": start + 12 * MS, "dur_ns": dur - 12 * MS, "name": name} for start, dur in pauses]
+    inside = [
+        {"start_ns": start + 12 * MS, "dur_ns": dur - 12 * MS, "name": name}
+        for start, dur in pauses
+    ]
     rows = tables["ranges"][["start_ns", "dur_ns", "name"]].to_dict("records")
     return ranges(*rows, *({**row, "depth": 1} for row in inside))
 
@@ -57,13 +68,18 @@ def test_pauses_inside_a_range_that_saves() -> None:
     saving = tables | {"ranges": named("save_checkpoint", pauses, tables)}
     columns = ["start_ns", "dur_ns", "named_ns", "written_ns", "bytes", "step", "witness", "name"]
     rest = 90 * MS, 0, 64 * MB + 4
-    expected = [(*pause, *rest, step, "range", "save_checkpoint") for pause, step in zip(pauses, AFTER, strict=True)]
+    expected = [
+        (*pause, *rest, step, "range", "save_checkpoint")
+        for pause, step in zip(pauses, AFTER, strict=True)
+    ]
     assert expected == tuples(found(saving), *columns)
     cut = found(saving, (pauses[0][0] - 5 * MS, pauses[1][0] + 50 * MS))
     assert [start for start, _ in pauses] == cut["start_ns"].tolist()
     assert 50 * MS == cut["dur_ns"].iloc[1]
     calls = [op("torch/serialization.py(944): save", start, start + dur) for start, dur in pauses]
-    assert ["range", "range"] == found(tables, python_calls=python_calls(*calls))["witness"].tolist()
+    assert ["range", "range"] == found(tables, python_calls=python_calls(*calls))[
+        "witness"
+    ].tolist()
 
 
 def test_pauses_in_which_files_are_written() -> None:
@@ -73,16 +89,25 @@ def test_pauses_in_which_files_are_written() -> None:
         ("write", 60, 2, {}),
         ("fsync", 60, 2, {}),
         ("write", 51, 2, {}),  # half of a pause of 102 ms is enough
-        *(("write", 50, 0, {}), ("write", 60, 0, {"rank": 1}), ("poll", 60, 0, {}), ("read", 60, 0, {})),
+        *(
+            ("write", 50, 0, {}),
+            ("write", 60, 0, {"rank": 1}),
+            ("poll", 60, 0, {}),
+            ("read", 60, 0, {}),
+        ),
     ):
         half = each * MS // 2
-        calls = [op(name, at, at + half, **more) for start, _ in pauses for at in (start, start + half)]
+        calls = [
+            op(name, at, at + half, **more) for start, _ in pauses for at in (start, start + half)
+        ]
         rows = found(tables, os_calls=os_calls(*calls))
         assert [("file", each * MS)] * times == tuples(rows, "witness", "written_ns")
     calls = os_calls(*(op("write", start, start + dur, thread=9) for start, dur in pauses))
     assert found(tables, os_calls=calls).empty
     without = tables | {"api_calls": api_calls()}
-    assert ["file", "file"] == found(without, os_calls=calls)["witness"].tolist(), "who launches is not known"
+    assert ["file", "file"] == found(without, os_calls=calls)["witness"].tolist(), (
+        "who launches is not known"
+    )
 
 
 def test_long_rare_pauses_after_large_copies_look_like_it() -> None:
@@ -114,12 +139,19 @@ def test_once_and_warm_up_are_not_enough_to_look_like_it() -> None:
 
 def test_a_range_around_work_is_none() -> None:
     tables, pauses = program(saved=0)
-    whole = {"start_ns": 0, "dur_ns": int(tables["ranges"]["dur_ns"].sum()), "name": "train, then save model"}
+    whole = {
+        "start_ns": 0,
+        "dur_ns": int(tables["ranges"]["dur_ns"].sum()),
+        "name": "train, then save model",
+    }
     assert SAVING.search(str(whole["name"]))
     again = named("torch/utils/checkpoint.py(90): CheckpointFunction", pauses, tables)
     for spans in (ranges(*tables["ranges"].to_dict("records"), whole), again):
         assert found(tables | {"ranges": spans}).empty
-    for dur, is_one in ((204, True), (205, False)):  # at least half of it has to lie in a pause, of 102 ms
+    for dur, is_one in (
+        (204, True),
+        (205, False),
+    ):  # at least half of it has to lie in a pause, of 102 ms
         saving = {"start_ns": pauses[1][0], "dur_ns": dur * MS, "name": "save", "depth": 1}
         spans = ranges(*tables["ranges"].to_dict("records"), saving)
         assert is_one is not found(tables | {"ranges": spans}).empty
@@ -133,7 +165,13 @@ def test_names_that_save_and_write() -> None:
         "torch/distributed/checkpoint/state_dict_saver.py(80): save",
     ]
     others = [
-        *("load_checkpoint", "aten::save_for_backward", "checkpointed_forward", "savefig", "step 3"),
+        *(
+            "load_checkpoint",
+            "aten::save_for_backward",
+            "checkpointed_forward",
+            "savefig",
+            "step 3",
+        ),
         "torch/distributed/checkpoint/state_dict_loader.py(60): load",
     ]
     assert saves == [name for name in [*saves, *others] if SAVING.search(name)]
@@ -155,6 +193,11 @@ def test_state_saved_after_the_last_kernel_is_a_checkpoint_as_far_as_the_gpu_wor
 
 def test_a_copy_at_the_end_alone_is_no_checkpoint() -> None:
     tables, _ = program(saved=0)
-    copied = {"start_ns": STEPS * STEP + len(AFTER) * PAUSE, "dur_ns": 20 * MS, "direction": "D2H", "bytes": 64 * MB}
+    copied = {
+        "start_ns": STEPS * STEP + len(AFTER) * PAUSE,
+        "dur_ns": 20 * MS,
+        "direction": "D2H",
+        "bytes": 64 * MB,
+    }
     moved = pd.concat([tables["copies"], copies(copied)], ignore_index=True)
     assert found({**tables, "copies": moved}).empty

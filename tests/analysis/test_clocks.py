@@ -34,22 +34,40 @@ class Recorded(NamedTuple):
 
 
 def all_reduces(frame: pd.DataFrame, **more: Any) -> pd.DataFrame:
-    columns = {"gpu": 0, "operation": "all_reduce", "bytes": 1 << 26, "group": "world", "source": "trace", **more}
+    columns = {
+        "gpu": 0,
+        "operation": "all_reduce",
+        "bytes": 1 << 26,
+        "group": "world",
+        "source": "trace",
+        **more,
+    }
     unknown = dict.fromkeys(("dtype", "algorithm", "protocol", "placement"))
-    return COLLECTIVES.make(frame.assign(**{k: v for k, v in columns.items() if k not in frame}, **unknown))
+    return COLLECTIVES.make(
+        frame.assign(**{k: v for k, v in columns.items() if k not in frame}, **unknown)
+    )
 
 
 def recorded(
-    seed: int, cause: str = "transfer", nodes: int = 2, steps: int = 60, most_ns: float = 5e6, exit_ns: float = 8e3
+    seed: int,
+    cause: str = "transfer",
+    nodes: int = 2,
+    steps: int = 60,
+    most_ns: float = 5e6,
+    exit_ns: float = 8e3,
 ) -> Recorded:
     """Steps of computation and an all-reduce, with one cause that costs the most; clocks of nodes differ."""
     random = np.random.default_rng(seed)
     count = nodes * PER_NODE
-    drawn = np.column_stack([random.uniform(-most_ns, most_ns, nodes), random.uniform(-5e-5, 5e-5, nodes)])
+    drawn = np.column_stack(
+        [random.uniform(-most_ns, most_ns, nodes), random.uniform(-5e-5, 5e-5, nodes)]
+    )
     of_node = drawn * np.arange(nodes).clip(0, 1)[:, None]  # the first node has the reference
     ahead, drift = of_node.repeat(PER_NODE, axis=0).T.tolist()
     guilty, compute = int(random.integers(count)), random.uniform(2e6, 6e6)
-    transfer = compute * (random.uniform(0.5, 1.0) if cause == "transfer" else random.uniform(0.02, 0.05))
+    transfer = compute * (
+        random.uniform(0.5, 1.0) if cause == "transfer" else random.uniform(0.02, 0.05)
+    )
     free, works, meets = np.zeros(count), [], []
     for _ in range(steps):
         pause = random.uniform(2e3, 2e4, count)
@@ -70,7 +88,13 @@ def recorded(
     ran += [(rank, begin, end, "communication") for rank, begin, end in meets]
     names = {"communication": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "gemm": "gemm"}
     rows = [
-        {"rank": rank, "start_ns": start, "dur_ns": written(rank, end) - start, "family": family, "name": names[family]}
+        {
+            "rank": rank,
+            "start_ns": start,
+            "dur_ns": written(rank, end) - start,
+            "family": family,
+            "name": names[family],
+        }
         for rank, begin, end, family in ran
         for start in [written(rank, begin)]
     ]
@@ -85,7 +109,12 @@ def test_offsets_and_drift_are_recovered(seed: int) -> None:
     found = clocks.offsets(made.collectives).set_index("rank")
     end = int((made.collectives["start_ns"] + made.collectives["dur_ns"]).max())
     for at in (0, end):
-        wrong = found["offset_ns"] + found["drift_frac"] * at - np.array(made.ahead_ns) - np.array(made.drift) * at
+        wrong = (
+            found["offset_ns"]
+            + found["drift_frac"] * at
+            - np.array(made.ahead_ns)
+            - np.array(made.drift) * at
+        )
         assert wrong.abs().max() < 20_000
         assert (wrong.abs() <= 2 * found["error_ns"] + 1).all()
     assert found.loc[PER_NODE:, "moved"].all()
@@ -95,7 +124,9 @@ def test_offsets_and_drift_are_recovered(seed: int) -> None:
 def test_causes_are_told_apart(seed: int) -> None:
     cause = CAUSES[seed % 3]
     made = recorded(100 + seed, cause=cause)
-    found = clocks.losses(made.collectives, made.kernels, clocks.offsets(made.collectives), gpus_per_node=PER_NODE)
+    found = clocks.losses(
+        made.collectives, made.kernels, clocks.offsets(made.collectives), gpus_per_node=PER_NODE
+    )
     columns = ["verdict", "span", "ranks_count", "count"]
     assert [(cause, "across nodes", 2 * PER_NODE, 60)] == tuples(found, *columns)
 
@@ -116,7 +147,10 @@ def test_groups_are_chained() -> None:
     for step in range(50):
         for group, ranks in (("a", (0, 1)), ("b", (1, 2))):
             leave = (2 * step + (group == "b")) * 1_000_000 - 500_000
-            rows += [(rank, leave + ahead[rank] + int(random.integers(0, 4_000)), group) for rank in ranks]
+            rows += [
+                (rank, leave + ahead[rank] + int(random.integers(0, 4_000)), group)
+                for rank in ranks
+            ]
     frame = pd.DataFrame(rows, columns=["rank", "start_ns", "group"])
     found = clocks.offsets(all_reduces(frame, bytes=8, ranks=2, dur_ns=5e5)).set_index("rank")
     assert found["offset_ns"].tolist() == pytest.approx([0, 3e6, -2e6], abs=4_000)
@@ -131,7 +165,9 @@ def test_recordings_that_end_earlier_are_matched_and_later_ones_refused() -> Non
     assert 57 == found.loc[5, "count"]
     assert found["offset_ns"].to_numpy() == pytest.approx(made.ahead_ns, abs=20_000)
     # Rank 3 lacks the first collectives: which are the same is not known, and nothing of it moves.
-    shorter = made.collectives[~((made.collectives["rank"] == 3) & (made.collectives["start_ns"].rank() < 40))]
+    shorter = made.collectives[
+        ~((made.collectives["rank"] == 3) & (made.collectives["start_ns"].rank() < 40))
+    ]
     found = clocks.offsets(COLLECTIVES.make(shorter))
     ((moved, verdict),) = tuples(found[found["rank"] == 3], "moved", "verdict")
     assert not moved
@@ -162,7 +198,9 @@ def test_eight_real_ranks_of_one_node(profiles: Path) -> None:
             ends[key].append(end)
             starts[key].append((start, rank))
     assert {8} == {len(each) for each in ends.values()}
-    assert max(max(each) - min(each) for each in ends.values()) == 7, "µs between the ends of one collective"
+    assert max(max(each) - min(each) for each in ends.values()) == 7, (
+        "µs between the ends of one collective"
+    )
     last = Counter(max(each)[1] for each in starts.values())
     late = communication.stragglers(clocks.aligned(told, found)).set_index("rank")["last_count"]
     assert {7: 5, 5: 2, 4: 1} == last == late[late > 0].to_dict()

@@ -11,7 +11,15 @@ import pytest
 from analysis.spans import span, us
 from frames import kernels, tuples
 
-from perfkit.analysis.communication import bandwidth, imbalance, matched, overlap, plateau, stragglers, summary
+from perfkit.analysis.communication import (
+    bandwidth,
+    imbalance,
+    matched,
+    overlap,
+    plateau,
+    stragglers,
+    summary,
+)
 from perfkit.errors import PerfkitError
 from perfkit.readers import torch_trace
 from perfkit.tables import COLLECTIVES
@@ -37,7 +45,11 @@ def collectives(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def rates(*rows: dict[str, Any]) -> list[Any]:
-    return bandwidth(collectives(*rows))[["algorithm_bytes_per_s", "bus_bytes_per_s"]].to_numpy().tolist()
+    return (
+        bandwidth(collectives(*rows))[["algorithm_bytes_per_s", "bus_bytes_per_s"]]
+        .to_numpy()
+        .tolist()
+    )
 
 
 def test_bandwidths_of_the_definitions() -> None:
@@ -45,11 +57,22 @@ def test_bandwidths_of_the_definitions() -> None:
     (found,) = rates({"bytes": 8_589_934_592, "dur_ns": 31_533_000.0})
     assert [272.41, 476.72] == [round(rate / 1e9, 2) for rate in found]
     factors = {"all_reduce": 2 * 7 / 8, "broadcast": 1.0, "reduce": 1.0, "send_recv": 1.0}
-    factors |= dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"), 7 / 8)
+    factors |= dict.fromkeys(
+        ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"), 7 / 8
+    )
     for operation, factor in factors.items():
-        assert [[1e9, factor * 1e9]] == [pytest.approx(of, rel=1e-12) for of in rates({"operation": operation})]
+        assert [[1e9, factor * 1e9]] == [
+            pytest.approx(of, rel=1e-12) for of in rates({"operation": operation})
+        ]
     # A collective of which the trace does not say what it was has an algorithm bandwidth alone.
-    rows = [{"dur_ns": 0.0}, {"dur_ns": None}, {"ranks": None}, {"ranks": 0}, {"operation": "barrier"}, {"ranks": 1}]
+    rows = [
+        {"dur_ns": 0.0},
+        {"dur_ns": None},
+        {"ranks": None},
+        {"ranks": 0},
+        {"operation": "barrier"},
+        {"ranks": 1},
+    ]
     found = [rates(row)[0] for row in [*rows, {"operation": None}]]
     expected = [[np.nan] * 2] * 2 + [[1e9, np.nan]] * 3 + [[1e9, 0], [1e9, np.nan]]
     assert expected == [pytest.approx(of, nan_ok=True) for of in found]
@@ -57,14 +80,26 @@ def test_bandwidths_of_the_definitions() -> None:
 
 def test_summary_by_size() -> None:
     rows = [{"dur_ns": dur} for dur in (1000.0, 4000.0, 2000.0)]
-    found = summary(collectives({"operation": "barrier"}, *rows, {"group": None}, {"bytes": 10}, {"dur_ns": None}))
-    expected = [("all_reduce", 10, 1), ("all_reduce", 1000, 3), ("all_reduce", 1000, 1), ("barrier", 1000, 0)]
+    found = summary(
+        collectives(
+            {"operation": "barrier"}, *rows, {"group": None}, {"bytes": 10}, {"dur_ns": None}
+        )
+    )
+    expected = [
+        ("all_reduce", 10, 1),
+        ("all_reduce", 1000, 3),
+        ("all_reduce", 1000, 1),
+        ("barrier", 1000, 0),
+    ]
     assert expected == tuples(found, "operation", "bytes", "count")
     bus = ["min_bus_bytes_per_s", "bus_bytes_per_s", "max_bus_bytes_per_s"]
     assert (0.5e9, 0.4375e9, 0.875e9, 1.75e9) == tuples(found, "algorithm_bytes_per_s", *bus)[1]
     assert found.loc[3, bus].isna().all()
     # In place and out of place stay apart.
-    placed = [{"placement": "out_of_place", "dur_ns": 1000.0}, {"placement": "in_place", "dur_ns": 2000.0}]
+    placed = [
+        {"placement": "out_of_place", "dur_ns": 1000.0},
+        {"placement": "in_place", "dur_ns": 2000.0},
+    ]
     for of in (summary, plateau):
         found = tuples(of(collectives(*placed, *placed)), "placement", "count", "bus_bytes_per_s")
         assert [("in_place", 2, 0.875e9), ("out_of_place", 2, 1.75e9)] == sorted(found)
@@ -73,11 +108,18 @@ def test_summary_by_size() -> None:
 def test_plateau_of_large_messages() -> None:
     # 1, 4, 8 and 16 MB at 1, 10, 11 and 12 GB/s: large is 16 alone.
     sizes = {1: 1, 4: 10, 8: 11, 16: 12}
-    rows = [{"operation": "broadcast", "bytes": mb * 10**6, "dur_ns": mb * 1e6 / of} for mb, of in sizes.items()]
-    found = plateau(collectives(*rows, {"operation": "reduce"}, {"operation": "barrier"})).set_index("operation")
+    rows = [
+        {"operation": "broadcast", "bytes": mb * 10**6, "dur_ns": mb * 1e6 / of}
+        for mb, of in sizes.items()
+    ]
+    found = plateau(
+        collectives(*rows, {"operation": "reduce"}, {"operation": "barrier"})
+    ).set_index("operation")
     assert ["broadcast", "reduce"] == found.index.tolist()
     columns = ["largest_bytes", "count", "bus_bytes_per_s", "growth_frac"]
-    assert [16e6, 1, 12e9, 12 / 11 - 1] == pytest.approx(found.loc["broadcast", columns].tolist(), rel=1e-12)
+    assert [16e6, 1, 12e9, 12 / 11 - 1] == pytest.approx(
+        found.loc["broadcast", columns].tolist(), rel=1e-12
+    )
     assert np.isnan(found.loc["reduce", "growth_frac"])
 
 
@@ -96,27 +138,43 @@ def tables_of(log: Path) -> Iterator[tuple[dict[str, Any], float, float]]:
 
 
 def test_real_bandwidths_equal_those_of_nccl_tests(profiles: Path) -> None:
-    measured = list(tables_of(profiles / "monitor" / "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"))
+    measured = list(
+        tables_of(profiles / "monitor" / "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log")
+    )
     assert 5 == len({row["operation"] for row, _, _ in measured})
-    found = rates(*(row | {"rank": i} for i, (row, _, _) in enumerate(measured)))  # the table is in order of ranks
+    found = rates(
+        *(row | {"rank": i} for i, (row, _, _) in enumerate(measured))
+    )  # the table is in order of ranks
     # The log gives the time in five digits: half a unit of the last is 5e-5 of it at most, so is the difference.
     for (_, algorithm, bus), (of_algorithm, of_bus) in zip(measured, found, strict=True):
         assert algorithm == pytest.approx(of_algorithm / 1e9, rel=5e-5, abs=0.005)
         assert bus == pytest.approx(of_bus / 1e9, rel=5e-5, abs=0.01)
     # The plateau of all-reduce is flat, where the log's average over all sizes says 437.957.
-    found = plateau(collectives(*(row for row, _, _ in measured))).set_index("operation").loc["all_reduce"]
+    found = (
+        plateau(collectives(*(row for row, _, _ in measured)))
+        .set_index("operation")
+        .loc["all_reduce"]
+    )
     assert [17_179_869_184, 2] == found[["largest_bytes", "count"]].tolist()
-    assert (482.2, 0.0019) == (round(found["bus_bytes_per_s"] / 1e9, 1), round(found["growth_frac"], 4))
+    assert (482.2, 0.0019) == (
+        round(found["bus_bytes_per_s"] / 1e9, 1),
+        round(found["growth_frac"], 4),
+    )
     # The last all-gather of a B200 trace: 201,088 elements of 2 B to 8 ranks in 21.953 us, 18.32 and 16.03 GB/s.
     trace = torch_trace.read(profiles / "torch" / "TraceLens__b200__eager_trace.json.gz")
     found = bandwidth(trace.table("COLLECTIVES")).iloc[0]
     expected = [402_176 / 21.953e-6, 402_176 / 21.953e-6 * 7 / 8]
-    assert expected == pytest.approx(found[["algorithm_bytes_per_s", "bus_bytes_per_s"]].tolist(), rel=1e-12)
+    assert expected == pytest.approx(
+        found[["algorithm_bytes_per_s", "bus_bytes_per_s"]].tolist(), rel=1e-12
+    )
 
 
 def on_ranks(*rows: tuple[int, int | None, int, dict[str, Any]]) -> pd.DataFrame:
     traced = {"ranks": 3, "source": "trace"}
-    spans = ({"rank": rank, "start_ns": at, "dur_ns": float(end - (at or 0))} | more for rank, at, end, more in rows)
+    spans = (
+        {"rank": rank, "start_ns": at, "dur_ns": float(end - (at or 0))} | more
+        for rank, at, end, more in rows
+    )
     return collectives(*(traced | span for span in spans))
 
 
@@ -132,12 +190,17 @@ def test_who_keeps_the_others_waiting() -> None:
     assert expected == tuples(found, "collective", "rank", "wait_ns")
     found = stragglers(THREE_RANKS)
     columns = "rank", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count"
-    assert [(0, 1, 0.5, 20, 0, 0), (2, 1, 0.5, 25, 0, 0), (1, 0, 0.0, 30, 0, 0)] == tuples(found, *columns)
+    assert [(0, 1, 0.5, 20, 0, 0), (2, 1, 0.5, 25, 0, 0), (1, 0, 0.0, 30, 0, 0)] == tuples(
+        found, *columns
+    )
     # Rank 1 waited 10 + 20 of its 31 + 36 ns.
     assert [20 / 55, 25 / 64, 30 / 67] == pytest.approx(found["wait_frac"].tolist(), rel=1e-12)
     # Nobody is late where all come at once.
     pair = on_ranks((0, 10, 20, {}), (1, 10, 20, {}))
-    assert [[0, 0]] * 2 == [matched(pair)["wait_ns"].tolist(), stragglers(pair)["last_count"].tolist()]
+    assert [[0, 0]] * 2 == [
+        matched(pair)["wait_ns"].tolist(),
+        stragglers(pair)["last_count"].tolist(),
+    ]
     three = stragglers(on_ranks((0, 30, 50, {}), (1, 40, 50, {}), (2, 40, 50, {})))
     assert {(0, 0), (1, 1), (2, 1)} == {*tuples(three, "rank", "last_count")}
     # A single rank, and a benchmark without starts: no rows, with the columns and types of a full answer.
@@ -149,10 +212,22 @@ def test_who_keeps_the_others_waiting() -> None:
 
 
 def test_groups_operations_and_sizes_are_matched_apart() -> None:
-    between = [{"group": "1"}, {"group": None}, {"operation": "all_gather"}, {"bytes": 8}, {"ranks": 2}]
-    rows = [(rank, 200 + 100 * i, 250 + 100 * i, more) for i, more in enumerate(between) for rank in (0, 1)]
+    between = [
+        {"group": "1"},
+        {"group": None},
+        {"operation": "all_gather"},
+        {"bytes": 8},
+        {"ranks": 2},
+    ]
+    rows = [
+        (rank, 200 + 100 * i, 250 + 100 * i, more)
+        for i, more in enumerate(between)
+        for rank in (0, 1)
+    ]
     whole = pd.concat([THREE_RANKS, on_ranks(*rows[::-1])], ignore_index=True)
-    found = matched(COLLECTIVES.make(whole)).drop_duplicates("collective")  # who came first waited longest
+    found = matched(COLLECTIVES.make(whole)).drop_duplicates(
+        "collective"
+    )  # who came first waited longest
     assert [20, 25] + [0] * 5 == found["wait_ns"].tolist()
     assert found["group"].isna().tolist() == [False] * 3 + [True] + [False] * 3
     # Groups that share a name are not matched.
@@ -165,10 +240,17 @@ def test_groups_operations_and_sizes_are_matched_apart() -> None:
 
 def test_what_only_some_recorded_is_left_over() -> None:
     # Rank 2 has only collectives of its own: no figure of it is known, and it is there.
-    rows = [(0, at, at + 10, {}) for at in (0, 100, 200)] + [(1, at, at + 10, {}) for at in (5, 105)]
+    rows = [(0, at, at + 10, {}) for at in (0, 100, 200)] + [
+        (1, at, at + 10, {}) for at in (5, 105)
+    ]
     found = stragglers(on_ranks(*rows, (0, 300, 310, {"group": "alone"}))).sort_values("rank")
-    assert [(0, 2, 2, 0), (1, 2, 0, 2)] == tuples(found, "rank", "count", "unmatched_count", "last_count")
-    whole = pd.concat([THREE_RANKS[THREE_RANKS["rank"] < 2], on_ranks((2, 5, 9, {"group": "7"}))], ignore_index=True)
+    assert [(0, 2, 2, 0), (1, 2, 0, 2)] == tuples(
+        found, "rank", "count", "unmatched_count", "last_count"
+    )
+    whole = pd.concat(
+        [THREE_RANKS[THREE_RANKS["rank"] < 2], on_ranks((2, 5, 9, {"group": "7"}))],
+        ignore_index=True,
+    )
     alone = stragglers(COLLECTIVES.make(whole)).set_index("rank").loc[2]
     assert [0, 0, 1] == alone[["count", "last_count", "unmatched_count"]].tolist()
     assert alone[["last_frac", "wait_frac"]].isna().all()
@@ -181,15 +263,28 @@ def test_collectives_that_do_not_overlap_tell_nothing() -> None:
     found = stragglers(apart).sort_values("rank")
     columns = ["rank", "count", "last_count", "wait_ns", "apart_count"]
     assert [(0, 1, 0, 10, 1), (1, 1, 1, 0, 1)] == tuples(found, *columns)
-    rows = [(rank, at + rank * 10**9, at + rank * 10**9 + 50, {}) for at in (0, 100) for rank in (0, 1)]
-    with pytest.raises(PerfkitError, match=r"stragglers: in none of 2 collectives all ranks .* synchronised clocks\."):
+    rows = [
+        (rank, at + rank * 10**9, at + rank * 10**9 + 50, {}) for at in (0, 100) for rank in (0, 1)
+    ]
+    with pytest.raises(
+        PerfkitError,
+        match=r"stragglers: in none of 2 collectives all ranks .* synchronised clocks\.",
+    ):
         stragglers(on_ranks(*rows))
 
 
 def test_imbalance_of_a_figure() -> None:
     # Equal figures are even; ranks without a figure are left out; all 0 has no answer; no rank, no row.
-    found = imbalance(pd.DataFrame({"rank": [2, 1, 0], "busy_ns": [20, 10, 30], "other": "x"}), value="busy_ns")
-    expected = {"ranks_count": 3, "mean_busy_ns": 20.0, "max_busy_ns": 30.0, "max_rank": 0, "imbalance_frac": 0.5}
+    found = imbalance(
+        pd.DataFrame({"rank": [2, 1, 0], "busy_ns": [20, 10, 30], "other": "x"}), value="busy_ns"
+    )
+    expected = {
+        "ranks_count": 3,
+        "mean_busy_ns": 20.0,
+        "max_busy_ns": 30.0,
+        "max_rank": 0,
+        "imbalance_frac": 0.5,
+    }
     assert [expected] == found.to_dict("records")
     assert list(expected) == found.columns.tolist()
     even = pd.DataFrame({"rank": [0, 1, 2], "share_frac": [0.2, 0.2, np.nan]})

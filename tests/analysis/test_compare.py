@@ -15,11 +15,24 @@ from frames import copies, kernels, tuples
 import perfkit
 from perfkit.analysis import compare
 from perfkit.analysis.compare import series
-from perfkit.analysis.compare.resampling import Resampling, direction, interval, of_interval, of_values, ratio
+from perfkit.analysis.compare.resampling import (
+    Resampling,
+    direction,
+    interval,
+    of_interval,
+    of_values,
+    ratio,
+)
 from perfkit.analysis.steps import STEPS, detect
 from perfkit.errors import SchemaError
 
-COLUMNS = ["computation_ns", "exposed_communication_ns", "other_kernels_ns", "exposed_copy_ns", "idle_ns"]
+COLUMNS = [
+    "computation_ns",
+    "exposed_communication_ns",
+    "other_kernels_ns",
+    "exposed_copy_ns",
+    "idle_ns",
+]
 BASELINE = "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite"
 OPTIMISED = "nsys/openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
 SAME = "no difference seen"
@@ -33,13 +46,22 @@ def stepped(path: Path) -> tuple[perfkit.Run, pd.DataFrame]:
 
 def table(*rows: tuple[str, float, str]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["id", "value", "unit"])
-    return compare.FIGURES.make(frame.assign(label=frame["id"].str.upper(), definition="what", source="where"))
+    return compare.FIGURES.make(
+        frame.assign(label=frame["id"].str.upper(), definition="what", source="where")
+    )
 
 
 def test_figures_by_hand() -> None:
     shares = [("device_busy_frac", value, "1") for value in (0.5, 0.4)]
-    before = table(("step_median_ns", 100, "ns"), shares[0], ("kernel_count", 7, "count"), ("h2d_count", 3, "count"))
-    after = table(("kernel_count", 9, "count"), ("step_median_ns", 80, "ns"), shares[1], ("mfu", 0.4, "1"))
+    before = table(
+        ("step_median_ns", 100, "ns"),
+        shares[0],
+        ("kernel_count", 7, "count"),
+        ("h2d_count", 3, "count"),
+    )
+    after = table(
+        ("kernel_count", 9, "count"), ("step_median_ns", 80, "ns"), shares[1], ("mfu", 0.4, "1")
+    )
     found = compare.figures(before, after).set_index("id")
     assert [*["changed, not tested"] * 2, "changed", "gone", "new"] == found["verdict"].tolist()
     expected = {"before": 100, "after": 80, "difference": -20, "ratio": 0.8}
@@ -55,9 +77,16 @@ def said(before: pd.DataFrame, after: pd.DataFrame, **more: Any) -> list[str]:
 def test_an_interval_decides() -> None:
     # Twice 1 us, with a narrow interval, is worse; not where less than 5 us does not matter.
     pair = table(("step_median_ns", 100, "ns")), table(("step_median_ns", 80, "ns"))
-    for ends, verdict in (((0.6, 1.1), SAME), ((0.75, 0.85), "better"), ((math.nan, math.nan), "cannot tell")):
+    for ends, verdict in (
+        ((0.6, 1.1), SAME),
+        ((0.75, 0.85), "better"),
+        ((math.nan, math.nan), "cannot tell"),
+    ):
         assert [verdict] == said(*pair, intervals={"step_median_ns": ends})
-    pair, known = [table(("part_idle_ns", ns, "ns")) for ns in (1000, 2000)], {"part_idle_ns": (1.9, 2.1)}
+    pair, known = (
+        [table(("part_idle_ns", ns, "ns")) for ns in (1000, 2000)],
+        {"part_idle_ns": (1.9, 2.1)},
+    )
     for least, verdict in ((0.0, "worse"), (5000.0, "too small to matter")):
         assert [verdict] == said(*pair, intervals=known, least={"part_idle_ns": least})
 
@@ -80,7 +109,9 @@ def test_directions_and_intervals() -> None:
         "": "kernel_sum_ns kernel_median_ns main_stall_frac anything",
     }
     for better, names in expected.items():
-        assert dict.fromkeys(names.split(), better) == {name: direction(name) for name in names.split()}
+        assert dict.fromkeys(names.split(), better) == {
+            name: direction(name) for name in names.split()
+        }
     # The whole interval must lie beyond 1 % of 1, or of what else is said to matter.
     cases = [(1.011, 1.2), (1.0, 1.2), (0.9, 0.98), (0.9, 0.995), (math.nan, 1.0)]
     assert ["worse", SAME, "better", SAME, "cannot tell"] == [of_interval(*ends) for ends in cases]
@@ -93,11 +124,20 @@ def test_directions_and_intervals() -> None:
 def run(*durations: float, rank: int = 0, unsteady: int = 0) -> pd.DataFrame:
     whole = np.array(durations).round().astype("int64")
     number = np.arange(len(whole))
-    frame = {"rank": rank, "step": number, "start_ns": np.append(0, np.cumsum(whole))[:-1], "dur_ns": whole}
-    return STEPS.make(pd.DataFrame({**frame, "name": "step", "how": "nvtx", "steady": number >= unsteady}))
+    frame = {
+        "rank": rank,
+        "step": number,
+        "start_ns": np.append(0, np.cumsum(whole))[:-1],
+        "dur_ns": whole,
+    }
+    return STEPS.make(
+        pd.DataFrame({**frame, "name": "step", "how": "nvtx", "steady": number >= unsteady})
+    )
 
 
-def alike(random: np.random.Generator, count: int, alike: float, spread: float = 0.05) -> np.ndarray:
+def alike(
+    random: np.random.Generator, count: int, alike: float, spread: float = 0.05
+) -> np.ndarray:
     """Step times around 1 ms, each like the one before: a first-order autoregressive series."""
     level = random.normal(size=count + 50) * np.sqrt(1 - alike**2)
     level[0] = 0
@@ -106,7 +146,9 @@ def alike(random: np.random.Generator, count: int, alike: float, spread: float =
     return np.asarray(1e6 * np.exp(spread * level[50:]))
 
 
-def verdicts(before: Sequence[np.ndarray], after: Sequence[np.ndarray], statistic: str = "median") -> Counter[str]:
+def verdicts(
+    before: Sequence[np.ndarray], after: Sequence[np.ndarray], statistic: str = "median"
+) -> Counter[str]:
     pairs = enumerate(zip(before, after, strict=True))
     found = [ratio([a], [b], Resampling(statistic, resamples=300, seed=i)) for i, (a, b) in pairs]
     return Counter(of_interval(each.low, each.high) for each in found)
@@ -122,11 +164,17 @@ def test_steps_by_hand() -> None:
     # The seed decides; of swapped runs the ratios are reciprocal.
     random = np.random.default_rng(1)
     pair = run(*alike(random, 40, 0)), run(*(0.8 * alike(random, 40, 0)))
-    first, again, other, swapped = *(compare.steps(*pair, seed=seed) for seed in (1, 1, 2)), compare.steps(*pair[::-1])
+    first, again, other, swapped = (
+        *(compare.steps(*pair, seed=seed) for seed in (1, 1, 2)),
+        compare.steps(*pair[::-1]),
+    )
     assert first.equals(again)
     assert first.loc[0, "ratio_low"] != other.loc[0, "ratio_low"]
     assert (1 / first["ratio"]).tolist() == pytest.approx(swapped["ratio"].tolist())
-    assert (["better"] * 2, ["worse"] * 2) == (first["verdict"].tolist(), swapped["verdict"].tolist())
+    assert (["better"] * 2, ["worse"] * 2) == (
+        first["verdict"].tolist(),
+        swapped["verdict"].tolist(),
+    )
 
 
 def test_only_steady_steps_count_and_last_as_long_as_on_the_slowest_rank() -> None:
@@ -134,11 +182,19 @@ def test_only_steady_steps_count_and_last_as_long_as_on_the_slowest_rank() -> No
     steady = [1000, 1010, 990, 1005, 995, 1002, 1001]
     first = run(10**9, *steady, unsteady=1)
     assert compare.steps(first, run(*steady)).equals(compare.steps(run(*steady), run(*steady)))
-    two = STEPS.make(pd.concat([run(*[1000] * 7), run(*[1500] * 7, rank=1)]).astype({"name": object, "how": object}))
+    two = STEPS.make(
+        pd.concat([run(*[1000] * 7), run(*[1500] * 7, rank=1)]).astype(
+            {"name": object, "how": object}
+        )
+    )
     found = compare.steps(two, run(*[1500] * 7))
-    assert [7, 7, 1500.0, 1500.0] == found.loc[0, ["before_count", "after_count", "before_ns", "after_ns"]].tolist()
+    assert [7, 7, 1500.0, 1500.0] == found.loc[
+        0, ["before_count", "after_count", "before_ns", "after_ns"]
+    ].tolist()
     some = run(*range(1000, 1020))
-    assert compare.steps(some, some).equals(compare.steps(some.iloc[[*range(10, 20), *range(10)]], some))
+    assert compare.steps(some, some).equals(
+        compare.steps(some.iloc[[*range(10, 20), *range(10)]], some)
+    )
     found = compare.steps(run(*[1000] * 9), run(*[2000] * 9))
     assert [[2.0, 2.0, 2.0]] * 2 == found[["ratio", "ratio_low", "ratio_high"]].to_numpy().tolist()
 
@@ -165,14 +221,21 @@ def test_every_resample_of_a_mean() -> None:
     assert expected.tolist() == pytest.approx([found.low, found.high], abs=0.0015)
 
 
-@pytest.mark.parametrize(("statistic", "correlation"), [("median", 0), ("mean", 0), ("median", 0.6), ("median", -0.6)])
+@pytest.mark.parametrize(
+    ("statistic", "correlation"), [("median", 0), ("mean", 0), ("median", 0.6), ("median", -0.6)]
+)
 def test_two_runs_of_one_program_do_not_differ(statistic: str, correlation: float) -> None:
     # Nor do random halves of one run; where neighbours are alike, single steps resampled would find differences.
     random = np.random.default_rng(4)
     runs = [alike(random, 60, correlation) for _ in range(200)]
     halves = [random.permuted(np.arange(60) < 30) for _ in range(100)]
     assert verdicts(runs[::2], runs[1::2], statistic)[SAME] >= 95
-    assert verdicts([runs[0][half] for half in halves], [runs[0][~half] for half in halves], statistic)[SAME] >= 95
+    assert (
+        verdicts(
+            [runs[0][half] for half in halves], [runs[0][~half] for half in halves], statistic
+        )[SAME]
+        >= 95
+    )
     if correlation > 0:
         shuffled = [[random.permutation(one) for one in side] for side in (runs[::2], runs[1::2])]
         assert verdicts(*shuffled)[SAME] < 95
@@ -193,10 +256,25 @@ def test_repeats_are_what_varies() -> None:
     levels = [1.0, 1.1, 0.9, 1.05, 0.95], [1.08, 1.0, 1.12, 0.98, 1.04]
     before, after = ([run(*[level * 1e6] * 20) for level in side] for side in levels)
     found = compare.steps(before, after).loc[1]
-    assert [100, 100, 1e6, SAME] == found[["before_count", "after_count", "before_ns", "verdict"]].tolist()
-    assert "worse" == compare.steps(before, [run(*[1.4e6 * level] * 20) for level in levels[0]]).loc[1, "verdict"]
-    assert "worse" == compare.steps([run(*[1000, 1010] * 3)] * 2, [run(*[2000, 2010] * 3)] * 2).loc[0, "verdict"]
-    assert "cannot tell" == compare.steps([run(*[1000] * 5)] * 2, [run(*[2000] * 5)] * 2).loc[0, "verdict"]
+    assert [100, 100, 1e6, SAME] == found[
+        ["before_count", "after_count", "before_ns", "verdict"]
+    ].tolist()
+    assert (
+        "worse"
+        == compare.steps(before, [run(*[1.4e6 * level] * 20) for level in levels[0]]).loc[
+            1, "verdict"
+        ]
+    )
+    assert (
+        "worse"
+        == compare.steps([run(*[1000, 1010] * 3)] * 2, [run(*[2000, 2010] * 3)] * 2).loc[
+            0, "verdict"
+        ]
+    )
+    assert (
+        "cannot tell"
+        == compare.steps([run(*[1000] * 5)] * 2, [run(*[2000] * 5)] * 2).loc[0, "verdict"]
+    )
 
 
 def test_interval_of_one_run() -> None:
@@ -213,11 +291,19 @@ def test_interval_of_one_run() -> None:
 
 
 def test_ledger_by_hand() -> None:
-    series = {"baseline": run(*[40_000] * 8), "bf16": run(*[30_000] * 8), "workers": run(*[15_000] * 8)}
+    series = {
+        "baseline": run(*[40_000] * 8),
+        "bf16": run(*[30_000] * 8),
+        "workers": run(*[15_000] * 8),
+    }
     found = compare.ledger(series, utilisation={"baseline": 0.65, "bf16": 0.78})
     assert ["baseline", "bf16", "workers"] == found["label"].tolist()
-    assert [(40_000, 1.0), (30_000, 0.75), (15_000, 0.375)] == tuples(found, "step_ns", "cumulative_ratio")
-    assert [(-10_000, 0.75, "better"), (-15_000, 0.5, "better")] == tuples(found[1:], "change_ns", "ratio", "verdict")
+    assert [(40_000, 1.0), (30_000, 0.75), (15_000, 0.375)] == tuples(
+        found, "step_ns", "cumulative_ratio"
+    )
+    assert [(-10_000, 0.75, "better"), (-15_000, 0.5, "better")] == tuples(
+        found[1:], "change_ns", "ratio", "verdict"
+    )
     assert [1.0, 40 / 30, 40 / 15] == pytest.approx(found["speedup"].tolist())
     assert found.loc[0, ["change_ns", "ratio", "verdict"]].isna().all()
     assert [0.65, 0.78] == found["utilisation_frac"].tolist()[:2]
@@ -230,7 +316,10 @@ def test_ledger_compares_with_the_last_and_the_first_run_that_have_steps() -> No
     assert [0.5, 0.5] == found.loc[2, ["ratio", "cumulative_ratio"]].tolist()
     pd.testing.assert_frame_equal(compare.LEDGER.empty(), compare.ledger({}))
     random = np.random.default_rng(8)
-    runs = {name: run(*(scale * alike(random, 30, 0))) for name, scale in (("a", 1.0), ("b", 0.9), ("c", 0.7))}
+    runs = {
+        name: run(*(scale * alike(random, 30, 0)))
+        for name, scale in (("a", 1.0), ("b", 0.9), ("c", 0.7))
+    }
     found, direct = compare.ledger(runs).loc[2], compare.steps(runs["a"], runs["c"]).loc[0]
     ends = ["cumulative_ratio", "cumulative_low", "cumulative_high"]
     assert direct[["ratio", "ratio_low", "ratio_high"]].tolist() == found[ends].tolist()
@@ -243,9 +332,27 @@ def test_wrong_steps() -> None:
         (compare.steps, (some, some), {"confidence": 1.0}, ValueError, "confidence: 1.0"),
         (compare.steps, (some, some), {"resamples": 99}, ValueError, "resamples: 99"),
         (ratio, (one, one, Resampling("mode")), {}, ValueError, mode),
-        (compare.ledger, ({"a": some},), {"utilisation": {"b": 0.5}}, ValueError, r"\['b'\] are not among \['a'\]"),
-        (compare.ledger, ({"a": some},), {"utilisation": {"a": 65.0}}, ValueError, "not between 0 and 1"),
-        (compare.steps, (some.drop(columns="steady"), some), {}, SchemaError, "'STEPS' does not match"),
+        (
+            compare.ledger,
+            ({"a": some},),
+            {"utilisation": {"b": 0.5}},
+            ValueError,
+            r"\['b'\] are not among \['a'\]",
+        ),
+        (
+            compare.ledger,
+            ({"a": some},),
+            {"utilisation": {"a": 65.0}},
+            ValueError,
+            "not between 0 and 1",
+        ),
+        (
+            compare.steps,
+            (some.drop(columns="steady"), some),
+            {},
+            SchemaError,
+            "'STEPS' does not match",
+        ),
     ):
         with pytest.raises(error, match=why):
             of(*given, **more)
@@ -254,7 +361,12 @@ def test_wrong_steps() -> None:
 
 def of_idle(*idle_ns: float, computation_ns: float = 100.0) -> pd.DataFrame:
     zeros = dict.fromkeys(COLUMNS, 0.0)
-    rows = {"step": range(len(idle_ns)), **zeros, "computation_ns": computation_ns, "idle_ns": idle_ns}
+    rows = {
+        "step": range(len(idle_ns)),
+        **zeros,
+        "computation_ns": computation_ns,
+        "idle_ns": idle_ns,
+    }
     return compare.STEP_PARTS.make(pd.DataFrame(rows))
 
 
@@ -262,13 +374,17 @@ def test_parts_by_hand() -> None:
     # Step 0: computing 30 + 10, nccl 20 beyond it, copy 10 beyond that, idle 30. Step 1: 20 + 10 + 5, idle 65.
     spans = ((10, 30, "other"), (30, 30, "communication"), (90, 30, "other"), (195, 55, "other"))
     work = kernels(*({"start_ns": at, "dur_ns": of, "family": family} for at, of, family in spans))
-    moved = copies({"start_ns": 50, "dur_ns": 20}, {"start_ns": 150, "dur_ns": 10, "direction": "memset"})
+    moved = copies(
+        {"start_ns": 50, "dur_ns": 20}, {"start_ns": 150, "dur_ns": 10, "direction": "memset"}
+    )
     found = compare.in_parts(work, moved, run(100, 100))
     assert [[40, 20, 0, 10, 30], [35, 0, 0, 0, 65]] == found[COLUMNS].to_numpy().tolist()
     # The mean is over the GPUs of all ranks: rank 0 has two, busy for 20 and 40 of 100 ns, rank 1 one, always busy.
     places = ({}, 0, 20), ({"gpu": 1}, 60, 40), ({"rank": 1}, 0, 100)
     work = kernels(*({"start_ns": at, "dur_ns": of, **place} for place, at, of in places))
-    both = pd.concat([run(100, rank=rank) for rank in (0, 1)]).astype({"name": object, "how": object})
+    both = pd.concat([run(100, rank=rank) for rank in (0, 1)]).astype(
+        {"name": object, "how": object}
+    )
     found = compare.in_parts(work, copies(), STEPS.make(both))
     assert [160 / 3, 140 / 3] == pytest.approx(found.loc[0, ["computation_ns", "idle_ns"]].tolist())
 
@@ -277,7 +393,9 @@ def test_less_idle_time_is_better_and_its_neighbours_do_not_change() -> None:
     # Idle 1 -> 2 ns of a step of 1 us is twice as much and 0.1 % of the step; of a step of 12 ns it is worse.
     found = compare.parts(of_idle(*[99, 101] * 6), of_idle(*[49, 51] * 6)).set_index("part")
     assert {"computation": SAME, "idle": "better"} == found["verdict"].astype(str).to_dict()
-    assert [100, 50, -50, 0.5] == found.loc["idle", ["before_ns", "after_ns", "difference_ns", "ratio"]].tolist()
+    assert [100, 50, -50, 0.5] == found.loc[
+        "idle", ["before_ns", "after_ns", "difference_ns", "ratio"]
+    ].tolist()
     for computing, said in ((1000.0, "too small to matter"), (11.0, "worse")):
         pair = (of_idle(*[idle] * 9, computation_ns=computing) for idle in (1, 2))
         assert said == compare.parts(*pair).set_index("part").loc["idle", "verdict"]
@@ -286,7 +404,11 @@ def test_less_idle_time_is_better_and_its_neighbours_do_not_change() -> None:
 def test_parts_add_up_to_the_step(profiles: Path) -> None:
     runs = [stepped(profiles / name) for name in (BASELINE, OPTIMISED)]
     pair = [compare.in_parts(run.kernels, run.copies, found) for run, found in runs]
-    mean = compare.steps(*(found for _, found in runs)).set_index("statistic").loc["mean", "difference_ns"]
+    mean = (
+        compare.steps(*(found for _, found in runs))
+        .set_index("statistic")
+        .loc["mean", "difference_ns"]
+    )
     assert mean == pytest.approx(compare.parts(*pair)["difference_ns"].sum())
 
 
@@ -296,7 +418,12 @@ def test_random_halves_do_not_differ(name: str, profiles: Path) -> None:
     random = np.random.default_rng(0)
     for statistic in ("median", "mean"):
         halves = [random.permuted(np.arange(len(whole)) < len(whole) // 2) for _ in range(100)]
-        assert verdicts([whole[half] for half in halves], [whole[~half] for half in halves], statistic)[SAME] >= 95
+        assert (
+            verdicts(
+                [whole[half] for half in halves], [whole[~half] for half in halves], statistic
+            )[SAME]
+            >= 95
+        )
 
 
 def test_a_job_before_and_after(profiles: Path) -> None:

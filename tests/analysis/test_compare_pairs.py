@@ -35,15 +35,25 @@ def training(count: int, seed: int, *, slower: str = "", by: float = 1.0) -> pd.
     random = np.random.default_rng(seed)
     rows = []
     for step in range(count):
-        for place, (family, dur) in enumerate((("gemm", 100_000), ("elementwise", 20_000), ("reduction", 50_000))):
+        for place, (family, dur) in enumerate(
+            (("gemm", 100_000), ("elementwise", 20_000), ("reduction", 50_000))
+        ):
             spent = dur * (by if family == slower else 1.0) * random.normal(1, 0.01)
-            rows.append(kernel(family, step * 1_000_000 + 200_000 * place, round(spent), family=family))
+            rows.append(
+                kernel(family, step * 1_000_000 + 200_000 * place, round(spent), family=family)
+            )
     return in_steps(kernels(*rows), tiled(count, 1_000_000))
 
 
 def test_kernels_by_hand() -> None:
-    before = kernels(*(kernel("a", 100 * i, 10 + 10 * i) for i in range(3)), kernel("b", 400, 7), kernel("d", 500, 5))
-    after = kernels(kernel("a", 0, 15), kernel("a", 100, 15), kernel("c", 300, 40), kernel("d", 500, 5))
+    before = kernels(
+        *(kernel("a", 100 * i, 10 + 10 * i) for i in range(3)),
+        kernel("b", 400, 7),
+        kernel("d", 500, 5),
+    )
+    after = kernels(
+        kernel("a", 0, 15), kernel("a", 100, 15), kernel("c", 300, 40), kernel("d", 500, 5)
+    )
     found = compare.kernels(before, after)
     statuses = [("c", "new", 40), ("a", "changed", -30), ("b", "gone", -7), ("d", "same", 0)]
     assert statuses == tuples(found, "name", "status", "difference_ns")
@@ -54,7 +64,11 @@ def test_kernels_by_hand() -> None:
     # Small changes are the same.
     before, after = kernels(kernel("a", 0, 100)), kernels(kernel("a", 0, 104))
     split = kernels(kernel("a", 0, 50), kernel("a", 60, 50))
-    for other, more, status in ((after, {}, "same"), (after, {"tolerance": 0.03}, "changed"), (split, {}, "changed")):
+    for other, more, status in (
+        (after, {}, "same"),
+        (after, {"tolerance": 0.03}, "changed"),
+        (split, {}, "changed"),
+    ):
         assert [status] == compare.kernels(before, other, **more)["status"].tolist()
 
 
@@ -72,11 +86,17 @@ def test_per_step_and_repeat() -> None:
 
 def test_grid_and_order_tell_launches_apart() -> None:
     # A larger batch changes the grid: by grid the old is gone and the new is new, by name it changed.
-    rows = [kernel("a", 100 * s + 10 * i, 5 + i, grid_blocks=g) for s in range(2) for i, g in enumerate((4, 8, 4))]
+    rows = [
+        kernel("a", 100 * s + 10 * i, 5 + i, grid_blocks=g)
+        for s in range(2)
+        for i, g in enumerate((4, 8, 4))
+    ]
     one = in_steps(kernels(*rows), tiled(2, 100))
     assert [1, 2, 3] == [len(compare.kernels(one, one, by=by)) for by in ("name", "grid", "order")]
     by_order = compare.kernels(one, one, by="order").sort_values(["grid_blocks", "nth"])
-    assert [(4, 0, 5), (4, 1, 7), (8, 0, 6)] == tuples(by_order, "grid_blocks", "nth", "median_before_ns")
+    assert [(4, 0, 5), (4, 1, 7), (8, 0, 6)] == tuples(
+        by_order, "grid_blocks", "nth", "median_before_ns"
+    )
     pair = [kernels(kernel("a", 0, dur, grid_blocks=g)) for dur, g in ((10, 4), (20, 8))]
     assert {"gone", "new"} == set(compare.kernels(*pair, by="grid")["status"])
     assert ["changed"] == compare.kernels(*pair)["status"].tolist()
@@ -92,7 +112,10 @@ def test_differences_add_up(by: str) -> None:
     assert sums[1] - sums[0] == pytest.approx(found["difference_ns"].sum())
     if by != "order":
         some, none = kernels(kernel("a", 0, 9)), KERNELS.empty()
-        found = [compare.kernels(*both, by=by) for both in ((none, none), (some, some), (some, none), ([], some))]
+        found = [
+            compare.kernels(*both, by=by)
+            for both in ((none, none), (some, some), (some, none), ([], some))
+        ]
         assert found[0].dtypes.astype(str).to_dict() == found[1].dtypes.astype(str).to_dict()
         assert [[], ["same"], ["gone"], ["new"]] == [each["status"].tolist() for each in found]
 
@@ -111,13 +134,22 @@ def test_launches_of_counters() -> None:
 
 def test_in_steps_by_start_and_by_launch() -> None:
     steps = tiled(3, 100).assign(steady=[False, True, True], dur_ns=80)
-    found = in_steps(kernels(*(kernel("a", start, 30) for start in (20, 100, 179, 180, 250, 300))), steps)
+    found = in_steps(
+        kernels(*(kernel("a", start, 30) for start in (20, 100, 179, 180, 250, 300))), steps
+    )
     assert [(100, 1), (179, 1), (250, 2)] == tuples(found, "start_ns", "step")
     # Each rank's kernels belong to its own steps; a rank without steps has none.
     rows = kernels(*(kernel("a", 120, 10, rank=rank) for rank in range(3)))
-    assert [(0, 1), (2, 0)] == tuples(in_steps(rows, of_ranks(tiled(2, 100), tiled(2, 150, rank=2))), "rank", "step")
-    late = kernels(*(kernel("a", 60 + 50 * i, 20, correlation=i) for i in range(4)), kernel("b", 199, 5))
-    calls, steps = api_calls(*(span(50 * i, 50 * i + 5, correlation=i) for i in range(4))), tiled(2, 100)
+    assert [(0, 1), (2, 0)] == tuples(
+        in_steps(rows, of_ranks(tiled(2, 100), tiled(2, 150, rank=2))), "rank", "step"
+    )
+    late = kernels(
+        *(kernel("a", 60 + 50 * i, 20, correlation=i) for i in range(4)), kernel("b", 199, 5)
+    )
+    calls, steps = (
+        api_calls(*(span(50 * i, 50 * i + 5, correlation=i) for i in range(4))),
+        tiled(2, 100),
+    )
     assert [0, 0, 1, 1, 1] == in_steps(late, steps, api_calls=calls)["step"].tolist()
     assert [0, 1, 1, 1] == in_steps(late, steps)["step"].tolist()
     of_gpu = steps.assign(how=pd.Categorical(["kernel sequence"] * 2))
@@ -130,13 +162,23 @@ def of_ranks(*steps: pd.DataFrame) -> pd.DataFrame:
 
 def test_families_by_hand() -> None:
     # Of two ranks with 10 and 30 ns in every step, the time per step of a rank is 20 ns.
-    rows = kernel("g", 0, 10, family="gemm"), kernel("c", 20, 5, family="copy"), kernel("g", 100, 20, family="gemm")
+    rows = (
+        kernel("g", 0, 10, family="gemm"),
+        kernel("c", 20, 5, family="copy"),
+        kernel("g", 100, 20, family="gemm"),
+    )
     after = kernels(kernel("g", 0, 30, family="gemm"), kernel("g", 100, 30, family="gemm"))
     found = families(in_steps(kernels(*rows), tiled(2, 100)), in_steps(after, tiled(2, 100)))
     expected = [["gemm", 15, 30, 15, 2.0], ["copy", 2.5, 0, -2.5, 0.0]]
     assert expected == found.iloc[:, :5].astype(object).to_numpy().tolist()
     assert ["cannot tell", "gone"] == found["verdict"].tolist()
-    rows = kernels(*(kernel("a", 100 * step, 10 + 20 * rank, rank=rank) for step in range(3) for rank in range(2)))
+    rows = kernels(
+        *(
+            kernel("a", 100 * step, 10 + 20 * rank, rank=rank)
+            for step in range(3)
+            for rank in range(2)
+        )
+    )
     inside = in_steps(rows, of_ranks(tiled(3, 100), tiled(3, 100, rank=1)))
     assert [20.0] == families(inside, inside)["before_ns"].tolist()
 
@@ -145,7 +187,12 @@ def test_wrong_kernels() -> None:
     some, stepped = kernels(kernel("a", 0, 9)), training(3, 1)
     kept = stepped.copy()
     for of, tables, by, why in (
-        (compare.kernels, (some, some), {"by": "stream"}, r"by: 'stream' is not one of \['name', 'full_name'"),
+        (
+            compare.kernels,
+            (some, some),
+            {"by": "stream"},
+            r"by: 'stream' is not one of \['name', 'full_name'",
+        ),
         (compare.kernels, (some, some), {"by": "order"}, "'order' needs kernels with a step"),
         (compare.kernels, (some, stepped), {}, "some have a column step and some have none"),
     ):
@@ -159,24 +206,42 @@ def test_wrong_kernels() -> None:
 
 def profile(*calls: tuple[int, int, str, float, float]) -> Profile:
     """A main thread with calls (node, parent, name, inclusive, exclusive) in CPU seconds."""
-    rows = [{"node": 1, "name": MAIN}, *({"node": n, "parent": p, "name": name} for n, p, name, *_ in calls)]
+    rows = [
+        {"node": 1, "name": MAIN},
+        *({"node": n, "parent": p, "name": name} for n, p, name, *_ in calls),
+    ]
     whole = sum(inclusive for _, parent, _, inclusive, _ in calls if parent == 1)
-    metrics = [(1, "CPUTIME", "s", whole, 0.0), *((n, "CPUTIME", "s", i, e) for n, _, _, i, e in calls)]
+    metrics = [
+        (1, "CPUTIME", "s", whole, 0.0),
+        *((n, "CPUTIME", "s", i, e) for n, _, _, i, e in calls),
+    ]
     return calltree(*rows), call_metrics(*metrics)
 
 
-BEFORE = profile((2, 1, "train", 9.0, 1.0), (3, 2, "load", 5.0, 5.0), (4, 2, "mm<float>(int)", 3.0, 3.0))
-AFTER = profile((7, 1, "train", 7.0, 1.0), (9, 7, "mm<half>(long)", 4.0, 4.0), (8, 7, "prefetch", 2.0, 2.0))
+BEFORE = profile(
+    (2, 1, "train", 9.0, 1.0), (3, 2, "load", 5.0, 5.0), (4, 2, "mm<float>(int)", 3.0, 3.0)
+)
+AFTER = profile(
+    (7, 1, "train", 7.0, 1.0), (9, 7, "mm<half>(long)", 4.0, 4.0), (8, 7, "prefetch", 2.0, 2.0)
+)
 
 
 def test_paths_by_hand() -> None:
     """load (5 s) is gone, prefetch (2 s) is new, mm takes 1 s more whatever its arguments, train itself 1 s."""
     # 9 s before, 7 s after: what moved along all paths sums to -2 s.
     found = paths(BEFORE, AFTER, metric="CPUTIME").set_index("name")
-    expected = {"load": "gone", "prefetch": "new", "mm": "changed", "train": "changed", MAIN: "changed"}
+    expected = {
+        "load": "gone",
+        "prefetch": "new",
+        "mm": "changed",
+        "train": "changed",
+        MAIN: "changed",
+    }
     assert expected == found["status"].to_dict()
     assert ["load", "prefetch", "mm"] == found.index[:3].tolist()
-    assert [3.0, 4.0, 1.0, 4 / 3] == found.loc["mm", ["before", "after", "difference", "ratio"]].tolist()
+    assert [3.0, 4.0, 1.0, 4 / 3] == found.loc[
+        "mm", ["before", "after", "difference", "ratio"]
+    ].tolist()
     assert [9.0, 7.0] == found.loc["train", ["inclusive_before", "inclusive_after"]].tolist()
     assert f"{MAIN} > train > load" == found.loc["load", "path"]
     assert [2, 1, 0] == found.loc[["load", "train", MAIN], "depth"].tolist()
@@ -186,8 +251,14 @@ def test_paths_by_hand() -> None:
 def test_lines_and_loops_belong_to_their_function() -> None:
     main, f = {"node": 1, "name": MAIN}, {"node": 2, "parent": 1, "name": "f"}
     lines = ({"node": 3, "parent": 2, "name": f"f.py:{line}", "kind": "line"} for line in (12, 15))
-    spent = [(n, "CPUTIME", "s", i, e) for n, i, e in ((1, 3.0, 0.0), (2, 3.0, 0.0), (3, 3.0, 2.0), (4, 1.0, 1.0))]
-    trees = [(calltree(main, f, line, {"node": 4, "parent": 3, "name": "g"}), call_metrics(*spent)) for line in lines]
+    spent = [
+        (n, "CPUTIME", "s", i, e)
+        for n, i, e in ((1, 3.0, 0.0), (2, 3.0, 0.0), (3, 3.0, 2.0), (4, 1.0, 1.0))
+    ]
+    trees = [
+        (calltree(main, f, line, {"node": 4, "parent": 3, "name": "g"}), call_metrics(*spent))
+        for line in lines
+    ]
     found = paths(*trees, metric="CPUTIME").sort_values("depth").set_index("name")
     assert {MAIN: "same", "f": "same", "g": "same"} == (statuses := found["status"].to_dict())
     assert [MAIN, "f", "g"] == list(statuses)
@@ -198,9 +269,14 @@ def test_what_tells_paths_apart() -> None:
     # Below a GPU operation names are short names: two functors are two kernels.
     one = profile((2, 1, "f", 3.0, 1.0), (3, 2, "f", 2.0, 2.0), (4, 1, "f", 5.0, 5.0))
     found = paths(one, one, metric="CPUTIME").set_index("path")[["before", "inclusive_before"]]
-    assert [[6.0, 8.0], [2.0, 2.0]] == found.loc[[f"{MAIN} > f", f"{MAIN} > f > f"]].to_numpy().tolist()
+    assert [[6.0, 8.0], [2.0, 2.0]] == found.loc[
+        [f"{MAIN} > f", f"{MAIN} > f > f"]
+    ].to_numpy().tolist()
     functors = "gpu_kernel<Add>(float*)", "gpu_kernel<Mul>(float*)"
-    rows = [{"node": 1, "name": MAIN}, {"node": 2, "parent": 1, "name": "<gpu kernel>", "kind": "gpu_operation"}]
+    rows = [
+        {"node": 1, "name": MAIN},
+        {"node": 2, "parent": 1, "name": "<gpu kernel>", "kind": "gpu_operation"},
+    ]
     rows += [{"node": 3 + i, "parent": 2, "name": name} for i, name in enumerate(functors)]
     one = calltree(*rows), call_metrics(*((n, "GKER", "s", 1.0, 1.0) for n in (3, 4)))
     assert 2 == paths(one, one, metric="GKER")["name"].nunique()
@@ -222,7 +298,9 @@ def test_no_and_wrong_paths() -> None:
 
 
 def test_samples_by_hand() -> None:
-    before = together(sampled(power_w=[100, 100]), sampled(gpu=1, power_w=[200, 200], temperature_c=[50, 50]))
+    before = together(
+        sampled(power_w=[100, 100]), sampled(gpu=1, power_w=[200, 200], temperature_c=[50, 50])
+    )
     found = samples(before, sampled(power_w=[300, 300, 300])).set_index("metric")
     assert [150.0, 300.0, 150.0, 2.0] == found.loc["power_w"].tolist()
     assert 50.0 == found.loc["temperature_c", "before"]

@@ -15,8 +15,12 @@ LAUNCH = "cudaLaunchKernel"
 
 def queued(*started: int, calls: int = 5, **more: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Launch i at i ms; its kernel runs from i + 0.5 ms on for 0.3 ms, and was recorded for those in `started`."""
-    of_gpu = [{"start_ns": i * MS + MS // 2, "dur_ns": 3 * MS // 10, "correlation": i} for i in started]
-    launched = [{"start_ns": i * MS, "dur_ns": 1000, "correlation": i, **more} for i in range(calls)]
+    of_gpu = [
+        {"start_ns": i * MS + MS // 2, "dur_ns": 3 * MS // 10, "correlation": i} for i in started
+    ]
+    launched = [
+        {"start_ns": i * MS, "dur_ns": 1000, "correlation": i, **more} for i in range(calls)
+    ]
     return kernels(*of_gpu), api_calls(*launched)
 
 
@@ -33,7 +37,9 @@ def test_no_launch_is_lost_where_each_has_its_kernel() -> None:
     assert [False] * 5 == lost(*queued(0, 1, 2, 3, 4))
 
 
-@pytest.mark.parametrize("name", ["cudaLaunchCooperativeKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx"])
+@pytest.mark.parametrize(
+    "name", ["cudaLaunchCooperativeKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx"]
+)
 def test_cooperative_and_extended_launches_count(name: str) -> None:
     assert [True] * 5 == lost(*queued(name=name))
 
@@ -63,12 +69,16 @@ def test_no_launch_is_lost_where_only_the_ids_of_kernels_and_calls_differ() -> N
 
 def test_kernels_launched_before_the_recording_do_not_stand_for_lost_ones() -> None:
     of_gpu, calls = queued(0, 1)
-    early = kernels(*({"start_ns": -i * MS, "dur_ns": 1000, "correlation": 90 + i} for i in range(5)))
+    early = kernels(
+        *({"start_ns": -i * MS, "dur_ns": 1000, "correlation": 90 + i} for i in range(5))
+    )
     every = KERNELS.make(pd.concat([of_gpu, early]))
     assert [False, False, True, True, True] == lost(every, calls)
 
 
-def between(of_gpu: pd.DataFrame, calls: pd.DataFrame, end_ns: int = 10 * MS) -> list[tuple[Any, ...]]:
+def between(
+    of_gpu: pd.DataFrame, calls: pd.DataFrame, end_ns: int = 10 * MS
+) -> list[tuple[Any, ...]]:
     found = completeness.launches(of_gpu, COPIES.empty(), calls)
     return tuples(completeness.between_launches(found, end_ns), "gpu", "start_ns", "dur_ns")
 
@@ -145,13 +155,19 @@ def eight_steps(*working: int, dur_ms: int = 10) -> tuple[pd.DataFrame, pd.DataF
     for number in range(8):
         length = 10 * MS if number in working else dur_ms * MS
         row = {"rank": 0, "process": 1, "thread": 1, "start_ns": at, "dur_ns": length}
-        rows.append({**row, "name": f"ProfilerStep#{number}", "domain": "", "kind": "step", "depth": 0})
+        rows.append(
+            {**row, "name": f"ProfilerStep#{number}", "domain": "", "kind": "step", "depth": 0}
+        )
         if number in working:
             launched.append(at + MS)
         at += length
     spans = RANGES.make(pd.DataFrame(rows))
-    of_gpu = kernels(*({"start_ns": start + MS, "dur_ns": MS, "correlation": start} for start in launched))
-    calls = api_calls(*({"start_ns": start, "dur_ns": 1000, "correlation": start} for start in launched))
+    of_gpu = kernels(
+        *({"start_ns": start + MS, "dur_ns": MS, "correlation": start} for start in launched)
+    )
+    calls = api_calls(
+        *({"start_ns": start, "dur_ns": 1000, "correlation": start} for start in launched)
+    )
     return steps.detect(spans, KERNELS.empty()), of_gpu, calls
 
 

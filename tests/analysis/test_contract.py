@@ -46,9 +46,24 @@ from perfkit.schema import Table
 
 HOUR = 3_600_000_000_000
 GPU = Peaks("made up", {"fp32": 1e12, "fp16_tensor": 1e12}, memory_bytes_per_s=1e12)
-MEASURED = {"dur_ns": 10.0, "fp32_flops": 5.0, "dram_bytes": 2.0, "sm_frac": 0.5, "memory_frac": 0.4}
-LOG = {"power_w": [1, 2, 3], "power_limit_w": [3, 3, 3], "gpu_busy_frac": [1, 1, 0], "sm_clock_hz": [9, 9, 5]}
-HELD = {"memory_allocated_bytes": [1, 2, 1], "memory_reserved_bytes": [4, 4, 4], "throttled_power_frac": [0, 1, 1]}
+MEASURED = {
+    "dur_ns": 10.0,
+    "fp32_flops": 5.0,
+    "dram_bytes": 2.0,
+    "sm_frac": 0.5,
+    "memory_frac": 0.4,
+}
+LOG = {
+    "power_w": [1, 2, 3],
+    "power_limit_w": [3, 3, 3],
+    "gpu_busy_frac": [1, 1, 0],
+    "sm_clock_hz": [9, 9, 5],
+}
+HELD = {
+    "memory_allocated_bytes": [1, 2, 1],
+    "memory_reserved_bytes": [4, 4, 4],
+    "throttled_power_frac": [0, 1, 1],
+}
 WORK = kernels(
     {"start_ns": 10, "dur_ns": 20, "correlation": 1, "name": "sgemm", "family": "gemm"},
     {"start_ns": 60, "dur_ns": 30, "correlation": 2, "in_graph": True},
@@ -60,11 +75,17 @@ CALLS = api_calls(
     {"start_ns": 40, "dur_ns": 5, "correlation": 2, "name": "cudaGraphLaunch"},
     {"start_ns": 50, "dur_ns": 5, "name": "cudaDeviceSynchronize"},
 )
-COPIED = copies({"start_ns": 45, "dur_ns": 5, "bytes": 99, "src_memory": "pageable", "correlation": 3})
+COPIED = copies(
+    {"start_ns": 45, "dur_ns": 5, "bytes": 99, "src_memory": "pageable", "correlation": 3}
+)
 MM = op("aten::mm", 0, 9, shapes="[[4,3],[3,5]]", dtypes='["float","float"]', sequence=3)
 SPANS = ranges(*({"start_ns": 30 * i, "dur_ns": 30, "name": f"step {i}"} for i in range(4)))
 READINGS = together(samples(**LOG, **HELD, forward_flops_per_s=[1, 2, 3]), samples(gpu=1, **LOG))
-COUNTED = launches(MEASURED), counters({"lts__t_sector_hit_rate.pct": 50.0}), stalls({"wait": 1.0, "selected": 1.0})
+COUNTED = (
+    launches(MEASURED),
+    counters({"lts__t_sector_hit_rate.pct": 50.0}),
+    stalls({"wait": 1.0, "selected": 1.0}),
+)
 RECORDED = {
     "kernels": WORK,
     "copies": COPIED,
@@ -89,10 +110,19 @@ TABLES: dict[str, tuple[Table, pd.DataFrame]] = {
     "timeline": (memory.TIMELINE, memory.timeline(READINGS)),
     "points": (roofline.POINTS, roofline.points(*COUNTED[:2])),
     "ceilings": (roofline.CEILINGS, roofline.ceilings(COUNTED[0], peaks=GPU)),
-    "runs": (scaling.RUNS, scaling.RUNS.make(pd.DataFrame({"gpus": [1, 2, 4], "throughput_per_s": [1.0, 1.9, 3.5]}))),
+    "runs": (
+        scaling.RUNS,
+        scaling.RUNS.make(pd.DataFrame({"gpus": [1, 2, 4], "throughput_per_s": [1.0, 1.9, 3.5]})),
+    ),
     "operations": (llm_operations.OPERATIONS, llm_operations.work()),
-    "gpu_time": (flops.GPU_TIME, flops.GPU_TIME.make(pd.DataFrame({"rank": [0], "op": [0], "gpu_ns": [20]}))),
-    "synchronisations": (operators.SYNCHRONISATIONS, operators.synchronisations(RECORDED["ops"], WORK, COPIED, CALLS)),
+    "gpu_time": (
+        flops.GPU_TIME,
+        flops.GPU_TIME.make(pd.DataFrame({"rank": [0], "op": [0], "gpu_ns": [20]})),
+    ),
+    "synchronisations": (
+        operators.SYNCHRONISATIONS,
+        operators.synchronisations(RECORDED["ops"], WORK, COPIED, CALLS),
+    ),
 }
 MORE: dict[Any, dict[str, Any]] = {
     efficiency.reported_mfu: {"peaks": GPU, "precision": "fp32"},
@@ -103,7 +133,14 @@ ASKED: list[Callable[..., pd.DataFrame]] = [
     *(access.checks, access.target_checks),
     *(communication.overlap, communication.bandwidth, communication.summary, communication.plateau),
     *(communication.matched, communication.stragglers, clocks.of_ranks, clocks.offsets),
-    *(calltree.inclusive, calltree.exclusive, calltree.hot_path, calltree.threads, calltree.gpu_summary, launched),
+    *(
+        calltree.inclusive,
+        calltree.exclusive,
+        calltree.hot_path,
+        calltree.threads,
+        calltree.gpu_summary,
+        launched,
+    ),
     *(calltree.tree_sums, calltree.kernels),
     *(dossier.kernels, efficiency.reported_mfu, gaps.idle_gaps, gaps.idle_by_cause, gaps.histogram),
     *(host.calls, host.spans, host.synchronisations, host.input_wait, host.recorded),
@@ -115,19 +152,28 @@ ASKED: list[Callable[..., pd.DataFrame]] = [
     *(readings.summary, monitoring.utilisation, monitoring.dips, monitoring.idle),
     *(monitoring.imbalance, monitoring.at_limit, readings.throttling, monitoring.checks),
     *(alignment.clock_under_kernels, binned_samples),
-    *(operators.many_small, operators.unexpected, operators.synchronisations, operators.synchronisation_summary),
+    *(
+        operators.many_small,
+        operators.unexpected,
+        operators.synchronisations,
+        operators.synchronisation_summary,
+    ),
     *(operators.kernels_of, operators.launched, operators.summary, operators.backward),
     *(flops.operators, flops.roofline, flops.coverage),
     *(roofline.points, roofline.bound, warps.occupancy, warps.stall_shares, warps.main_stall),
     *(timeline.busy, timeline.breakdown, timeline.bins, timeline.samples_mean),
 ]
-every_function = pytest.mark.parametrize("of", ASKED, ids=lambda of: f"{of.__module__}.{of.__name__}"[17:])
+every_function = pytest.mark.parametrize(
+    "of", ASKED, ids=lambda of: f"{of.__module__}.{of.__name__}"[17:]
+)
 WITH_WINDOW = [of for of in ASKED if "window" in inspect.signature(of).parameters]
 
 
 def arguments(of: Callable[..., pd.DataFrame], *, empty: bool = False) -> dict[str, Any]:
     names = [name for name in inspect.signature(of).parameters if name in TABLES]
-    return {name: TABLES[name][0].empty() if empty else TABLES[name][1] for name in names} | MORE.get(of, {})
+    return {
+        name: TABLES[name][0].empty() if empty else TABLES[name][1] for name in names
+    } | MORE.get(of, {})
 
 
 @functools.cache
@@ -140,7 +186,11 @@ def types(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def moved(given: Any, by: int) -> Any:
-    times = [name for name in ("start_ns", "time_ns") if isinstance(given, pd.DataFrame) and name in given]
+    times = [
+        name
+        for name in ("start_ns", "time_ns")
+        if isinstance(given, pd.DataFrame) and name in given
+    ]
     return given.assign(**{name: given[name] + by for name in times}) if times else given
 
 
@@ -174,6 +224,10 @@ def test_a_later_start_of_the_capture_moves_times_only(of: Callable[..., pd.Data
 @pytest.mark.parametrize("of", WITH_WINDOW)
 def test_windows_are_checked(of: Callable[..., pd.DataFrame]) -> None:
     for empty in (False, True):
-        for window, why in (((9, 2), "does not end after it starts"), ((5, 5), "does not end"), ((0.5, 9), "integers")):
+        for window, why in (
+            ((9, 2), "does not end after it starts"),
+            ((5, 5), "does not end"),
+            ((0.5, 9), "integers"),
+        ):
             with pytest.raises(ValueError, match=rf"window: \({window[0]}, {window[1]}\) .*{why}"):
                 of(**arguments(of, empty=empty), window=window)

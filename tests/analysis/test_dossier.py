@@ -19,8 +19,18 @@ TIMELINE = kernels(
     {"start_ns": 700, "dur_ns": 200, "name": "f", "grid_blocks": 4, "correlation": 2},
     {"start_ns": 1000, "dur_ns": 200, "name": "g", "grid_blocks": 8, "correlation": 3},
 )
-EVERYTHING = {"dur_ns": 500.0, "clock_hz": 1.2e9, "fp32_flops": 10.0, "dram_bytes": 5.0, "sm_frac": 0.3}
-EVERYTHING |= {"achieved_occupancy_frac": 0.2, "theoretical_occupancy_frac": 0.5, "memory_frac": 0.6}
+EVERYTHING = {
+    "dur_ns": 500.0,
+    "clock_hz": 1.2e9,
+    "fp32_flops": 10.0,
+    "dram_bytes": 5.0,
+    "sm_frac": 0.3,
+}
+EVERYTHING |= {
+    "achieved_occupancy_frac": 0.2,
+    "theoretical_occupancy_frac": 0.5,
+    "memory_frac": 0.6,
+}
 
 
 def gpus(*clock_hz: float) -> pd.DataFrame:
@@ -35,14 +45,25 @@ def row(name: str, *args: Any, **kwargs: Any) -> pd.Series:
 def test_counters_by_hand() -> None:
     # Times are the timeline's, whatever the counters say. Where only the grid of 8 blocks was measured: 600 of 800 ns.
     f = {"name": "f", **EVERYTHING}
-    more = {"grid_blocks": 4, "fp32_flops": 25.0, "tensor_flops": 5.0, "dur_ns": 1500, "sm_frac": 0.7}
+    more = {
+        "grid_blocks": 4,
+        "fp32_flops": 25.0,
+        "tensor_flops": 5.0,
+        "dur_ns": 1500,
+        "sm_frac": 0.7,
+    }
     table = launches(f | {"grid_blocks": 8}, f | more, f | {"grid_blocks": 99, "fp32_flops": 1e9})
     found = dossier.kernels(TIMELINE, table)
-    assert [("f", 2, 800, 0.8), ("g", 1, 200, 0.2)] == tuples(found, "name", "count", "total_ns", "share_frac")
+    assert [("f", 2, 800, 0.8), ("g", 1, 200, 0.2)] == tuples(
+        found, "name", "count", "total_ns", "share_frac"
+    )
     measured = ["matched_by", "measured_count", "same_grid_frac", "flops", "dram_bytes", "dur_ns"]
     assert ("full_name", 2, 1.0, 20.0, 5.0, 1000.0) == tuples(found, *measured)[0]
     assert pytest.approx(0.6, rel=1e-12) == found["sm_frac"][0]
-    parts = [row("f", launches({"name": "f", "grid_blocks": blocks}))["same_grid_frac"] for blocks in (8, 9)]
+    parts = [
+        row("f", launches({"name": "f", "grid_blocks": blocks}))["same_grid_frac"]
+        for blocks in (8, 9)
+    ]
     assert [0.75, 0.0] == parts
 
 
@@ -54,7 +75,10 @@ def test_other_clocks_are_marked() -> None:
     ):
         known = {"devices": gpus(*clocks)} if clocks else {}
         found = row("f", launches({"name": "f", **EVERYTHING}), **known)
-        assert pytest.approx((ratio, scaled), rel=1e-12, nan_ok=True) == (found["clock_ratio"], found["scaled_dur_ns"])
+        assert pytest.approx((ratio, scaled), rel=1e-12, nan_ok=True) == (
+            found["clock_ratio"],
+            found["scaled_dur_ns"],
+        )
         assert (other, 500.0, 800) == (found["other_clock"], found["dur_ns"], found["total_ns"])
 
 
@@ -68,24 +92,38 @@ def test_main_stall_by_hand() -> None:
 
 def test_what_is_missing_and_how_to_record_it() -> None:
     # A kernel's name cannot end the quoted pattern of the command.
-    table = launches({"name": "f", "dram_bytes": 1.0, "achieved_occupancy_frac": 0.1, "sm_frac": 0.1})
+    table = launches(
+        {"name": "f", "dram_bytes": 1.0, "achieved_occupancy_frac": 0.1, "sm_frac": 0.1}
+    )
     options = "--section SpeedOfLight_RooflineChart --section WarpStateStats"
-    assert f"without flops, main_stall: `ncu {options} -k 'regex:^f$'`" == row("f", table)["missing"]
+    assert (
+        f"without flops, main_stall: `ncu {options} -k 'regex:^f$'`" == row("f", table)["missing"]
+    )
     assert "not measured: `ncu --set full -k 'regex:^g$'`" == row("g", table)["missing"]
     assert "" == row("f", launches({"name": "f", **EVERYTHING}), stalls({"wait": 1.0}))["missing"]
-    (missing,) = dossier.kernels(kernels({"start_ns": 0, "dur_ns": 1, "name": "x'; rm -rf ~; '"}))["missing"]
+    (missing,) = dossier.kernels(kernels({"start_ns": 0, "dur_ns": 1, "name": "x'; rm -rf ~; '"}))[
+        "missing"
+    ]
     assert "'regex:^x'\"'\"'; rm -rf ~; '\"'\"'$'" in missing
 
 
 def test_operators_by_the_launching_call() -> None:
     # Where the timeline is one tool's and the trace another's, f is what mm launches there, whatever the ids and times.
-    table, calls = launched(launch(2, 100, 600, "f"), launch(12, 700, 200, "f"), launch(30, 900, 50, "g"))
+    table, calls = launched(
+        launch(2, 100, 600, "f"), launch(12, 700, 200, "f"), launch(30, 900, 50, "g")
+    )
     operators = ops(op("aten::linear", 0, 10), op("aten::mm", 1, 9), op("aten::add", 11, 20))
-    stacks = python_calls(op("train.py(7): step", 0, 40), op("torch/nn/linear.py(9): forward", 0, 10))
-    found = dossier.kernels(table, ops=operators, api_calls=calls, python_calls=stacks).set_index("name")
+    stacks = python_calls(
+        op("train.py(7): step", 0, 40), op("torch/nn/linear.py(9): forward", 0, 10)
+    )
+    found = dossier.kernels(table, ops=operators, api_calls=calls, python_calls=stacks).set_index(
+        "name"
+    )
     assert ["train.py(7): step"] * 2 == found["python"][["f", "g"]].tolist()
     traced, calls = launched(launch(2, 100, 600, "f"))
-    other = dossier.kernels(TIMELINE, ops=ops(op("aten::mm", 1, 9)), api_calls=calls, traced=traced).set_index("name")
+    other = dossier.kernels(
+        TIMELINE, ops=ops(op("aten::mm", 1, 9)), api_calls=calls, traced=traced
+    ).set_index("name")
     for each in (found["operator"], other["operator"]):
         assert "aten::mm" == each["f"]
         assert pd.isna(each["g"])
@@ -93,7 +131,10 @@ def test_operators_by_the_launching_call() -> None:
 
 def test_call_paths_by_name() -> None:
     below = ((2, 1, "g"), (3, 2, "f"), (4, 1, "f"))
-    calls = calltree({"node": 1, "name": "main"}, *({"node": n, "parent": p, "name": name} for n, p, name in below))
+    calls = calltree(
+        {"node": 1, "name": "main"},
+        *({"node": n, "parent": p, "name": name} for n, p, name in below),
+    )
     times = call_metrics((3, "gpu", "s", 1.0, 1.0), (4, "gpu", "s", 2.0, 2.0))
     found = dossier.kernels(TIMELINE, calltree=calls, call_metrics=times).set_index("name")
     assert "main > f" == found["call_path"]["f"]

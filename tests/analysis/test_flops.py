@@ -10,14 +10,30 @@ import pandas as pd
 import pytest
 from frames import tuples
 
-from perfkit.analysis.flops import GPU_TIME, OPERATOR_POINTS, coverage, fusible, mfu, operators, roofline
+from perfkit.analysis.flops import (
+    GPU_TIME,
+    OPERATOR_POINTS,
+    coverage,
+    fusible,
+    mfu,
+    operators,
+    roofline,
+)
 from perfkit.analysis.operators.totals import kernels_of
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.readers import torch_trace
 from perfkit.tables import OPS
 
 BF16 = "c10::BFloat16"
-PLAIN = {"rank": 0, "process": 1, "thread": 1, "parent": -1, "dur_ns": 10, "self_ns": 10, "sequence": -1}
+PLAIN = {
+    "rank": 0,
+    "process": 1,
+    "thread": 1,
+    "parent": -1,
+    "dur_ns": 10,
+    "self_ns": 10,
+    "sequence": -1,
+}
 MM = {"name": "aten::mm", "given": [[4, 3], [3, 5]]}
 LINEAR = (
     {"name": "aten::linear", "given": [[4, 3], [5, 3], [5]]},
@@ -36,11 +52,22 @@ def ops(*rows: dict[str, Any]) -> pd.DataFrame:
     """OPS from name, given (shapes), dtype or dtypes, parent and concrete; each row's op is its position."""
     whole = []
     for op, row in enumerate(rows):
-        shapes, dtypes = row.get("given"), row.get("dtypes", [row.get("dtype", "float")] * len(row.get("given") or []))
-        texts = {"shapes": shapes, "dtypes": dtypes if shapes else None, "concrete": row.get("concrete")}
-        recorded = {name: None if text is None else json.dumps(text) for name, text in texts.items()}
+        shapes, dtypes = (
+            row.get("given"),
+            row.get("dtypes", [row.get("dtype", "float")] * len(row.get("given") or [])),
+        )
+        texts = {
+            "shapes": shapes,
+            "dtypes": dtypes if shapes else None,
+            "concrete": row.get("concrete"),
+        }
+        recorded = {
+            name: None if text is None else json.dumps(text) for name, text in texts.items()
+        }
         plain = {**PLAIN, "op": op, "start_ns": op, "strides": None, **recorded}
-        whole.append(plain | {name: row[name] for name in row.keys() & {"name", "rank", "parent", "op"}})
+        whole.append(
+            plain | {name: row[name] for name in row.keys() & {"name", "rank", "parent", "op"}}
+        )
     return OPS.make(pd.DataFrame(whole, columns=OPS.column_names))
 
 
@@ -51,7 +78,9 @@ def gpu_time(*rows: tuple[int, int, int]) -> pd.DataFrame:
 def test_only_the_innermost_that_computes_counts() -> None:
     # Where the called operator cannot be told, the calling one can: the work is counted all the same. 2^52 elements
     # times 2^52 is more than any GPU does in a year: the shapes are not what was run.
-    assert [[0, 2, "aten::addmm", "gemm", "fp32", 120.0, 208.0]] == operators(ops(*LINEAR)).to_numpy().tolist()
+    assert [[0, 2, "aten::addmm", "gemm", "fp32", 120.0, 208.0]] == operators(
+        ops(*LINEAR)
+    ).to_numpy().tolist()
     silent = {"name": "aten::addmm", "parent": 0}
     assert ["aten::linear"] == operators(ops(LINEAR[0], silent))["name"].tolist()
     huge = {"name": "aten::mm", "given": [[1 << 52, 1], [1, 1 << 52]]}
@@ -61,14 +90,23 @@ def test_only_the_innermost_that_computes_counts() -> None:
 def test_operators_beside_each_other_count_each() -> None:
     given = ("bmm", [2, 4, 3], [2, 3, 4]), ("mul", [2, 4, 4]), ("bmm", [2, 4, 4], [2, 4, 3])
     outer = {"name": "aten::scaled_dot_product_attention", "given": [[1, 2, 4, 3]] * 3}
-    found = operators(ops(outer, *({"name": f"aten::{name}", "given": of, "parent": 0} for name, *of in given)))
+    found = operators(
+        ops(outer, *({"name": f"aten::{name}", "given": of, "parent": 0} for name, *of in given))
+    )
     assert [1, 2, 3] == found["op"].tolist()
     assert 4 * 2 * 4 * 4 * 3 == found["flops"].sum()
     assert [False, True, False] == found["flops"].isna().tolist()
     # The other arguments, a causal mask and the strides, are used where they are recorded.
-    flag, sized = ["", "", "", "0.", "True", "False", ""], ["", "", "", "[1]", "[0]", "[1]", "False", "[0]", "1"]
+    flag, sized = (
+        ["", "", "", "0.", "True", "False", ""],
+        ["", "", "", "[1]", "[0]", "[1]", "False", "[0]", "1"],
+    )
     frame = ops(
-        {"name": "aten::_scaled_dot_product_flash_attention", "given": [[1, 2, 4, 3]] * 3, "concrete": flag},
+        {
+            "name": "aten::_scaled_dot_product_flash_attention",
+            "given": [[1, 2, 4, 3]] * 3,
+            "concrete": flag,
+        },
         {"name": "aten::convolution", "given": [[1, 3, 8], [5, 3, 3]], "concrete": sized},
     )
     assert [192.0, 2 * 5 * 6 * 9.0] == operators(frame)["flops"].tolist()
@@ -80,7 +118,9 @@ def test_types_of_the_operands() -> None:
     fp8 = {"dtype": "c10::Float8_e4m3fn"}
     other = MM | {"dtype": BF16}, MM | fp8, MM | {"dtypes": []}
     found = operators(ops(*other, {**MM, **fp8, "name": "aten::_scaled_mm"}))
-    assert ["bf16", "fp8", "missing", "fp8"] == found["dtype"].astype(object).fillna("missing").tolist()
+    assert ["bf16", "fp8", "missing", "fp8"] == found["dtype"].astype(object).fillna(
+        "missing"
+    ).tolist()
     assert [94.0, 47.0, "NaN", "NaN"] == found["bytes"].astype(object).fillna("NaN").tolist()
 
 
@@ -88,11 +128,17 @@ def test_points_of_a_name_and_type() -> None:
     # Of rank 0 30 of 100 ns computes, 50 have bytes; of rank 1 nothing has a model; an operator -1 counts in full.
     add = {"name": "aten::add", "given": [[4], [4]]}
     frame = ops(MM, MM, MM, MM | {"dtype": BF16}, add)
-    found = roofline(frame, gpu_time((0, 0, 60), (0, 0, 40), (0, 1, 50), (0, 3, 30), (0, 4, 48), (0, -1, 500)))
+    found = roofline(
+        frame, gpu_time((0, 0, 60), (0, 0, 40), (0, 1, 50), (0, 3, 30), (0, 4, 48), (0, -1, 500))
+    )
     rows = found.set_index(["name", "dtype"])
     product, addition = rows.loc[("aten::mm", "fp32")], rows.loc[("aten::add", "fp32")]
-    assert [2, 1, 240.0, 376.0, 150] == product[["count", "untimed_count", "flops", "bytes", "gpu_ns"]].tolist()
-    assert (1.6e9, 240 / 376) == pytest.approx((product["flops_per_s"], product["intensity"]), rel=1e-12)
+    assert [2, 1, 240.0, 376.0, 150] == product[
+        ["count", "untimed_count", "flops", "bytes", "gpu_ns"]
+    ].tolist()
+    assert (1.6e9, 240 / 376) == pytest.approx(
+        (product["flops_per_s"], product["intensity"]), rel=1e-12
+    )
     assert addition[["flops", "flops_per_s", "intensity"]].isna().all()
     speeds = addition["bytes_per_s"], rows.loc[("aten::mm", "bf16"), "flops_per_s"]
     assert (1e9, 4e9) == pytest.approx(speeds, rel=1e-12)
@@ -107,17 +153,28 @@ COVERED = coverage(ops(MM), gpu_time((0, 0, 60), (0, -1, 40)))
 
 def test_fusing_saves_the_intermediate_results() -> None:
     a, b = [4, 5], [5, 4]
-    chain = ("mul", [a, a]), ("gelu", [a]), ("add", [a, a]), ("mm", [a, b]), ("relu", [[4, 4]]), ("tanh", [b])
+    chain = (
+        ("mul", [a, a]),
+        ("gelu", [a]),
+        ("add", [a, a]),
+        ("mm", [a, b]),
+        ("relu", [[4, 4]]),
+        ("tanh", [b]),
+    )
     alone = {"name": "aten::relu", "given": [b], "rank": 1}
     frame = ops(*({"name": f"aten::{name}", "given": given} for name, given in chain), alone, alone)
     times = gpu_time(*[(0, op, 7) for op in range(6)], (1, 6, 7))  # the last one launched no kernel
     found = tuples(fusible(frame, times), "rank", "name", "count", "gpu_ns", "bytes", "saved_bytes")
-    assert [(0, "aten::mul > aten::gelu > aten::add", 1, 21, 80 * 3 + 80 * 2 + 80 * 3, 2 * 80 * 2)] == found
+    assert [
+        (0, "aten::mul > aten::gelu > aten::add", 1, 21, 80 * 3 + 80 * 2 + 80 * 3, 2 * 80 * 2)
+    ] == found
     assert fusible(frame, gpu_time()).empty
 
 
 def test_share_of_the_peak() -> None:
-    found = mfu(POINTS, COVERED, peak_flops_per_s=1e9, span_ns=1000, gpus=2, recomputed_flops=30).iloc[0]
+    found = mfu(
+        POINTS, COVERED, peak_flops_per_s=1e9, span_ns=1000, gpus=2, recomputed_flops=30
+    ).iloc[0]
     given = {"flops": 120, "span_ns": 1000, "gpus": 2, "peak_flops_per_s": 1e9}
     shares = {"mfu_frac": 0.045, "hfu_frac": 0.06, "coverage_frac": 0.6}
     assert "" == found["note"]
@@ -138,8 +195,14 @@ RECOMPUTED = r"recomputed_flops: 121 is not within 0 and the operations, 120\.0"
 @pytest.mark.parametrize(
     ("points", "wrong", "error", "why"),
     [
-        *((POINTS, {"peak_flops_per_s": peak}, PerfkitError, NO_PEAK) for peak in (None, 0.0, np.nan, np.inf, -1.0)),
-        *((points, {}, PerfkitError, NOTHING) for points in (OPERATOR_POINTS.empty(), roofline(ops(MM), gpu_time()))),
+        *(
+            (POINTS, {"peak_flops_per_s": peak}, PerfkitError, NO_PEAK)
+            for peak in (None, 0.0, np.nan, np.inf, -1.0)
+        ),
+        *(
+            (points, {}, PerfkitError, NOTHING)
+            for points in (OPERATOR_POINTS.empty(), roofline(ops(MM), gpu_time()))
+        ),
         *((POINTS, wrong, ValueError, IMPOSSIBLE) for wrong in ({"span_ns": 0}, {"gpus": 0})),
         (POINTS, {"recomputed_flops": 121}, ValueError, RECOMPUTED),
         (
@@ -151,14 +214,18 @@ RECOMPUTED = r"recomputed_flops: 121 is not within 0 and the operations, 120\.0"
         (COVERED, {}, SchemaError, "table 'OPERATOR_POINTS' does not match"),
     ],
 )
-def test_without_a_peak_there_is_no_share(points: Any, wrong: dict[str, Any], error: type[Exception], why: str) -> None:
+def test_without_a_peak_there_is_no_share(
+    points: Any, wrong: dict[str, Any], error: type[Exception], why: str
+) -> None:
     with pytest.raises(error, match=why):
         mfu(points, COVERED, **({"peak_flops_per_s": 1e9, "span_ns": 1000} | wrong))
 
 
 SIZES = (28, 128), (14, 256), (7, 512)
 RESNET_18 = STEM + 4 * 56 * 56 * 64 * 64 * 9
-RESNET_18 += sum(size * size * (out * out * 9 * 3 + out * out // 2 * (9 + 1)) for size, out in SIZES)
+RESNET_18 += sum(
+    size * size * (out * out * 9 * 3 + out * out // 2 * (9 + 1)) for size, out in SIZES
+)
 
 
 @functools.cache
@@ -192,7 +259,9 @@ def test_resnet_18_is_computed_twice_under_checkpointing(profiles: Path) -> None
     of_peak = {"peak_flops_per_s": 1307.4e12, "span_ns": 97_255_826, "recomputed_flops": again}
     shares = mfu(points, coverage(*given), **of_peak).iloc[0]
     total = points["flops"].sum()
-    assert (total - again) / total == pytest.approx(shares["mfu_frac"] / shares["hfu_frac"], rel=1e-12)
+    assert (total - again) / total == pytest.approx(
+        shares["mfu_frac"] / shares["hfu_frac"], rel=1e-12
+    )
 
 
 def test_fusing_the_norm_of_a_real_model(profiles: Path) -> None:
@@ -201,4 +270,7 @@ def test_fusing_the_norm_of_a_real_model(profiles: Path) -> None:
     norm = fusible(*read(profiles / "torch" / QWEN.format("h100"))).iloc[0]
     assert "aten::add > aten::rsqrt > aten::mul > aten::copy_ > aten::mul" == norm["name"]
     rows = 16 * 559
-    assert (2 * 24 + 1, 49 * 2 * rows * (4 + 4 + 1024 * (4 + 2))) == (norm["count"], norm["saved_bytes"])
+    assert (2 * 24 + 1, 49 * 2 * rows * (4 + 4 + 1024 * (4 + 2))) == (
+        norm["count"],
+        norm["saved_bytes"],
+    )

@@ -20,7 +20,9 @@ US = 1_000
 
 def found_us(gaps: pd.DataFrame) -> list[tuple[Any, ...]]:
     """GPU, start, length and cause of the gaps, us."""
-    return list(zip(gaps["gpu"], gaps["start_ns"] / US, gaps["dur_ns"] / US, gaps["cause"], strict=True))
+    return list(
+        zip(gaps["gpu"], gaps["start_ns"] / US, gaps["dur_ns"] / US, gaps["cause"], strict=True)
+    )
 
 
 def parts_us(gap: pd.Series) -> dict[str, float]:
@@ -36,7 +38,11 @@ def test_a_gap_is_divided_at_its_launch_call() -> None:
     ):
         work = kernels(us(0, 100), us(start_us, start_us + 5, 7))
         gap = idle_gaps(work, COPIES.empty(), api_calls(us(launch_us, launch_us + 4, 7))).loc[0]
-        assert (cause, (start_us - 100) * US, 100 * US) == (gap["cause"], gap["dur_ns"], gap["start_ns"])
+        assert (cause, (start_us - 100) * US, 100 * US) == (
+            gap["cause"],
+            gap["dur_ns"],
+            gap["start_ns"],
+        )
         assert parts == parts_us(gap)
 
 
@@ -51,7 +57,9 @@ def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
     assert ["unattributed", "host_wait", "host_wait"] == gaps["cause"].tolist()
     assert (0, 100, 60, "host_wait") == found_us(gaps)[2]
     assert {"system": 40, "host_code": 20} == parts_us(gaps.loc[2])
-    assert [True, False] == [determinable(work.tail(1), pages, calls, pages=but).yes for but in (False, True)]
+    assert [True, False] == [
+        determinable(work.tail(1), pages, calls, pages=but).yes for but in (False, True)
+    ]
 
 
 def test_the_parts_of_a_gap_count_for_their_own_causes() -> None:
@@ -59,11 +67,20 @@ def test_the_parts_of_a_gap_count_for_their_own_causes() -> None:
     work = kernels(us(0, 100), us(210, 300, 7), us(350, 360, 8))
     calls = api_calls(us(190, 194, 7), us(320, 324, 8))
     by_cause = idle_by_cause(idle_gaps(work, COPIES.empty(), calls, window=(0, 370 * US)))
-    expected = {"host_code": (2, 110, 90), "kernel_wait": (2, 42, 26), "edge": (1, 10, 10), "launch": (2, 8, 4)}
+    expected = {
+        "host_code": (2, 110, 90),
+        "kernel_wait": (2, 42, 26),
+        "edge": (1, 10, 10),
+        "launch": (2, 8, 4),
+    }
     name = by_cause["detail"].astype(object).fillna(by_cause["cause"].astype(object))
-    figures = zip(by_cause["count"], by_cause["total_ns"] // US, by_cause["max_ns"] // US, strict=True)
+    figures = zip(
+        by_cause["count"], by_cause["total_ns"] // US, by_cause["max_ns"] // US, strict=True
+    )
     assert expected == dict(zip(name, figures, strict=True))
-    assert [110 / 170, 42 / 170, 10 / 170, 8 / 170] == pytest.approx(by_cause["share_frac"].tolist())
+    assert [110 / 170, 42 / 170, 10 / 170, 8 / 170] == pytest.approx(
+        by_cause["share_frac"].tolist()
+    )
 
 
 def test_causes_are_determinable_up_to_a_fifth_without_call() -> None:
@@ -83,12 +100,21 @@ def test_causes_are_determinable_up_to_a_fifth_without_call() -> None:
 
 
 def test_the_longest_gaps_in_their_order() -> None:
-    ends = [(0, 10), (15, 20), (50, 60), (80, 90), (120, 130), (150, 160)]  # gaps of 5, 30, 20, 30, 20
+    ends = [
+        (0, 10),
+        (15, 20),
+        (50, 60),
+        (80, 90),
+        (120, 130),
+        (150, 160),
+    ]  # gaps of 5, 30, 20, 30, 20
     tables = kernels(*(us(*times) for times in ends)), COPIES.empty(), API_CALLS.empty()
     gaps = idle_gaps(*tables)
     assert [5, 4, 0] == [len(idle_gaps(*tables, at_least_ns=least * US)) for least in (5, 6, 31)]
     assert [1, 3, 2] == longest(gaps, 3).index.tolist()
-    pd.testing.assert_frame_equal(gaps.sort_values("dur_ns", ascending=False, kind="stable"), longest(gaps, 9))
+    pd.testing.assert_frame_equal(
+        gaps.sort_values("dur_ns", ascending=False, kind="stable"), longest(gaps, 9)
+    )
     with pytest.raises(ValueError, match="most: 0 is not at least 1"):
         longest(gaps, 0)
     with pytest.raises(ValueError, match="at_least_ns: -1 is negative"):
@@ -106,7 +132,9 @@ def cut_gap(first_us: int, last_us: int) -> pd.Series:
     work = kernels(us(0, 100), us(210, 300, 7))
     loading = ranges(us(100, 180, name="data loading"))
     window = (first_us * US, last_us * US)
-    return idle_gaps(work, COPIES.empty(), api_calls(us(190, 194, 7)), ranges=loading, window=window).loc[0]
+    return idle_gaps(
+        work, COPIES.empty(), api_calls(us(190, 194, 7)), ranges=loading, window=window
+    ).loc[0]
 
 
 def test_a_gap_at_the_edge_of_a_window_keeps_its_cause() -> None:
@@ -124,7 +152,9 @@ def test_the_parts_of_a_gap_are_cut_at_the_window() -> None:
 
 def test_what_follows_the_launch_keeps_its_kind_in_a_window() -> None:
     work = kernels(us(0, 100), us(210, 300, 7))
-    gap = idle_gaps(work, COPIES.empty(), api_calls(us(120, 124, 7)), window=(200 * US, 230 * US)).loc[0]
+    gap = idle_gaps(
+        work, COPIES.empty(), api_calls(us(120, 124, 7)), window=(200 * US, 230 * US)
+    ).loc[0]
     assert {"other": 10.0} == parts_us(gap)
 
 
@@ -160,14 +190,24 @@ def test_calls_are_told_by_name() -> None:
 
 
 def test_negative_ids_never_match() -> None:
-    ids = [{"correlation": of, "process": process} for of, process in ((-1, 1), (3, 1), (-1, 2), (-2, 2))]
+    ids = [
+        {"correlation": of, "process": process}
+        for of, process in ((-1, 1), (3, 1), (-1, 2), (-2, 2))
+    ]
     work, calls = ([span(n, n + 1, **each) for n, each in enumerate(ids)] for _ in range(2))
     assert [-1, 1, -1, -1] == causes.started_by(kernels(*work), api_calls(*calls)).tolist()
 
 
 END = 400_000
 LATEST = END + 10_000  # no operation lasts longer
-NAMES = ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemcpy", "cuStreamSynchronize", "cudaMalloc", "cudaEventQuery"]
+NAMES = [
+    "cudaLaunchKernel",
+    "cudaMemcpyAsync",
+    "cudaMemcpy",
+    "cuStreamSynchronize",
+    "cudaMalloc",
+    "cudaEventQuery",
+]
 LABELS = ["DataLoader", "forward", "backward", "next batch", "step", "MPI_Allreduce"]
 SYSTEM = ["read", "poll", "pthread_mutex_lock"]
 # What the definition calls the names above, written out: details of a wait from the last to the first that counts.
@@ -184,7 +224,11 @@ PAINTED = (
 
 def nested(rng: np.random.Generator, low: int, high: int, depth: int) -> list[tuple[int, int]]:
     """Intervals inside [low, high), that nest to the given depth."""
-    edges = np.sort(rng.choice(np.arange(low, high), size=min(2 * int(rng.integers(1, 6)), high - low), replace=False))
+    edges = np.sort(
+        rng.choice(
+            np.arange(low, high), size=min(2 * int(rng.integers(1, 6)), high - low), replace=False
+        )
+    )
     found = []
     for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=False):
         found.append((start, end - start))
@@ -213,10 +257,14 @@ def operations(rng: np.random.Generator, calls: pd.DataFrame, count: int) -> pd.
     start[again] = rng.choice(start, int(again.sum()))
     where = of[["rank", "process"]].assign(gpu=rng.integers(0, 2, count), stream=7)
     correlation = np.where(rng.random(count) < 0.2, 10_000, of["correlation"])
-    return where.assign(start_ns=start, dur_ns=rng.integers(0, 9_000, count), correlation=correlation)
+    return where.assign(
+        start_ns=start, dur_ns=rng.integers(0, 9_000, count), correlation=correlation
+    )
 
 
-def tables(seed: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def tables(
+    seed: int,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """KERNELS, COPIES, API_CALLS, RANGES and OS_CALLS made up at random."""
     rng = np.random.default_rng(seed)
     calls = on_threads(rng, 3, NAMES)
@@ -229,7 +277,12 @@ def tables(seed: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.Data
 
 def watched(thread: dict[str, Any], *frames: pd.DataFrame) -> list[str]:
     """What a thread does in every nanosecond of [0, END), by painting the spans that count first over the others."""
-    rows = [row for frame in frames for row in frame.to_dict("records") if all(row[k] == thread[k] for k in thread)]
+    rows = [
+        row
+        for frame in frames
+        for row in frame.to_dict("records")
+        if all(row[k] == thread[k] for k in thread)
+    ]
     at = ["host_code"] * END
     for detail, names in PAINTED:
         for row in rows:
@@ -244,10 +297,14 @@ def divided(gap: range, window: range, launch: dict[str, Any], at: list[str]) ->
     called, returned = launch["start_ns"], launch["start_ns"] + launch["dur_ns"]
     after = "kernel_wait" if end - max(returned, start) < 30_000 else "other"
     own = "cuda_call" if "Memcpy" in launch["name"] else "launch"
-    return Counter(after if ns >= returned else own if ns >= called else at[ns] for ns in gap if ns in window)
+    return Counter(
+        after if ns >= returned else own if ns >= called else at[ns] for ns in gap if ns in window
+    )
 
 
-def named(start: int, end: int, calls: list[dict[str, Any]], spans: list[dict[str, Any]]) -> dict[str, str | None]:
+def named(
+    start: int, end: int, calls: list[dict[str, Any]], spans: list[dict[str, Any]]
+) -> dict[str, str | None]:
     """Call and range of the wait [start, end), from the calls and ranges of the thread."""
 
     def overlap(row: dict[str, Any]) -> int:
@@ -266,7 +323,9 @@ def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, A
     """
     kernels, copies, calls, spans, system = tables
     gaps: list[dict[str, Any]] = []
-    work, called, ranges = (f.to_dict("records") for f in (pd.concat([kernels, copies]), calls, spans))
+    work, called, ranges = (
+        f.to_dict("records") for f in (pd.concat([kernels, copies]), calls, spans)
+    )
     watch: dict[tuple[int, ...], list[str]] = {}
     for rank, gpu in sorted({(w["rank"], w["gpu"]) for w in work}):
         own = [w for w in work if (w["rank"], w["gpu"]) == (rank, gpu) and w["dur_ns"]]
@@ -279,7 +338,13 @@ def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, A
             first, last = max(start, window[0]), min(end, window[1])
             if first >= last:
                 continue
-            gap = {"rank": rank, "gpu": gpu, "start_ns": first, "dur_ns": last - first, "cause": "unattributed"}
+            gap = {
+                "rank": rank,
+                "gpu": gpu,
+                "start_ns": first,
+                "dur_ns": last - first,
+                "cause": "unattributed",
+            }
             gap |= {"detail": None, "api": None, "range": None, "thread": -1, "launch": None}
             gap |= {"before_ns": last - first, "inside_ns": 0, **dict.fromkeys(PARTS, 0)}
             gaps.append(gap)
@@ -288,7 +353,9 @@ def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, A
                 continue
             after = [w for w in own if w["start_ns"] == end]
             keys = [(w["rank"], w["process"], w["correlation"]) for w in after]
-            launch = next((c for c in called if (c["rank"], c["process"], c["correlation"]) in keys), None)
+            launch = next(
+                (c for c in called if (c["rank"], c["process"], c["correlation"]) in keys), None
+            )
             if launch is None:
                 continue
             thread = {key: launch[key] for key in ("rank", "process", "thread")}
@@ -297,7 +364,9 @@ def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, A
                 watch[place] = watched(thread, calls, spans, system)
             whole = divided(range(start, end), range(start, end), launch, watch[place])
             parts = divided(range(start, end), range(*window), launch, watch[place])
-            most = max((*DETAILS, "kernel_wait", "other"), key=lambda name: whole[name])  # the first of equals
+            most = max(
+                (*DETAILS, "kernel_wait", "other"), key=lambda name: whole[name]
+            )  # the first of equals
             gap |= {f"{part}_ns": ns for part, ns in parts.items()} | {"thread": launch["thread"]}
             begun, returned = launch["start_ns"], launch["start_ns"] + launch["dur_ns"]
             before = sum(ns < begun for ns in range(first, last))
@@ -306,7 +375,10 @@ def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, A
             gap |= {"cause": "host_wait", "detail": most} if most in DETAILS else {"cause": most}
             until = min(launch["start_ns"] + launch["dur_ns"], end)
             if until > start:
-                same = [[r for r in rows if all(r[k] == thread[k] for k in thread)] for rows in (called, ranges)]
+                same = [
+                    [r for r in rows if all(r[k] == thread[k] for k in thread)]
+                    for rows in (called, ranges)
+                ]
                 gap |= named(start, until, *same)
     return gaps
 
@@ -316,9 +388,16 @@ def test_gaps_equal_a_search_by_the_nanosecond(window: tuple[int, int]) -> None:
     several = []
     for seed in range(4):
         *work, spans, system = made = tables(seed)
-        gaps = GAPS.check(idle_gaps(*work, ranges=spans, os_calls=system, window=window)).drop(columns="process")
-        assert searched(window, *made) == gaps.astype(object).where(gaps.notna(), None).to_dict("records"), seed
-        alone, place = idle_gaps(*work[:2], API_CALLS.empty(), window=window), ["rank", "gpu", "start_ns", "dur_ns"]
+        gaps = GAPS.check(idle_gaps(*work, ranges=spans, os_calls=system, window=window)).drop(
+            columns="process"
+        )
+        assert searched(window, *made) == gaps.astype(object).where(gaps.notna(), None).to_dict(
+            "records"
+        ), seed
+        alone, place = (
+            idle_gaps(*work[:2], API_CALLS.empty(), window=window),
+            ["rank", "gpu", "start_ns", "dur_ns"],
+        )
         assert gaps[place].equals(alone[place]), "without calls a gap is found in another way"
         launched = ~gaps["cause"].isin(["unattributed", "edge"])
         assert gaps["dur_ns"].where(launched, 0).tolist() == gaps[[*PARTS]].sum(axis=1).tolist()
@@ -336,4 +415,6 @@ def test_gaps_add_up_to_the_idle_part_of_the_timeline(window: tuple[int, int] | 
     assert idle.to_dict() == gaps.groupby(["rank", "gpu"])["dur_ns"].sum().to_dict()
     by_cause = idle_by_cause(gaps)
     assert gaps["dur_ns"].sum() == by_cause["total_ns"].sum() == histogram(gaps)["total_ns"].sum()
-    assert by_cause.groupby(["rank", "gpu"])["share_frac"].sum().tolist() == pytest.approx([1.0] * 4)
+    assert by_cause.groupby(["rank", "gpu"])["share_frac"].sum().tolist() == pytest.approx(
+        [1.0] * 4
+    )

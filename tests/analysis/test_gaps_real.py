@@ -36,12 +36,30 @@ KINDS = ("idle", "launch", "sync", "call", "outside", "after", "unknown", "edge"
 OF_IDLE = {
     EX_GPU: (3_051_443, 2_991_803, 17_670, 0, 30_841, 11_129, 0, 0),
     SAXPY: (724_054_763, 81_747, 401_617, 4_268_106, 719_298_414, 4_879, 0, 0),
-    JACOBI: (671_764_965, 15_235_091, 92_297_697, 327_337_908, 5_942_565, 230_951_704, 0, 5_134_707_883),
+    JACOBI: (
+        671_764_965,
+        15_235_091,
+        92_297_697,
+        327_337_908,
+        5_942_565,
+        230_951_704,
+        0,
+        5_134_707_883,
+    ),
     TRANSPOSE: (84_560_291, 350_864, 17_244, 50_977, 84_078_872, 62_334, 0, 0),
     TWO_GPUS: (13_005_231, 61_594, 71_398, 199_268, 3_015_399, 4_609_105, 5_048_467, 189_027),
 }
-PARTS_OF = {"launch": ["launch"], "sync": ["sync"], "call": ["memory", "cuda_call"], "after": ["kernel_wait", "other"]}
-PARTS_OF |= {"outside": ["data_loading", "mpi", "system", "host_code"], "unknown": ["unattributed"], "edge": ["edge"]}
+PARTS_OF = {
+    "launch": ["launch"],
+    "sync": ["sync"],
+    "call": ["memory", "cuda_call"],
+    "after": ["kernel_wait", "other"],
+}
+PARTS_OF |= {
+    "outside": ["data_loading", "mpi", "system", "host_code"],
+    "unknown": ["unattributed"],
+    "edge": ["edge"],
+}
 
 
 def gaps_of(run: perfkit.Run) -> pd.DataFrame:
@@ -65,12 +83,19 @@ def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
         expected = dict(zip(KINDS, OF_IDLE[capture], strict=True))
 
         parts, inner = idle_parts(gaps).sum(), gaps.loc[gaps["cause"] != "edge", "dur_ns"].sum()
-        assert expected == {"idle": inner, **{kind: parts[of].sum() for kind, of in PARTS_OF.items()}}
+        assert expected == {
+            "idle": inner,
+            **{kind: parts[of].sum() for kind, of in PARTS_OF.items()},
+        }
     if capture == TWO_GPUS:
         assert {"idle_frac", "idle_ns"} == {id for id in figures if id.startswith("idle_")}
         return
     span = figures["span_ns"].value * figures["gpu_count"].value
-    shares = {id[5:-5]: figure.value for id, figure in figures.items() if re.fullmatch(r"idle_\w+_frac", id)}
+    shares = {
+        id[5:-5]: figure.value
+        for id, figure in figures.items()
+        if re.fullmatch(r"idle_\w+_frac", id)
+    }
     assert figures["idle_frac"].value == pytest.approx(sum(shares.values()), rel=0.005)
     if capture != TRAINING:
         for kind, of in PARTS_OF.items():
@@ -84,7 +109,9 @@ def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
         sum(sums.values()), rel=0.01
     )  # the profiler's time is no idle time
     drawn_frac = {cause: ns / span for cause, ns in sums.items()}
-    assert {part: share for part, share in shares.items() if share} == pytest.approx(drawn_frac, rel=0.01)
+    assert {part: share for part, share in shares.items() if share} == pytest.approx(
+        drawn_frac, rel=0.01
+    )
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
@@ -98,7 +125,9 @@ def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
         edges = gaps["cause"].eq("edge")
         assert length - expected["span"] == gaps.loc[edges & gaps["gpu"].eq(gpu), "dur_ns"].sum()
         own = gaps[~edges & gaps["gpu"].eq(gpu)]
-        assert expected["idle_in_span"] == own["dur_ns"].sum() == idle_by_cause(own)["total_ns"].sum()
+        assert (
+            expected["idle_in_span"] == own["dur_ns"].sum() == idle_by_cause(own)["total_ns"].sum()
+        )
         for name, limit in {"gt_10us": 10_000, "gt_100us": 100_000, "gt_1ms": 1_000_000}.items():
             longer = own["dur_ns"][own["dur_ns"] > limit]
             assert expected["gaps"][name] == {"count": len(longer), "total": longer.sum()}

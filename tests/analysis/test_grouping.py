@@ -12,7 +12,9 @@ from perfkit.analysis.grouping import SpeedupBounds, counted, grouped, numbered,
 def test_groups_without_values() -> None:
     # One value: its standard deviation is NaN, not 0. A group without values has count and total 0 and NaN elsewhere.
     found = grouped(np.array([7, 5, 1, 4, 2]), np.array([0, 2, 0, 0, 0]), 4)
-    assert [1, *[5.0] * 5] == found.loc[2, ["count", "total", "mean", "median", "min", "max"]].tolist()
+    assert [1, *[5.0] * 5] == found.loc[
+        2, ["count", "total", "mean", "median", "min", "max"]
+    ].tolist()
     assert np.isnan(found.loc[2, "std"])
     assert [[0, 0]] * 2 == found.loc[[1, 3], ["count", "total"]].to_numpy().tolist()
     assert found.loc[[1, 3], ["mean", "median", "min", "max", "std"]].isna().all(axis=None)
@@ -40,7 +42,9 @@ def test_totals_of_integers_are_exact() -> None:
 @pytest.mark.parametrize("most", [3, 300, 2**40, 2**62])  # codes that fit a table, and that do not
 def test_numbers_of_keys_agree_with_pandas(most: int) -> None:
     rng = np.random.default_rng(most)
-    frame = pd.DataFrame({key: rng.choice(rng.integers(-most, most, 200), 300) for key in "abcdefgh"})
+    frame = pd.DataFrame(
+        {key: rng.choice(rng.integers(-most, most, 200), 300) for key in "abcdefgh"}
+    )
     frame["small"] = rng.integers(-128, 128, 300).astype("int8")
     frame["name"] = pd.Categorical.from_codes(rng.integers(-1, 2, 300), ["x", "y"])
     for keys in (["a"], ["small", "name"], ["a", "name", "b"], [*"abcdefgh"]):
@@ -53,13 +57,17 @@ def test_numbers_of_keys_agree_with_pandas(most: int) -> None:
 def test_the_first_of_many_keys_is_not_lost_beyond_int64() -> None:
     # Eight keys of 256 values each: their product is 2**64, and 0 in int64.
     count = np.tile(np.arange(256), 2)
-    frame = pd.DataFrame({"first": np.r_[count[:256], count[255::-1]], **dict.fromkeys("abcdefgh", count)})
+    frame = pd.DataFrame(
+        {"first": np.r_[count[:256], count[255::-1]], **dict.fromkeys("abcdefgh", count)}
+    )
     assert [*range(512)] == numbered(frame, [*frame])[1].tolist()
 
 
 def test_bounds_of_a_speedup_by_hand() -> None:
     # Nothing overlaps, so the range is a point.
-    assert speedup_bounds([0.784], [0.6]) == pytest.approx(SpeedupBounds(1 / (1 - 0.784 * 0.6), 1 / (1 - 0.784 * 0.6)))
+    assert speedup_bounds([0.784], [0.6]) == pytest.approx(
+        SpeedupBounds(1 / (1 - 0.784 * 0.6), 1 / (1 - 0.784 * 0.6))
+    )
     # Transfers 78.4 % and launches 91.3 % of one timeline: 1.29x to 3.19x where the source's summary multiplied to
     # 351.5x. Least overlap 0.697, exclusive 0.087 and 0.216: 1 / (1 - 0.0522 - 0.1728) and 1 / max(0.3136, 0.1826).
     found = speedup_bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])

@@ -21,9 +21,20 @@ def test_calls_by_hand() -> None:
     frame = api_calls(row(0, 10, "launch"), row(20, 60, "copy"), row(90, 30, "launch", thread=2))
     found = calls(frame)
     assert found["name"].tolist() == ["copy", "launch"]
-    expected = {"count": 2, "total_ns": 40, "mean_ns": 20, "median_ns": 20, "min_ns": 10, "max_ns": 30}
-    assert expected | {"std_ns": 200**0.5, "share_frac": 0.4} == found.iloc[1].drop("name").to_dict()
-    assert [("copy", 1, 30), ("launch", 1, 5)] == tuples(calls(frame, window=(5, 50)), "name", "count", "total_ns")
+    expected = {
+        "count": 2,
+        "total_ns": 40,
+        "mean_ns": 20,
+        "median_ns": 20,
+        "min_ns": 10,
+        "max_ns": 30,
+    }
+    assert (
+        expected | {"std_ns": 200**0.5, "share_frac": 0.4} == found.iloc[1].drop("name").to_dict()
+    )
+    assert [("copy", 1, 30), ("launch", 1, 5)] == tuples(
+        calls(frame, window=(5, 50)), "name", "count", "total_ns"
+    )
 
 
 def test_spans_are_inclusive_and_leave_marks_out() -> None:
@@ -34,7 +45,11 @@ def test_spans_are_inclusive_and_leave_marks_out() -> None:
         ("", "load", "push_pop", 2, 60, 60 / 160),
     ]
     # Domains and kinds are told apart.
-    others = row(10, 6, "x", domain="NCCL"), row(20, 7, "x", kind="start_end"), row(30, 1, "x", thread=9)
+    others = (
+        row(10, 6, "x", domain="NCCL"),
+        row(20, 7, "x", kind="start_end"),
+        row(30, 1, "x", thread=9),
+    )
     frame = ranges(row(0, 5, "x"), *others)
     assert spans(frame)["total_ns"].tolist() == [7, 6, 6]
     assert [("x", 4, 19)] == tuples(spans(frame, by=["name"]), "name", "count", "total_ns")
@@ -51,7 +66,9 @@ def test_synchronisations_by_hand() -> None:
     assert found.to_numpy().tolist() == [[0, 1, 1, name, 2, 50, 30, 0.5]]
     # In 50..150 one thread waits 50 of 100 ns and the other 10; calls outside do not count.
     copied = row(140, 100, "cudaMemcpy", thread=2), row(160, 10, "cudaMemcpy", thread=2)
-    found = synchronisations(api_calls(row(0, 100, "cudaStreamSynchronize"), *copied), window=(50, 150))
+    found = synchronisations(
+        api_calls(row(0, 100, "cudaStreamSynchronize"), *copied), window=(50, 150)
+    )
     expected = [(1, "cudaStreamSynchronize", 1, 50, 0.5), (2, "cudaMemcpy", 1, 10, 0.1)]
     assert expected == tuples(found, "thread", "name", "count", "total_ns", "share_frac")
 
@@ -71,7 +88,9 @@ def test_blocking_calls() -> None:
     every = (WAITING + " " + RETURNING).split()
     waits = synchronisations(api_calls(*(row(10 * i, 5, name) for i, name in enumerate(every))))
     assert set(WAITING.split()) == set(waits["name"])
-    some, none = (synchronisations(api_calls(row(0, 1, name))) for name in ("cudaFree", "cudaMalloc"))
+    some, none = (
+        synchronisations(api_calls(row(0, 1, name))) for name in ("cudaFree", "cudaMalloc")
+    )
     assert (0, some.dtypes.astype(str).to_dict()) == (len(none), none.dtypes.astype(str).to_dict())
     for question in (calls, synchronisations):
         assert question(api_calls(row(5, 0, "cudaFree")))["share_frac"].isna().all()
@@ -86,7 +105,10 @@ def loading(start: int, end: int, name: str = LOADER, **more: Any) -> dict[str, 
     return span(start, end, name=name, **more)
 
 
-TWO, BOTH = steps((0, 100), (100, 200)), STEPS.make(pd.concat([steps((0, 100)), steps((0, 100), rank=1)]))
+TWO, BOTH = (
+    steps((0, 100), (100, 200)),
+    STEPS.make(pd.concat([steps((0, 100)), steps((0, 100), rank=1)])),
+)
 
 
 def test_input_of_a_step_is_what_copies_bring_that_start_in_it() -> None:
@@ -108,7 +130,11 @@ def test_input_of_a_step_is_what_copies_bring_that_start_in_it() -> None:
         # A range "Data loading" around the loader's covers 30 ns with it.
         ([loading(0, 30, "Data loading"), loading(5, 25, depth=1)], steps((0, 100)), [(30, 0.3)]),
         # Of two threads the one that spends more time loading is taken: 40 and 10 ns, not the 60 of a helper's 5.
-        ([loading(0, 40), loading(110, 120), loading(60, 65, thread=2)], TWO, [(40, 0.4), (10, 0.1)]),
+        (
+            [loading(0, 40), loading(110, 120), loading(60, 65, thread=2)],
+            TWO,
+            [(40, 0.4), (10, 0.1)],
+        ),
         # The loader of rank 1 does not count in the steps of rank 0.
         ([loading(0, 40), loading(20, 90, rank=1)], BOTH, [(40, 0.4), (70, 0.7)]),
         # A rank that records no loading says nothing: missing, not 0; nor is there an answer where nothing was named.
@@ -120,7 +146,9 @@ def test_input_of_a_step_is_what_copies_bring_that_start_in_it() -> None:
         *(([loading(0, 9, name)], steps((0, 100)), [(9, 0.09)]) for name in LOADERS),
     ],
 )
-def test_waits_by_hand(spans: list[dict[str, Any]], of: pd.DataFrame, expected: list[tuple[Any, ...]]) -> None:
+def test_waits_by_hand(
+    spans: list[dict[str, Any]], of: pd.DataFrame, expected: list[tuple[Any, ...]]
+) -> None:
     found = input_wait(ranges(*spans), of)[["wait_ns", "wait_frac"]].astype(object)
     assert expected == tuples(found.where(found.notna(), None), "wait_ns", "wait_frac")
 
@@ -128,7 +156,9 @@ def test_waits_by_hand(spans: list[dict[str, Any]], of: pd.DataFrame, expected: 
 US = 1_000
 
 
-def launch(at_us: int, correlation: int, name: str = "cudaGraphLaunch", **more: Any) -> dict[str, Any]:
+def launch(
+    at_us: int, correlation: int, name: str = "cudaGraphLaunch", **more: Any
+) -> dict[str, Any]:
     return us(at_us, at_us + 10, correlation, name=name, **more)
 
 
@@ -162,9 +192,17 @@ def test_graphs_by_hand() -> None:
 
 
 def test_silence_counts_once_the_launch_has_returned() -> None:
-    for launch_us, start_us, idle_us in ((60, 120, 0), (39, 120, 70), (41, 120, 0), (0, 79, 0), (0, 80, 30)):
+    for launch_us, start_us, idle_us in (
+        (60, 120, 0),
+        (39, 120, 70),
+        (41, 120, 0),
+        (0, 79, 0),
+        (0, 80, 30),
+    ):
         work = kernels(us(20, 50, 9), us(start_us, 130, 1))
-        assert (0, 1, 0, idle_us) == gap_inside(recorded(work, COPIES.empty(), api_calls(launch(launch_us, 1))))
+        assert (0, 1, 0, idle_us) == gap_inside(
+            recorded(work, COPIES.empty(), api_calls(launch(launch_us, 1)))
+        )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,17 @@ from frames import api_calls, kernels, tuples
 from ops import op, ops
 
 from perfkit import names
-from perfkit.analysis.kernels import FORMATS, PRECISION, Mixed, matched, mixed, precision, spelled, summary, wide
+from perfkit.analysis.kernels import (
+    FORMATS,
+    PRECISION,
+    Mixed,
+    matched,
+    mixed,
+    precision,
+    spelled,
+    summary,
+    wide,
+)
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, LAUNCHES, OPS
 
@@ -23,7 +33,14 @@ def kernel(name: str, start: int, dur: int, **more: Any) -> dict[str, Any]:
 def test_worked_by_hand() -> None:
     found = summary(kernels(kernel("a", 0, 10), kernel("b", 20, 20), kernel("a", 70, 30)))
     assert found["name"].tolist() == ["a", "b"]
-    expected = {"count": 2, "total_ns": 40, "mean_ns": 20, "median_ns": 20, "min_ns": 10, "max_ns": 30}
+    expected = {
+        "count": 2,
+        "total_ns": 40,
+        "mean_ns": 20,
+        "median_ns": 20,
+        "min_ns": 10,
+        "max_ns": 30,
+    }
     expected |= {"std_ns": 200**0.5, "share_frac": 40 / 60, "gpu_busy_frac": 0.4}
     assert expected == pytest.approx(found.iloc[0].drop(["name", "family"]).to_dict(), rel=1e-15)
     assert found.loc[1, ["share_frac", "gpu_busy_frac"]].tolist() == [20 / 60, 0.2]
@@ -35,31 +52,47 @@ def test_worked_by_hand() -> None:
     found = summary(kernels(kernel("a", 5, 0)))
     assert [("a", 1, 0)] == tuples(found, "name", "count", "total_ns")
     assert found[["share_frac", "gpu_busy_frac"]].isna().all(axis=None)
-    assert np.isnan(precision(OPS.empty(), kernels(matrix(BF16, 0)), API_CALLS.empty())["share_frac"]).all()
+    assert np.isnan(
+        precision(OPS.empty(), kernels(matrix(BF16, 0)), API_CALLS.empty())["share_frac"]
+    ).all()
 
 
 def test_busy_in_a_window_by_hand() -> None:
     # In 50..150 a kernel 0..100 has 50 ns left and one outside none; busy is of the 100 ns of the window.
-    found = summary(kernels(kernel("a", 0, 100), kernel("a", 150, 10), kernel("b", 140, 10)), window=(50, 150))
-    assert [("a", 1, 50, 0.5), ("b", 1, 10, 0.1)] == tuples(found, "name", "count", "total_ns", "gpu_busy_frac")
+    found = summary(
+        kernels(kernel("a", 0, 100), kernel("a", 150, 10), kernel("b", 140, 10)), window=(50, 150)
+    )
+    assert [("a", 1, 50, 0.5), ("b", 1, 10, 0.1)] == tuples(
+        found, "name", "count", "total_ns", "gpu_busy_frac"
+    )
 
 
 def test_groupings() -> None:
     launches = [(4, 128), (4, 256), (8, 128), (4, 128), (None, None)]
-    rows = [kernel("a", 10 * i, 1 + i, grid_blocks=g, block_threads=b) for i, (g, b) in enumerate(launches)]
+    rows = [
+        kernel("a", 10 * i, 1 + i, grid_blocks=g, block_threads=b)
+        for i, (g, b) in enumerate(launches)
+    ]
     found = summary(kernels(*rows), by="grid").fillna({"grid_blocks": -1, "block_threads": -1})
     expected = [(5, 2, 4, 128), (5, 1, -1, -1), (3, 1, 8, 128), (2, 1, 4, 256)]
     assert expected == tuples(found, "total_ns", "count", "grid_blocks", "block_threads")
     # A name of two families has none.
     of_a = kernel("a", 0, 9, family="gemm"), kernel("a", 30, 9, family="gemm")
-    found = summary(kernels(*of_a, kernel("b", 10, 5, family="gemm"), kernel("b", 20, 1, family="copy")))["family"]
+    found = summary(
+        kernels(*of_a, kernel("b", 10, 5, family="gemm"), kernel("b", 20, 1, family="copy"))
+    )["family"]
     assert found.astype(object).where(found.notna(), "missing").tolist() == ["gemm", "missing"]
     found = summary(kernels(of_a[0], kernel("b", 10, 5, family="gemm")), by="family")
     assert found.columns[:2].tolist() == ["family", "count"]
     assert [("gemm", 2, 14)] == tuples(found, "family", "count", "total_ns")
-    frame = kernels(kernel("Kernel", 0, 9, full_name="Kernel<int>"), kernel("Kernel", 10, 5, full_name="Kernel<long>"))
+    frame = kernels(
+        kernel("Kernel", 0, 9, full_name="Kernel<int>"),
+        kernel("Kernel", 10, 5, full_name="Kernel<long>"),
+    )
     assert (len(summary(frame)), len(summary(frame, by="full_name"))) == (1, 2)
-    found = summary(kernels(kernel("c", 0, 4), kernel("b", 10, 4), kernel("a", 20, 2), kernel("a", 30, 2)))
+    found = summary(
+        kernels(kernel("c", 0, 4), kernel("b", 10, 4), kernel("a", 20, 2), kernel("a", 30, 2))
+    )
     assert found["name"].tolist() == ["a", "b", "c"]
 
 
@@ -81,17 +114,26 @@ def found(*rows: dict[str, Any], dtypes: str | None = None, **more: Any) -> list
 
 def test_precision_worked_by_hand() -> None:
     rows = matrix(BF16, 35), matrix(SGEMM, 40), matrix(BF16, 25)
-    expected = [("gemm", "bf16", "yes", "name", 2, 60, 0.6), ("gemm", "fp32", "no", "name", 1, 40, 0.4)]
+    expected = [
+        ("gemm", "bf16", "yes", "name", 2, 60, 0.6),
+        ("gemm", "fp32", "no", "name", 1, 40, 0.4),
+    ]
     assert expected == found(*rows)
     other = matrix(BF16, 20), matrix(NAMELESS, 30), matrix(SGEMM, 30)
-    said = [mixed(precision(OPS.empty(), kernels(*some), API_CALLS.empty())) for some in (rows, other)]
+    said = [
+        mixed(precision(OPS.empty(), kernels(*some), API_CALLS.empty())) for some in (rows, other)
+    ]
     assert [Mixed(True, 0.6, 0.0, 100), Mixed(None, 0.25, 0.375, 80)] == said
     assert [10] == [row[5] for row in found(matrix(BF16, 40), window=(110, 120))]
 
 
 def test_operands_where_the_name_does_not_say() -> None:
     for dtypes, expected in (
-        *(('["float","float","Scalar"]', "fp32"), ('["","c10::Half","float"]', "fp16"), ('["double"]', "fp64")),
+        *(
+            ('["float","float","Scalar"]', "fp32"),
+            ('["","c10::Half","float"]', "fp16"),
+            ('["double"]', "fp64"),
+        ),
         *(('["c10::BFloat16","c10::BFloat16"]', "bf16"), ('["signed char","signed char"]', "int8")),
         ('["c10::Float8_e4m3fn","c10::Float8_e5m2","float"]', "fp8"),
         *((none, None) for none in ('["long int","Scalar","ScalarList"]', "[]", None)),
@@ -112,7 +154,10 @@ def test_the_name_counts_before_the_operands() -> None:
 def test_mixed() -> None:
     for times, active in (
         *(({BF16: 50, SGEMM: 50}, True), ({BF16: 49, SGEMM: 51}, False), ({TF32: 100}, False)),
-        *(({BF16: 30, NAMELESS: 20, SGEMM: 50}, None), ({BF16: 30, NAMELESS: 19, SGEMM: 51}, False)),
+        *(
+            ({BF16: 30, NAMELESS: 20, SGEMM: 50}, None),
+            ({BF16: 30, NAMELESS: 19, SGEMM: 51}, False),
+        ),
         *(({NAMELESS: 9}, None), ({NAMELESS: 0}, None)),
     ):
         table = kernels(*(matrix(name, dur) for name, dur in times.items()))
@@ -129,7 +174,10 @@ def test_mixed() -> None:
 
 def named(*rows: tuple[str, int, int]) -> list[dict[str, Any]]:
     """Rows of full name, grid and block, with the short names a reader would give."""
-    return [{"name": names.short(n), "full_name": n, "grid_blocks": g, "block_threads": b} for n, g, b in rows]
+    return [
+        {"name": names.short(n), "full_name": n, "grid_blocks": g, "block_threads": b}
+        for n, g, b in rows
+    ]
 
 
 def timeline(*rows: tuple[str, int, int]) -> pd.DataFrame:
@@ -167,17 +215,30 @@ def test_how_by_hand() -> None:
 
 def test_grid_and_block_choose_among_launches() -> None:
     there = timeline(("a::f<T>(int)", 8, 128), ("b::f<T>(int)", 4, 64), ("c::f<T>(int)", 4, 64))
-    found = matched(there, measured(("f<U>(int)", 8, 128), ("f<U>(int)", 9, 128), ("f<U>(int)", 4, 64)))
+    found = matched(
+        there, measured(("f<U>(int)", 8, 128), ("f<U>(int)", 9, 128), ("f<U>(int)", 4, 64))
+    )
     assert ["base", "none", "none"] == found["matched_by"].tolist()
-    there, here = timeline(("f", 8, 128), ("g", 8, 128)), [("f", 8, 128), ("f", 99, 128), ("f", 8, 64), ("g", 99, 128)]
+    there, here = (
+        timeline(("f", 8, 128), ("g", 8, 128)),
+        [("f", 8, 128), ("f", 99, 128), ("f", 8, 64), ("g", 99, 128)],
+    )
     found = matched(there, measured(*here))
-    assert [(True, True), (False, False), (False, False), (False, True)] == tuples(found, "same_grid", "counts")
-    assert 0 == len(matched(KERNELS.empty(), LAUNCHES.empty())) == len(matched(there, LAUNCHES.empty()))
+    assert [(True, True), (False, False), (False, False), (False, True)] == tuples(
+        found, "same_grid", "counts"
+    )
+    assert (
+        0
+        == len(matched(KERNELS.empty(), LAUNCHES.empty()))
+        == len(matched(there, LAUNCHES.empty()))
+    )
     assert ["none"] == matched(KERNELS.empty(), measured(("f", 1, 1)))["matched_by"].tolist()
 
 
 def test_counters_stand_beside_their_launch() -> None:
-    table = pd.concat([counters({"a": 1, "b": 2}, {"b": 3}), counters({"a": 9}, {}, {"a": 5})])  # 9: measured twice
+    table = pd.concat(
+        [counters({"a": 1, "b": 2}, {"b": 3}), counters({"a": 9}, {}, {"a": 5})]
+    )  # 9: measured twice
     table = table.astype({"metric": "category", "unit": "category"})
     found = wide(launches({"dur_ns": 1}, {"dur_ns": 1}), table, ["b", "c", "a", "b"])
     told = found.astype(object).where(found.notna(), None).to_dict("list")

@@ -48,7 +48,11 @@ def rows(frame: pd.DataFrame) -> list[list[Any]]:
 
 def test_the_toy_timeline_by_hand() -> None:
     assert ((10_000, 70_000), [[0, 0]]) == (TOY_LANES.span, rows(TOY_LANES.devices))
-    expected = [["gather", "communication", 1, 25_000], ["alpha", "other", 1, 20_000], ["beta", "other", 1, 20_000]]
+    expected = [
+        ["gather", "communication", 1, 25_000],
+        ["alpha", "other", 1, 20_000],
+        ["beta", "other", 1, 20_000],
+    ]
     assert expected == rows(TOY_LANES.names)
     # What runs at the edge of 56 us is listed whole, with its row in its table.
     assert rows(TOY_LANES.intervals(window=(30_000, 56_000))) == [
@@ -60,7 +64,9 @@ def test_the_toy_timeline_by_hand() -> None:
     every = kernels(us(0, 1, stream=-1), us(2, 3, stream=2**60), us(4, 5, stream=7))
     assert Lanes(every, COPIES.empty()).busy(bins=1)["stream"].tolist() == [-1, 7, 2**60]
     lanes = Lanes(kernels(span(0, 2**55), span(2**55, 2**56 + 1)), COPIES.empty())
-    assert [2**56 + 1] == lanes.totals()["total_ns"].tolist() == lanes.busy(bins=1)["busy_ns"].tolist()
+    assert (
+        [2**56 + 1] == lanes.totals()["total_ns"].tolist() == lanes.busy(bins=1)["busy_ns"].tolist()
+    )
 
 
 def test_another_thread_that_asks_changes_no_answer() -> None:
@@ -89,7 +95,9 @@ def test_a_family_of_its_own_in_one_name() -> None:
     assert lanes.count(names=np.zeros(2, bool)) == 1
 
 
-@pytest.mark.parametrize("every", [(KERNELS.empty(), COPIES.empty()), (kernels(us(4, 4)), COPIES.empty())])
+@pytest.mark.parametrize(
+    "every", [(KERNELS.empty(), COPIES.empty()), (kernels(us(4, 4)), COPIES.empty())]
+)
 def test_nothing(every: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     lanes = Lanes(*every)
     assert lanes.count() == 0
@@ -102,12 +110,18 @@ def test_nothing(every: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     assert lanes.matching("a").tolist() == [False] * len(every[0])
 
 
-def chosen(tables: Sequence[pd.DataFrame], ranks: tuple[int, ...], gpus: tuple[int, ...]) -> list[pd.DataFrame]:
+def chosen(
+    tables: Sequence[pd.DataFrame], ranks: tuple[int, ...], gpus: tuple[int, ...]
+) -> list[pd.DataFrame]:
     of_rank = [frame[frame["rank"].isin(ranks)] if ranks else frame for frame in tables]
-    return [frame[frame["gpu"].isin(gpus)] if gpus else frame for frame in of_rank[:2]] + of_rank[2:]
+    return [frame[frame["gpu"].isin(gpus)] if gpus else frame for frame in of_rank[:2]] + of_rank[
+        2:
+    ]
 
 
-def check_idle(tables: Tables, index: Idle, windows: list[Any], ranks: tuple[int, ...], gpus: tuple[int, ...]) -> None:
+def check_idle(
+    tables: Tables, index: Idle, windows: list[Any], ranks: tuple[int, ...], gpus: tuple[int, ...]
+) -> None:
     work, moved, called, named, system = chosen(tables, ranks, gpus)
     for window in windows:
         expected = idle_gaps(work, moved, called, window=window, ranges=named, os_calls=system)
@@ -121,10 +135,21 @@ def test_looked_up_gaps_agree_with_those_found(seed: int) -> None:
     index = Idle(*tables[:3], ranges=tables[3], os_calls=tables[4])
     start, end = tables[0]["start_ns"], tables[0]["start_ns"] + tables[0]["dur_ns"]
     rng = np.random.default_rng(seed)
-    edges = np.concatenate([rng.integers(-9, 10**6, 40), rng.choice(start, 12), rng.choice(end, 12)])
+    edges = np.concatenate(
+        [rng.integers(-9, 10**6, 40), rng.choice(start, 12), rng.choice(end, 12)]
+    )
     around = int(start.min()) - 1, int(end.max()) + 1
-    for ranks, gpus in (((), ()), ((1,), ()), ((), (0,)), ((0,), (1,)), ((0, 1), (0, 1)), ((), (5,))):
-        pairs = np.sort(edges[rng.integers(0, len(edges), (8, 2))], axis=1)  # others for each choice
+    for ranks, gpus in (
+        ((), ()),
+        ((1,), ()),
+        ((), (0,)),
+        ((0,), (1,)),
+        ((0, 1), (0, 1)),
+        ((), (5,)),
+    ):
+        pairs = np.sort(
+            edges[rng.integers(0, len(edges), (8, 2))], axis=1
+        )  # others for each choice
         windows = [None, (-500, 2_000_000), around, *((int(a), int(b)) for a, b in pairs if a < b)]
         check_idle(tables, index, windows, ranks, gpus)
 
@@ -147,15 +172,24 @@ def test_the_call_that_launched_an_operation() -> None:
         keys = [operations[column].to_numpy() for column in ("rank", "process", "correlation")]
         assert started_by(operations, run.api_calls).tolist() == index.rows(*keys).tolist()
     # Id 7 of process 1 stands twice: the first counts; process 2 has its own 7; 9 is not there, and -1 is nobody's.
-    of_1 = call(0, 5, "later", 8), call(10, 15, "first", 7), call(20, 25, "again", 7), call(30, 35, "none", -1)
+    of_1 = (
+        call(0, 5, "later", 8),
+        call(10, 15, "first", 7),
+        call(20, 25, "again", 7),
+        call(30, 35, "none", -1),
+    )
     calls = api_calls(*of_1, call(0, 6, "other", 7, process=2))
     process, correlation = np.array([1, 2, 1, 1, 3]), np.array([7, 7, 9, -1, 7])
     found = pd.DataFrame(Launching(calls).of(np.zeros(5, np.int32), process, correlation))
-    assert [("first", 10, 5), ("other", 0, 6)] == tuples(found[:2], "call", "call_start_ns", "call_dur_ns")
+    assert [("first", 10, 5), ("other", 0, 6)] == tuples(
+        found[:2], "call", "call_start_ns", "call_dur_ns"
+    )
     assert found.loc[2:, ["call", "call_start_ns"]].isna().all(axis=None)
 
 
-def brute(frame: pd.DataFrame, group: Any, count: int, edges: Any) -> tuple[list[list[int]], list[list[int]]]:
+def brute(
+    frame: pd.DataFrame, group: Any, count: int, edges: Any
+) -> tuple[list[list[int]], list[list[int]]]:
     """Rows that touch each bin, and the ns in which any ran, one ns at a time."""
     ran = np.zeros((count, edges[-1]), bool)
     touched = [[0] * (len(edges) - 1) for _ in range(count)]
@@ -184,18 +218,29 @@ def test_spans_agree_with_counting(seed: int) -> None:
     assert [sum(part) for part in sums] == spans.total.tolist()
 
 
-def drawn(seed: int, *, serial: bool, count: int = 90, devices: int = 3) -> tuple[pd.DataFrame, pd.DataFrame]:
+def drawn(
+    seed: int, *, serial: bool, count: int = 90, devices: int = 3
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Random kernels and copies; some last 0 ns, and unless serial most overlap in their stream."""
     random = np.random.default_rng(seed)
-    texts: list[dict[str, Any]] = [{"name": name, "full_name": f"full {n}"} for name in NAMES for n in range(2)]
+    texts: list[dict[str, Any]] = [
+        {"name": name, "full_name": f"full {n}"} for name in NAMES for n in range(2)
+    ]
     kernel, copy = [], []
     for number in range(count):
         rank, gpu = DEVICES[random.integers(devices)]
         start, longest = (4 * number, 5) if serial else (int(random.integers(4 * count)), 60)
-        span = {"start_ns": start, "dur_ns": int(random.integers(longest)), "rank": rank, "gpu": gpu}
+        span = {
+            "start_ns": start,
+            "dur_ns": int(random.integers(longest)),
+            "rank": rank,
+            "gpu": gpu,
+        }
         span |= {"stream": int(random.integers(7, 9)), "correlation": number}
         if number % 3:
-            kernel.append(span | texts[random.integers(8)] | {"family": FAMILIES[random.integers(3)]})
+            kernel.append(
+                span | texts[random.integers(8)] | {"family": FAMILIES[random.integers(3)]}
+            )
         else:
             copy.append(span | {"direction": ["H2D", "memset"][random.integers(2)]})
     return kernels(*kernel), copies(*copy)
@@ -205,11 +250,15 @@ def cut(frame: pd.DataFrame, table: pd.DataFrame, window: tuple[int, int]) -> pd
     """The rows with time in the window, row by row, with that time as `inside_ns` and their `row` in the table."""
     spans = zip(frame["start_ns"].tolist(), frame["dur_ns"].tolist(), strict=True)
     inside = [max(min(start + dur, window[1]) - max(start, window[0]), 0) for start, dur in spans]
-    found = frame.assign(inside_ns=np.array(inside, np.int64), row=table.index.get_indexer(frame.index))
+    found = frame.assign(
+        inside_ns=np.array(inside, np.int64), row=table.index.get_indexer(frame.index)
+    )
     return found[found["inside_ns"] > 0]
 
 
-def check(lanes: Lanes, every: tuple[pd.DataFrame, pd.DataFrame], pattern: str, **choice: Any) -> None:
+def check(
+    lanes: Lanes, every: tuple[pd.DataFrame, pd.DataFrame], pattern: str, **choice: Any
+) -> None:
     """Every answer is that of `timeline.bins`, or of counting row by row, on the tables cut down to the choice."""
     seen, names = choice.get("window") or lanes.span, lanes.matching(pattern) if pattern else None
     kernel, copy = chosen(every, choice.get("ranks", ()), choice.get("gpus", ()))
@@ -222,17 +271,26 @@ def check(lanes: Lanes, every: tuple[pd.DataFrame, pd.DataFrame], pattern: str, 
     found = lanes.totals(names=names, **choice)
     inside = both["KERNELS"].assign(name=both["KERNELS"]["name"].astype(object).fillna(""))
     expected = inside.groupby("name")["inside_ns"].agg(["count", "sum"])
-    of_names = found[["count", "total_ns"]].set_axis(found["name"].astype(object).fillna("")).T.to_dict("list")
+    of_names = (
+        found[["count", "total_ns"]]
+        .set_axis(found["name"].astype(object).fillna(""))
+        .T.to_dict("list")
+    )
     assert expected.T.to_dict("list") == of_names
     assert found["total_ns"].is_monotonic_decreasing
-    assert found["share_frac"].tolist() == (found["total_ns"] / max(found["total_ns"].sum(), 1)).tolist()
+    assert (
+        found["share_frac"].tolist()
+        == (found["total_ns"] / max(found["total_ns"].sum(), 1)).tolist()
+    )
     found = lanes.intervals(names=names, most=10_000, **choice)
     place = ["rank", "gpu", "stream", "kind", "start_ns"]
     pd.testing.assert_frame_equal(found, found.sort_values(place, kind="stable", ignore_index=True))
     columns = ["rank", "gpu", "stream", "start_ns", "dur_ns", "correlation", "row"]
     for table, texts in {"KERNELS": ["name", "family"], "COPIES": ["direction"]}.items():
         of_table = found[found["table"] == table].sort_values("row")
-        assert rows(both[table][columns + texts]) == rows(of_table[[*columns, "name", "family"][: 7 + len(texts)]])
+        assert rows(both[table][columns + texts]) == rows(
+            of_table[[*columns, "name", "family"][: 7 + len(texts)]]
+        )
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -247,7 +305,10 @@ def test_against_the_tables(serial: bool, choice: dict[str, Any]) -> None:
         check(lanes, every, pattern, **choice)
     pd.testing.assert_frame_equal(lanes.busy(), other.busy())
     pd.testing.assert_frame_equal(lanes.totals(), other.totals())
-    listed = [of.intervals().drop(columns="row").sort_values("correlation", ignore_index=True) for of in (lanes, other)]
+    listed = [
+        of.intervals().drop(columns="row").sort_values("correlation", ignore_index=True)
+        for of in (lanes, other)
+    ]
     pd.testing.assert_frame_equal(*listed)
     for frame, copied in zip(mixed, before, strict=True):
         pd.testing.assert_frame_equal(frame, copied)

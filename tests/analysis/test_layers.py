@@ -19,11 +19,15 @@ LAYER = ["gemm", "softmax", "norm"]
 CALL = {"process": 1, "thread": 1}
 
 
-def launched(blocks: int, *, at: int = 0, apart: int = 100, late: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+def launched(
+    blocks: int, *, at: int = 0, apart: int = 100, late: int = 0
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """KERNELS of equal blocks of three kernels, `late` ns after API_CALLS that launched them, both from `at` ns on."""
     starts = [at + apart * block + 10 * i for block in range(blocks) for i in range(len(LAYER))]
     names = LAYER * blocks
-    calls = [{"start_ns": start, "dur_ns": 3, "correlation": i, **CALL} for i, start in enumerate(starts)]
+    calls = [
+        {"start_ns": start, "dur_ns": 3, "correlation": i, **CALL} for i, start in enumerate(starts)
+    ]
     work = [
         {"start_ns": start + 5 + late, "dur_ns": 5, "name": name, "correlation": i, "process": 1}
         for i, (start, name) in enumerate(zip(starts, names, strict=True))
@@ -32,7 +36,9 @@ def launched(blocks: int, *, at: int = 0, apart: int = 100, late: int = 0) -> tu
 
 
 def modules(*spans: tuple[int, int, str]) -> pd.DataFrame:
-    return python_calls(*({"start_ns": start, "dur_ns": dur, "name": name, **CALL} for start, dur, name in spans))
+    return python_calls(
+        *({"start_ns": start, "dur_ns": dur, "name": name, **CALL} for start, dur, name in spans)
+    )
 
 
 def found(blocks: int, *, late: int = 0, spans: pd.DataFrame | None = None, **more: Any) -> int:
@@ -86,7 +92,9 @@ def test_blocks_inside_one_range_of_a_loop_are_steps(name: str) -> None:
 
 
 def test_ranges_of_operators_are_no_steps() -> None:
-    spans = ranges(*({"start_ns": 10 * i, "dur_ns": 4, "name": f"detach_, op_id = {i}"} for i in range(17)))
+    spans = ranges(
+        *({"start_ns": 10 * i, "dur_ns": 4, "name": f"detach_, op_id = {i}"} for i in range(17))
+    )
     assert steps.iterations(spans, np.zeros(0, np.int64)).empty
 
 
@@ -101,7 +109,12 @@ def test_ranges_of_a_library_are_no_steps() -> None:
 
 
 def autograd(*names: str) -> pd.DataFrame:
-    return ranges(*({"start_ns": 100 * i, "dur_ns": 90, "name": f"{name}, seq = {i}"} for i, name in enumerate(names)))
+    return ranges(
+        *(
+            {"start_ns": 100 * i, "dur_ns": 90, "name": f"{name}, seq = {i}"}
+            for i, name in enumerate(names)
+        )
+    )
 
 
 def test_blocks_under_operators_of_autograd_without_a_backward_pass_are_layers() -> None:

@@ -67,7 +67,9 @@ def test_time_that_no_layer_covers_is_idle_without_a_cause():
 
 
 def test_phases_divide_a_line_where_they_meet():
-    phases = pd.DataFrame({"rank": [0, 0], "phase": ["start_up", "loop"], "start_ns": [0, 4], "dur_ns": [4, 38]})
+    phases = pd.DataFrame(
+        {"rank": [0, 0], "phase": ["start_up", "loop"], "start_ns": [0, 4], "dur_ns": [4, 38]}
+    )
 
     table = ledger.ledger(ledger.booked(LAYERS, DEVICES), phases)
 
@@ -80,7 +82,9 @@ def test_time_in_no_phase_is_outside():
 
     table = ledger.ledger(ledger.booked(LAYERS, DEVICES), phases)
 
-    assert table.loc[table["phase"] == "outside", ["cause", "ns"]].to_numpy().tolist() == [["memset", 2]]
+    assert table.loc[table["phase"] == "outside", ["cause", "ns"]].to_numpy().tolist() == [
+        ["memset", 2]
+    ]
     assert table["ns"].sum() == 42
 
 

@@ -11,7 +11,11 @@ from perfkit.analysis.llm_operations import MACHINE, attainable, ceilings, work
 from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
 
-GPU = Peaks("made up", {"bf16_tensor": 100e12, "fp32": 10e12, "int8_tensor": 200e12}, memory_bytes_per_s=1e12)
+GPU = Peaks(
+    "made up",
+    {"bf16_tensor": 100e12, "fp32": 10e12, "int8_tensor": 200e12},
+    memory_bytes_per_s=1e12,
+)
 
 
 def intensity(**sizes: int) -> dict[str, float]:
@@ -25,14 +29,20 @@ def test_intensities_of_the_definitions() -> None:
     assert found["matrix product, one token"] == pytest.approx(0.9995, abs=5e-5)
     # 8 elements of 2 B read and written, 32 B: SiLU 32 / 32, softmax 5 / 4, layer norm 56 / (32 + 8 of weights).
     found = intensity(batch=1, sequence=4, heads=1, head_size=2)
-    assert [1.0, 1.25, 56 / 40, 0.0] == [found[name] for name in ("SiLU", "softmax", "layer norm", "embedding")]
+    assert [1.0, 1.25, 56 / 40, 0.0] == [
+        found[name] for name in ("SiLU", "softmax", "layer norm", "embedding")
+    ]
     # Elements of four bytes halve every intensity; rising batches raise the product alone.
     narrow, wide = work(element_bytes=2), work(element_bytes=4)
     assert narrow["operation"].tolist() == wide["operation"].tolist()
-    assert (narrow["intensity"] / 2).tolist() == pytest.approx(wide["intensity"].tolist(), rel=1e-12)
+    assert (narrow["intensity"] / 2).tolist() == pytest.approx(
+        wide["intensity"].tolist(), rel=1e-12
+    )
     few, many = intensity(batch=1), intensity(batch=64)
     assert many["matrix product, all tokens"] > few["matrix product, all tokens"]
-    assert {name for name in few if many[name] != pytest.approx(few[name], rel=1e-3)} == {"matrix product, all tokens"}
+    assert {name for name in few if many[name] != pytest.approx(few[name], rel=1e-3)} == {
+        "matrix product, all tokens"
+    }
 
 
 def test_attention_by_hand() -> None:
@@ -40,7 +50,9 @@ def test_attention_by_hand() -> None:
     # times 16 scores more. For one query 32 FLOP, keys and values 32 B, query and result 8 B: 2 T / (e (T + 1)).
     rows = work(batch=1, sequence=4, heads=1, head_size=2).set_index("operation")
     rows = rows.loc[[f"attention, {how}" for how in ("fused", "scores in memory", "one new token")]]
-    assert [(128, 64, 2.0), (128, 192, 2 / 3), (32, 40, 0.8)] == tuples(rows, "flops", "bytes", "intensity")
+    assert [(128, 64, 2.0), (128, 192, 2 / 3), (32, 40, 0.8)] == tuples(
+        rows, "flops", "bytes", "intensity"
+    )
 
 
 def test_attainable_is_the_lower_of_two_roofs() -> None:
@@ -62,8 +74,12 @@ def test_ceilings_beside_each_other() -> None:
     own = Peaks("made up", {"fp32": 8e12, "fp16": 15e12}, memory_bytes_per_s=9e11)
     found = ceilings(peaks=GPU, measured=own).set_index("roof")
     assert ["bf16_tensor", "dram", "fp16", "fp32"] == sorted(found.index)
-    assert [0.8, 0.9] == pytest.approx(found.loc[["fp32", "dram"], "measured_frac"].tolist(), rel=1e-12)
-    assert (10e12, 8e12, 10.0) == tuple(found.loc["fp32", ["flops_per_s", "measured_flops_per_s", "ridge"]])
+    assert [0.8, 0.9] == pytest.approx(
+        found.loc[["fp32", "dram"], "measured_frac"].tolist(), rel=1e-12
+    )
+    assert (10e12, 8e12, 10.0) == tuple(
+        found.loc["fp32", ["flops_per_s", "measured_flops_per_s", "ridge"]]
+    )
     assert (1e12, 9e11) == tuple(found.loc["dram", ["bytes_per_s", "measured_bytes_per_s"]])
     assert found.loc["fp16", ["flops_per_s", "measured_frac", "ridge"]].isna().all()
     assert np.isnan(found.loc["dram", "flops_per_s"])
@@ -73,13 +89,31 @@ def test_more_than_the_data_sheet_is_refused() -> None:
     above = ceilings(peaks=GPU, measured=Peaks("made up", {"fp32": 10.9e12}))
     assert above["measured_frac"].max() == pytest.approx(1.09, rel=1e-12)
     empty = ceilings(peaks=None)
-    assert (0, [column.dtype for column in MACHINE.columns]) == (len(empty), empty.dtypes.astype(str).tolist())
+    assert (0, [column.dtype for column in MACHINE.columns]) == (
+        len(empty),
+        empty.dtypes.astype(str).tolist(),
+    )
     twice, mine = Peaks("made up", {"fp32": 20e12}), Peaks("made up", {"fp32": 1e12})
     for of, given, error, why in (
-        (ceilings, {"peaks": GPU, "measured": twice}, PerfkitError, "fp32: measured is 2 of the data sheet's peak"),
+        (
+            ceilings,
+            {"peaks": GPU, "measured": twice},
+            PerfkitError,
+            "fp32: measured is 2 of the data sheet's peak",
+        ),
         (work, {"heads": 0}, ValueError, "heads: 0 is not above 0"),
-        (partial(attainable, work()), {"peaks": GPU, "precision": "fp7"}, ValueError, "precision: 'fp7' is not one of"),
-        (partial(attainable, work()), {"peaks": mine, "precision": "fp32"}, PerfkitError, "bandwidth is not known"),
+        (
+            partial(attainable, work()),
+            {"peaks": GPU, "precision": "fp7"},
+            ValueError,
+            "precision: 'fp7' is not one of",
+        ),
+        (
+            partial(attainable, work()),
+            {"peaks": mine, "precision": "fp32"},
+            PerfkitError,
+            "bandwidth is not known",
+        ),
     ):
         with pytest.raises(error, match=why):
             of(**given)

@@ -29,8 +29,12 @@ def shares(frame: pd.DataFrame, **more: Any) -> tuple[float, ...]:
 
 def test_levels_peak_and_fragmentation_by_hand() -> None:
     frame = samples(*LEVELS)
-    assert list(LEVELS) == tuples(memory.timeline(frame), "time_ns", "allocated_bytes", "reserved_bytes")
-    most = tuples(memory.peak(frame), "allocated_bytes", "time_ns", "reserved_bytes", "max_reserved_bytes")
+    assert list(LEVELS) == tuples(
+        memory.timeline(frame), "time_ns", "allocated_bytes", "reserved_bytes"
+    )
+    most = tuples(
+        memory.peak(frame), "allocated_bytes", "time_ns", "reserved_bytes", "max_reserved_bytes"
+    )
     assert [(8, 10, 10, 20)] == most
     # (10 - 8) / 10 = 0.2 at the peak; 0.8 for 10 ns, 0.2 for 30, 0.6 for 10: mean 20 / 50.
     assert (0.2, 0.4, 0.8) == pytest.approx(shares(frame), rel=1e-15)
@@ -39,9 +43,13 @@ def test_levels_peak_and_fragmentation_by_hand() -> None:
     assert (0.5, np.nan, 0.5) == pytest.approx(shares(samples((5, 5, 10))), nan_ok=True)
     # The n-th allocated and the n-th reserved level of a time belong together.
     at_once = (5, 1, 10), (5, 9, 20), (5, 3, 30)
-    assert list(at_once) == tuples(memory.timeline(samples(*at_once)), "time_ns", "allocated_bytes", "reserved_bytes")
+    assert list(at_once) == tuples(
+        memory.timeline(samples(*at_once)), "time_ns", "allocated_bytes", "reserved_bytes"
+    )
     # In 20..45 the level 8 of time 10 holds until 40, then 4: mean of 0.2 for 20 ns and 0.6 for 5.
-    assert [(20, 8), (40, 4)] == tuples(memory.timeline(frame, window=(20, 45)), "time_ns", "allocated_bytes")
+    assert [(20, 8), (40, 4)] == tuples(
+        memory.timeline(frame, window=(20, 45)), "time_ns", "allocated_bytes"
+    )
     for window, highest in (((20, 45), 8), ((40, 45), 4)):
         assert [highest] == memory.peak(frame, window=window)["allocated_bytes"].tolist()
     assert (0.2 * 20 + 0.6 * 5) / 25 == pytest.approx(shares(frame, window=(20, 45))[1], rel=1e-15)
@@ -53,9 +61,17 @@ def test_levels_peak_and_fragmentation_by_hand() -> None:
 
 def test_growth_by_hand() -> None:
     # Least in [0, 10), [10, 20) and [20, 30): 2, 3 and 6; peaks within a step do not count, warm-up neither.
-    levels = samples((0, 2, 90), (3, 50, 90), (8, 3, 90), (12, 70, 90), (18, 6, 90), (25, 80, 90), (29, 9, 90))
+    levels = samples(
+        (0, 2, 90), (3, 50, 90), (8, 3, 90), (12, 70, 90), (18, 6, 90), (25, 80, 90), (29, 9, 90)
+    )
     spans = (0, 10), (10, 20), (20, 30)
-    found = tuples(memory.growth(levels, steps(*spans)), "steps_count", "growth_bytes", "grew_frac", "total_bytes")
+    found = tuples(
+        memory.growth(levels, steps(*spans)),
+        "steps_count",
+        "growth_bytes",
+        "grew_frac",
+        "total_bytes",
+    )
     assert [(3, 2.0, 1.0, 4)] == found
     for of, known in ((steps(*spans, steady=False), levels), (steps((0, 10)), levels)):
         assert memory.growth(known, of).empty
@@ -73,7 +89,9 @@ def test_growth_of_what_a_real_program_keeps(torch: Any, tmp_path: Path) -> None
         profiler.export_chrome_trace(str(tmp_path / f"{kept}.pt.trace.json"))
         run = perfkit.load(tmp_path / f"{kept}.pt.trace.json")
         spans = run.ranges[run.ranges["name"].eq("ProfilerStep#0")][["rank", "start_ns", "dur_ns"]]
-        found = STEPS.make(spans.assign(step=range(len(spans)), name="step", steady=True, how="profiler"))
+        found = STEPS.make(
+            spans.assign(step=range(len(spans)), name="step", steady=True, how="profiler")
+        )
         (row,) = memory.growth(run.samples, found).to_dict("records")
         assert (2**20 if kept else 0) == row["growth_bytes"]
 
@@ -81,14 +99,18 @@ def test_growth_of_what_a_real_program_keeps(torch: Any, tmp_path: Path) -> None
 def test_memory_of_operators_is_what_pytorch_says(torch: Any, tmp_path: Path) -> None:
     with torch.profiler.profile(profile_memory=True, acc_events=True) as profiler:
         before = torch.ones(3)
-        left = [before] + [torch.nn.functional.gelu(torch.ones(2**n) @ torch.ones(2**n, 7)) for n in (5, 9)]
+        left = [before] + [
+            torch.nn.functional.gelu(torch.ones(2**n) @ torch.ones(2**n, 7)) for n in (5, 9)
+        ]
         left += [torch.cat([left[-1], left[-2]])]
     profiler.export_chrome_trace(str(tmp_path / "run.pt.trace.json"))
     run = perfkit.load(tmp_path / "run.pt.trace.json")
     found = memory.by_operator(run.samples, run.ops)
     told = {e.key: e.self_cpu_memory_usage for e in profiler.key_averages() if e.key != "[memory]"}
     first = {"aten::empty": 12}  # the three numbers of `before`, which nothing precedes
-    assert {name: size - first.get(name, 0) for name, size in told.items() if size != first.get(name, 0)} == {
+    assert {
+        name: size - first.get(name, 0) for name, size in told.items() if size != first.get(name, 0)
+    } == {
         row["name"]: row["net_bytes"]
         for row in found.to_dict("records")
         if row["net_bytes"] and isinstance(row["name"], str)
@@ -102,29 +124,42 @@ def test_devices_and_ranks_are_apart_and_reserved_may_be_missing() -> None:
     assert [True, False] == memory.peak(frame)["max_reserved_bytes"].isna().tolist()
     assert [True, False] == memory.fragmentation(frame)["max_frac"].isna().tolist()
     frame = both(samples(*LEVELS), samples((3, 1, 10), gpu=1), samples((30, 2, 40), rank=1))
-    assert [(0, 0, 8), (0, 1, 1), (1, 0, 2)] == tuples(memory.peak(frame), "rank", "gpu", "allocated_bytes")
+    assert [(0, 0, 8), (0, 1, 1), (1, 0, 2)] == tuples(
+        memory.peak(frame), "rank", "gpu", "allocated_bytes"
+    )
     found = memory.bins(memory.timeline(frame), bins=3)
     most = found.groupby(["rank", "gpu"])[["max_allocated_bytes", "max_reserved_bytes"]].max()
-    assert memory.peak(frame)[["allocated_bytes", "max_reserved_bytes"]].to_numpy().tolist() == most.to_numpy().tolist()
+    assert (
+        memory.peak(frame)[["allocated_bytes", "max_reserved_bytes"]].to_numpy().tolist()
+        == most.to_numpy().tolist()
+    )
     assert {0, 17, 34} == set(found["start_ns"])
 
 
 def test_bins_by_hand() -> None:
     levels = "min_allocated_bytes", "max_allocated_bytes", "max_reserved_bytes"
     expected = [(0, 12, 2, 8, 10), (12, 13, 8, 8, 10), (25, 13, 8, 8, 10), (38, 13, 4, 8, 20)]
-    assert expected == tuples(memory.bins(memory.timeline(samples(*LEVELS)), bins=4), "start_ns", "dur_ns", *levels)
+    assert expected == tuples(
+        memory.bins(memory.timeline(samples(*LEVELS)), bins=4), "start_ns", "dur_ns", *levels
+    )
     # 8 bytes until 40 exactly: the bin from 40 on knows only the 4 that begin there.
     found = memory.bins(memory.timeline(samples(*LEVELS)), bins=2, window=(0, 80))
     assert [(0, 8), (40, 4)] == tuples(found, "start_ns", "max_allocated_bytes")
     # 9 of the three levels at 5 ns is the peak: it is in the bin, and in no later one.
-    found = memory.bins(memory.timeline(samples((5, 1, 10), (5, 9, None), (5, 3, None), (6, 3, None)))).astype(object)
+    found = memory.bins(
+        memory.timeline(samples((5, 1, 10), (5, 9, None), (5, 3, None), (6, 3, None)))
+    ).astype(object)
     assert [(1, 9, 10), (3, 3, None)] == tuples(found.where(found.notna(), None), *levels)
-    assert [1, 1, 1] == memory.bins(memory.timeline(samples((0, 1, None), (2, 2, None))))["dur_ns"].tolist()
+    assert [1, 1, 1] == memory.bins(memory.timeline(samples((0, 1, None), (2, 2, None))))[
+        "dur_ns"
+    ].tolist()
     assert [1] == memory.bins(memory.timeline(samples((7, 1, None))))["dur_ns"].tolist()
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(PerfkitError, match="12 bytes are allocated of 10 reserved on gpu 0 of rank 0 at 7 ns"):
+    with pytest.raises(
+        PerfkitError, match="12 bytes are allocated of 10 reserved on gpu 0 of rank 0 at 7 ns"
+    ):
         memory.fragmentation(samples((7, 12, 10)))
     with pytest.raises(ValueError, match="at_most_bytes: -1 is not 0 or more"):
         memory.small_copies(COPIES.empty(), at_most_bytes=-1)
@@ -136,25 +171,51 @@ def copy(start: int, dur: int, size: int, **more: Any) -> dict[str, Any]:
 
 def test_copied_by_hand() -> None:
     row = memory.copied(copies(copy(0, 10, 1000), copy(50, 30, 2000))).iloc[0]
-    expected = {"direction": "H2D", "src_memory": "pinned", "dst_memory": "device", "count": 2, "bytes": 3000}
+    expected = {
+        "direction": "H2D",
+        "src_memory": "pinned",
+        "dst_memory": "device",
+        "count": 2,
+        "bytes": 3000,
+    }
     # 3000 bytes in 40 ns, not the mean of 100 and 66.7 GB/s.
-    expected |= {"total_ns": 40, "bytes_per_s": 75e9, "mean_ns": 20, "median_ns": 20, "min_ns": 10, "max_ns": 30}
-    expected |= {"std_ns": 200**0.5, "mean_bytes": 1500, "median_bytes": 1500, "min_bytes": 1000, "max_bytes": 2000}
+    expected |= {
+        "total_ns": 40,
+        "bytes_per_s": 75e9,
+        "mean_ns": 20,
+        "median_ns": 20,
+        "min_ns": 10,
+        "max_ns": 30,
+    }
+    expected |= {
+        "std_ns": 200**0.5,
+        "mean_bytes": 1500,
+        "median_bytes": 1500,
+        "min_bytes": 1000,
+        "max_bytes": 2000,
+    }
     assert {**expected, "std_bytes": 500_000**0.5} == row.to_dict()
     # A copy in 0 ns has bytes and no rate.
-    found = memory.copied(copies(copy(0, 10, 1000), copy(50, 0, 500), copy(60, 0, 7, direction="D2H")))
+    found = memory.copied(
+        copies(copy(0, 10, 1000), copy(50, 0, 500), copy(60, 0, 7, direction="D2H"))
+    )
     assert found.loc[0, ["bytes", "bytes_per_s"]].tolist() == [1500, 100e9]
     assert np.isnan(found.loc[1, "bytes_per_s"])
     # Kinds of memory are told apart, by falling time; a memset has no source.
     memset = copy(60, 20, 1, direction="memset", src_memory=None)
-    found = memory.copied(copies(copy(0, 10, 1), copy(20, 30, 1, src_memory="pageable"), memset))["src_memory"]
+    found = memory.copied(copies(copy(0, 10, 1), copy(20, 30, 1, src_memory="pageable"), memset))[
+        "src_memory"
+    ]
     assert found.astype(object).where(found.notna(), "-").tolist() == ["pageable", "-", "pinned"]
     # A quarter of a copy 0..40 lies in 30..100.
     found = memory.copied(copies(copy(0, 40, 1000), copy(100, 10, 5)), window=(30, 100))
     assert [(1, 250, 10, 25e9)] == tuples(found, "count", "bytes", "total_ns", "bytes_per_s")
     for by in (["direction"], list(memory.COPY_KEYS)):
         some = memory.copied(copies(copy(0, 1, 1)), by=by)
-        assert some.dtypes.astype(str).to_dict() == memory.copied(COPIES.empty(), by=by).dtypes.astype(str).to_dict()
+        assert (
+            some.dtypes.astype(str).to_dict()
+            == memory.copied(COPIES.empty(), by=by).dtypes.astype(str).to_dict()
+        )
         assert memory.copied(COPIES.empty(), by=by, window=(0, 1)).empty
 
 
@@ -168,7 +229,12 @@ def test_pageable_copies_of_asynchronous_calls() -> None:
     )
     names = "cudaMemcpyAsync", "cudaMemcpy", "cudaMemcpyAsync", "cuMemcpyDtoHAsync"
     calls = [call(2 * i, 2 * i + 1, name, i + 1) for i, name in enumerate(names)]
-    found = memory.pageable_async(frame, api_calls(*calls)).drop(columns=["rank", "gpu"]).to_numpy().tolist()
+    found = (
+        memory.pageable_async(frame, api_calls(*calls))
+        .drop(columns=["rank", "gpu"])
+        .to_numpy()
+        .tolist()
+    )
     assert [[0, 1, 10, "H2D", "cudaMemcpyAsync"], [30, 4, 40, "D2H", "cuMemcpyDtoHAsync"]] == found
     # Ids are unique within a process only.
     for other in ({"process": 2}, {"rank": 1}):
@@ -176,8 +242,15 @@ def test_pageable_copies_of_asynchronous_calls() -> None:
 
 
 def test_small_copies() -> None:
-    sizes = copy(0, 1, 65_536), copy(10, 2, 65_537), copy(20, 4, 0), copy(30, 8, 1_000_000, direction="D2H")
-    found = memory.small_copies(copies(*sizes, copy(40, 16, 4, direction="memset", src_memory=None)))
+    sizes = (
+        copy(0, 1, 65_536),
+        copy(10, 2, 65_537),
+        copy(20, 4, 0),
+        copy(30, 8, 1_000_000, direction="D2H"),
+    )
+    found = memory.small_copies(
+        copies(*sizes, copy(40, 16, 4, direction="memset", src_memory=None))
+    )
     assert found.to_numpy().tolist() == [["H2D", 2, 65_536, 5, 2 / 3], ["D2H", 0, 0, 0, 0.0]]
     # Copies outside of a window count neither as small nor as all; one cut by it keeps its size.
     frame = copies(copy(0, 10, 100), copy(8, 10, 200), copy(50, 5, 10))
@@ -188,6 +261,8 @@ def test_small_copies() -> None:
 def test_memory_while_two_threads_run_operators_is_nobodys() -> None:
     # Of changes at 5, 15, 25 and 35 the first is unknown; they are of mm, of either operator, and of none.
     levels = samples((5, 4, None), (15, 10, None), (25, 30, None), (35, 1, None))
-    found = memory.by_operator(levels, ops(op("aten::mm", 0, 30), op("aten::add", 20, 30, thread=2)))
+    found = memory.by_operator(
+        levels, ops(op("aten::mm", 0, 30), op("aten::add", 20, 30, thread=2))
+    )
     assert [(20, 29), (6, 0)] == tuples(found, "allocated_bytes", "released_bytes")
     assert [True, False] == found["name"].isna().tolist()

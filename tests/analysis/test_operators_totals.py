@@ -61,11 +61,15 @@ def test_every_kernel_keeps_its_row_and_index() -> None:
 
 def test_calls_that_launch_several_kernels_or_hold_another_call() -> None:
     kernel = kernels(*(span(s, s + 5, correlation=3, in_graph=True) for s in (200, 210, 220)))
-    assert [0, 0, 0] == totals.kernels_of(NESTED, kernel, api_calls(call(85, 94, "cudaGraphLaunch", 3)))["op"].tolist()
+    assert [0, 0, 0] == totals.kernels_of(
+        NESTED, kernel, api_calls(call(85, 94, "cudaGraphLaunch", 3))
+    )["op"].tolist()
     # Where a runtime and a driver call bear the id, the outer one, which begins first, says the operator.
     frame = ops(op("outer", 0, 100), op("inner", 52, 60))
     calls = api_calls(call(50, 70, correlation=4), call(53, 58, "cuLaunchKernel", 4))
-    assert [0] == totals.kernels_of(frame, kernels(span(99, 100, correlation=4)), calls)["op"].tolist()
+    assert [0] == totals.kernels_of(frame, kernels(span(99, 100, correlation=4)), calls)[
+        "op"
+    ].tolist()
 
 
 def test_tree_by_climbing() -> None:
@@ -82,13 +86,17 @@ def test_tree_by_climbing() -> None:
             alone[place] &= kind[above] != kind[place]
             above = up[above]
     assert total.tolist() == totals.rolled_up(values, totals.parents(frame)).tolist()
-    assert alone.tolist() == totals.outermost(totals.parents(frame), kind, np.arange(len(up))).tolist()
+    assert (
+        alone.tolist() == totals.outermost(totals.parents(frame), kind, np.arange(len(up))).tolist()
+    )
 
 
 def test_launched_by_hand() -> None:
     """Of a kernel 200..210 the window 205..300 holds 5 ns."""
     of_addmm = launch(25, 200, 10, "a"), launch(26, 220, 20, "b"), launch(27, 250, 40, "b")
-    found = operators.launched(NESTED, *launched(*of_addmm, launch(90, 300, 5, "a"), launch(400, 500, 7, "c")))
+    found = operators.launched(
+        NESTED, *launched(*of_addmm, launch(90, 300, 5, "a"), launch(400, 500, 7, "c"))
+    )
     found["operator"] = found["operator"].astype(object).where(found["operator"].notna(), None)
     assert tuples(found, "operator", "kernel", "count", "total_ns", "share_frac") == [
         ("aten::addmm", "b", 2, 60, 60 / 82),
@@ -96,7 +104,9 @@ def test_launched_by_hand() -> None:
         (None, "c", 1, 7, 7 / 82),
         ("aten::linear", "a", 1, 5, 5 / 82),
     ]
-    assert [5] == operators.launched(NESTED, *launched(of_addmm[0]), window=(205, 300))["total_ns"].tolist()
+    assert [5] == operators.launched(NESTED, *launched(of_addmm[0]), window=(205, 300))[
+        "total_ns"
+    ].tolist()
 
 
 def by_name(found: pd.DataFrame, *columns: str) -> dict[str | None, tuple[Any, ...]]:
@@ -129,15 +139,23 @@ def test_an_operator_in_itself_counts_once_in_totals() -> None:
 
 def test_by_shapes_and_by_thread() -> None:
     shapes = ["[[2,3]]", "[[4,5]]", "[[2,3]]", None]
-    frame = ops(*(op("aten::relu", 100 * i, 100 * i + 50, shapes=shape) for i, shape in enumerate(shapes)))
+    frame = ops(
+        *(op("aten::relu", 100 * i, 100 * i + 50, shapes=shape) for i, shape in enumerate(shapes))
+    )
     found = totals.summary(frame, *NONE, by=("name", "shapes"))
     assert [2, 1, 1] == found["count"].tolist()
     assert ["[[2,3]]", "[[4,5]]"] == found["shapes"].dropna().tolist()
-    nested = ops(op("aten::copy_", 0, 90, shapes="[[1]]"), op("aten::copy_", 20, 70, shapes="[[2]]"))
-    assert [90, 50] == sorted(totals.summary(nested, *NONE, by=["name", "shapes"])["cpu_total_ns"], reverse=True)
+    nested = ops(
+        op("aten::copy_", 0, 90, shapes="[[1]]"), op("aten::copy_", 20, 70, shapes="[[2]]")
+    )
+    assert [90, 50] == sorted(
+        totals.summary(nested, *NONE, by=["name", "shapes"])["cpu_total_ns"], reverse=True
+    )
     # By thread the totals are those of the operators at the top.
     frame = ops(op("a", 0, 100), op("b", 20, 80), op("a", 200, 240), op("b", 0, 30, thread=2))
-    assert [(1, 140), (2, 30)] == sorted(tuples(totals.summary(frame, *NONE, by="thread"), "thread", "cpu_total_ns"))
+    assert [(1, 140), (2, 30)] == sorted(
+        tuples(totals.summary(frame, *NONE, by="thread"), "thread", "cpu_total_ns")
+    )
 
 
 def test_window_cuts_both_sides() -> None:
@@ -150,7 +168,9 @@ def test_window_cuts_both_sides() -> None:
     }
     some = random_operators(8), *random_launches(8)
     for by in totals.KEYS:
-        pd.testing.assert_frame_equal(totals.summary(*some, by=by), totals.summary(*some, by=by, window=(-1, 100_000)))
+        pd.testing.assert_frame_equal(
+            totals.summary(*some, by=by), totals.summary(*some, by=by, window=(-1, 100_000))
+        )
 
 
 def test_totals_by_counting_nanoseconds() -> None:
@@ -159,7 +179,9 @@ def test_totals_by_counting_nanoseconds() -> None:
     for row in frame.itertuples():
         during = range(row.start_ns, row.start_ns + row.dur_ns)
         moments.setdefault(row.name, set()).update((row.rank, row.thread, at) for at in during)
-    found = totals.summary(frame, KERNELS.empty(), API_CALLS.empty()).set_index("name")["cpu_total_ns"]
+    found = totals.summary(frame, KERNELS.empty(), API_CALLS.empty()).set_index("name")[
+        "cpu_total_ns"
+    ]
     assert {name: len(during) for name, during in moments.items()} == found.to_dict()
 
 
@@ -175,7 +197,9 @@ def test_parts_agree_with_their_own_join(window: Any, by: Any) -> None:
         mine = [np.flatnonzero(table["rank"] == rank) for table in (ops, kernels, calls)]
         few = mine[1][kernels["name"].iloc[mine[1]].isin(["k1", "k3"])]
         for rows in (mine[1], few, few[:0]):
-            expected = totals.summary(ops.iloc[mine[0]], kernels.iloc[rows], calls.iloc[mine[2]], by=by, window=window)
+            expected = totals.summary(
+                ops.iloc[mine[0]], kernels.iloc[rows], calls.iloc[mine[2]], by=by, window=window
+            )
             found = index.summary(by=by, window=window, ops=mine[0], kernels=rows)
             pd.testing.assert_frame_equal(expected, found)
     some = np.arange(0, len(kernels), 7)
@@ -183,7 +207,9 @@ def test_parts_agree_with_their_own_join(window: Any, by: Any) -> None:
     pd.testing.assert_frame_equal(expected, index.summary(by=by, window=window, kernels=some))
 
 
-def node(name: str, start: int, end: int, sequence: int = -1, thread: int = 2) -> list[dict[str, Any]]:
+def node(
+    name: str, start: int, end: int, sequence: int = -1, thread: int = 2
+) -> list[dict[str, Any]]:
     outer = op(ENGINE + name, start, end, sequence=sequence, thread=thread)
     return [outer, op(name, start + 1, end - 1, sequence=sequence, thread=thread)]
 
@@ -200,12 +226,19 @@ MM_BACKWARD = node("MmBackward0", 20, 40, 3)
 def test_backward_by_hand() -> None:
     linear = [op("aten::linear", 0, 90, sequence=7), op("aten::t", 10, 20, sequence=7)]
     linear += [op("aten::addmm", 30, 80, sequence=8)]
-    nodes = *node("AddmmBackward0", 200, 290, 8), op("aten::mm", 210, 250, thread=2), *node("TBackward0", 300, 310, 7)
+    nodes = (
+        *node("AddmmBackward0", 200, 290, 8),
+        op("aten::mm", 210, 250, thread=2),
+        *node("TBackward0", 300, 310, 7),
+    )
     forward, of_mm = launch(40, 100, 10), launch(220, 300, 15, thread=2)
     frame, others = ops(*linear, *nodes), (launch(260, 320, 5, thread=2), launch(85, 400, 99))
     tables = frame, *launched(forward, of_mm, *others)
     # TBackward0 is t's, which starts last of the two with number 7; addmm launches 10 ns, its node 5 and, in mm, 15.
-    assert [["aten::addmm", "AddmmBackward0", 1, 10, 20], ["aten::t", "TBackward0", 1, 0, 0]] == rows(*tables)
+    assert [
+        ["aten::addmm", "AddmmBackward0", 1, 10, 20],
+        ["aten::t", "TBackward0", 1, 0, 0],
+    ] == rows(*tables)
     ratio = totals.backward(*tables)["ratio"].astype(object)
     assert [2.0, None] == ratio.where(ratio.notna(), None).tolist()
     cut = rows(frame, *launched(forward, of_mm), window=(105, 310))
@@ -218,7 +251,11 @@ def test_nodes_of_early_profilers_and_without_number() -> None:
     # Until 2021 the engine's call was not recorded: the node alone is the backward.
     assert [["aten::mm", "MmBackward", 1, 4, 6]] == rows(frame, kernel, call)
     alone = launched(launch(25, 60, 6, thread=2))
-    for name in ("torch::autograd::AccumulateGrad", "struct torch::autograd::AccumulateGrad", "CopyBackwards"):
+    for name in (
+        "torch::autograd::AccumulateGrad",
+        "struct torch::autograd::AccumulateGrad",
+        "CopyBackwards",
+    ):
         assert [[None, name, 1, 0, 6]] == rows(ops(*node(name, 20, 40)), *alone)
 
 
@@ -226,23 +263,32 @@ def test_nodes_of_early_profilers_and_without_number() -> None:
     ("spans", "expected"),
     [
         ([*MM_BACKWARD, op("aten::mm", 50, 60, sequence=3)], [[None, "MmBackward0", 1, 0, 0]]),
-        ([op("aten::mm", 0, 9, sequence=3, rank=1), *MM_BACKWARD], [[None, "MmBackward0", 1, 0, 0]]),
+        (
+            [op("aten::mm", 0, 9, sequence=3, rank=1), *MM_BACKWARD],
+            [[None, "MmBackward0", 1, 0, 0]],
+        ),
         ([op("aten::convolution_backward", 0, 9, sequence=3), op("## backward ##", 20, 30)], []),
     ],
     ids=["forward before the capture", "other rank", "no nodes"],
 )
-def test_nodes_whose_operator_is_not_there(spans: list[dict[str, Any]], expected: list[list[Any]]) -> None:
+def test_nodes_whose_operator_is_not_there(
+    spans: list[dict[str, Any]], expected: list[list[Any]]
+) -> None:
     assert expected == rows(ops(*spans), *NONE)
 
 
 def test_recomputed_operators_are_not_the_forward() -> None:
-    again = op("aten::mm", 25, 30, sequence=3, thread=2)  # by a checkpoint, with a number of that thread
+    again = op(
+        "aten::mm", 25, 30, sequence=3, thread=2
+    )  # by a checkpoint, with a number of that thread
     frame = ops(op("aten::relu", 0, 9, sequence=3), *node("ReluBackward0", 20, 40, 3), again)
     kernel, call = launched(launch(5, 50, 4), launch(26, 60, 6, thread=2))
     assert [["aten::relu", "ReluBackward0", 1, 4, 6]] == rows(frame, kernel, call)
     # Where a backward pass runs twice over one graph, the forward time counts once.
     frame = ops(op("aten::mm", 0, 9, sequence=3), *MM_BACKWARD, *node("MmBackward0", 50, 70, 3))
-    kernel, call = launched(launch(5, 50, 4), launch(25, 60, 6, thread=2), launch(55, 80, 8, thread=2))
+    kernel, call = launched(
+        launch(5, 50, 4), launch(25, 60, 6, thread=2), launch(55, 80, 8, thread=2)
+    )
     assert [["aten::mm", "MmBackward0", 2, 4, 14]] == rows(frame, kernel, call)
 
 
@@ -254,6 +300,10 @@ def test_nodes_run_within_a_node() -> None:
         *node("MmBackward0", 50, 70, 2),
         op("aten::mul", 0, 5, sequence=2),
     )
-    launches = launch(25, 100, 3, thread=2), launch(31, 110, 6, thread=2), launch(55, 120, 9, thread=2)
+    launches = (
+        launch(25, 100, 3, thread=2),
+        launch(31, 110, 6, thread=2),
+        launch(55, 120, 9, thread=2),
+    )
     expected = [["aten::mm", "MmBackward0", 1, 6, 9], [None, "CheckpointFunctionBackward", 1, 0, 9]]
     assert expected == sorted(rows(frame, *launched(*launches)), key=lambda row: row[0] is None)

@@ -11,7 +11,16 @@ from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.owners import OWNED, elsewhere, in_words, owned, summary
 from perfkit.analysis.stacks import functions
 from perfkit.errors import SchemaError
-from perfkit.tables import API_CALLS, COPIES, FRAMES, KERNELS, OVERHEAD, PYTHON_CALLS, SCHEDULE, STACKS
+from perfkit.tables import (
+    API_CALLS,
+    COPIES,
+    FRAMES,
+    KERNELS,
+    OVERHEAD,
+    PYTHON_CALLS,
+    SCHEDULE,
+    STACKS,
+)
 
 US = 1_000
 THREAD = {"rank": 0, "process": 1, "thread": 1}
@@ -35,12 +44,19 @@ def frames(**stacks: list[str]) -> pd.DataFrame:
     for stack, chain in stacks.items():
         for depth, text in enumerate(chain):
             module, _, name = text.rpartition("|")
-            row = {"rank": 0, "stack": int(stack[1:]), "depth": depth, "module": module or "/home/me/program"}
+            row = {
+                "rank": 0,
+                "stack": int(stack[1:]),
+                "depth": depth,
+                "module": module or "/home/me/program",
+            }
             rows.append({**row, "function": None if name == "?" else name, "resolved": name != "?"})
     return FRAMES.make(pd.DataFrame(rows, columns=FRAMES.column_names))
 
 
-def schedule(*spans_us: tuple[float, float], thread: int = 1, process: int = 1, cpu: int = 3) -> list[dict[str, Any]]:
+def schedule(
+    *spans_us: tuple[float, float], thread: int = 1, process: int = 1, cpu: int = 3
+) -> list[dict[str, Any]]:
     place = {"rank": 0, "process": process, "thread": thread, "cpu": cpu, "stopped": None}
     return [{**span(int(start * US), int(end * US)), **place} for start, end in spans_us]
 
@@ -88,13 +104,18 @@ def test_the_launch_call_owns_its_time_and_what_follows_until_the_kernel_starts(
 
 def test_a_cuda_call_owns_its_time() -> None:
     calls = api_calls(us(120, 150, 3, name="cudaMalloc"), us(190, 194, 7))
-    assert [(20.0, "unknown", None), (30.0, "cuda_call", "cudaMalloc"), (40.0, "unknown", None), *LAUNCHED] == told(
-        owners(calls)
-    )
+    assert [
+        (20.0, "unknown", None),
+        (30.0, "cuda_call", "cudaMalloc"),
+        (40.0, "unknown", None),
+        *LAUNCHED,
+    ] == told(owners(calls))
 
 
 def test_a_driver_call_inside_a_runtime_call_owns_nothing() -> None:
-    calls = api_calls(us(100, 190, 3, name="cudaMalloc"), us(120, 150, 3, name="cuMemAlloc"), us(190, 194, 7))
+    calls = api_calls(
+        us(100, 190, 3, name="cudaMalloc"), us(120, 150, 3, name="cuMemAlloc"), us(190, 194, 7)
+    )
     assert [(90.0, "cuda_call", "cudaMalloc"), *LAUNCHED] == told(owners(calls))
 
 
@@ -103,11 +124,15 @@ def test_a_call_of_the_operating_system_owns_its_time() -> None:
     assert (90.0, "os_call", "pwrite64") == told(owners(os_calls=writing))[0]
 
 
-def test_the_stack_of_a_call_names_the_function_through_which_the_program_entered_a_library() -> None:
+def test_the_stack_of_a_call_names_the_function_through_which_the_program_entered_a_library() -> (
+    None
+):
     writing = os_calls(us(100, 190, name="pwrite64"))
     of_call = stacks({"start_ns": 100 * US, "dur_ns": 90 * US, "kind": "os_call", "stack": 0})
     hdf5 = "/opt/libhdf5.so.310"
-    chain = frames(_0=[f"{SYSTEM}|pwrite", f"{hdf5}|H5FD_write", f"{hdf5}|H5Dwrite", "store", "main"])
+    chain = frames(
+        _0=[f"{SYSTEM}|pwrite", f"{hdf5}|H5FD_write", f"{hdf5}|H5Dwrite", "store", "main"]
+    )
     assert "H5Dwrite" == owners(os_calls=writing, stacks=of_call, frames=chain)["caller"].iloc[0]
 
 
@@ -131,7 +156,9 @@ def test_a_range_for_data_loading_owns_its_time() -> None:
 
 
 def test_a_call_of_the_operating_system_in_a_range_is_the_owner() -> None:
-    found = owners(ranges=ranges(us(100, 190, name="next batch")), os_calls=os_calls(us(100, 190, name="poll")))
+    found = owners(
+        ranges=ranges(us(100, 190, name="next batch")), os_calls=os_calls(us(100, 190, name="poll"))
+    )
     assert (90.0, "os_call", "poll") == told(found)[0]
     assert "data_loading" == found["detail"].iloc[0]
 
@@ -161,13 +188,19 @@ def test_four_samples_leave_a_function_uncertain() -> None:
 
 
 def test_a_range_is_surer_than_four_samples() -> None:
-    found = owners(stacks=FIVE.head(4), frames=frames(_0=["compute"]), ranges=ranges(us(90, 250, name="forward")))
+    found = owners(
+        stacks=FIVE.head(4),
+        frames=frames(_0=["compute"]),
+        ranges=ranges(us(90, 250, name="forward")),
+    )
     assert (90.0, "range", "forward") == told(found)[0]
 
 
 def test_the_caller_of_many_small_functions_is_the_owner() -> None:
     taken = stacks(*samples(0, 110, 120), *samples(1, 130, 140), *samples(2, 150, 160))
-    chains = frames(_0=["hash", "store", "main"], _1=["copy", "store", "main"], _2=["pack", "store", "main"])
+    chains = frames(
+        _0=["hash", "store", "main"], _1=["copy", "store", "main"], _2=["pack", "store", "main"]
+    )
     assert "store" == owners(stacks=taken, frames=chains)["owner"].iloc[0]
 
 
@@ -203,7 +236,9 @@ def test_samples_of_other_threads_name_no_owner() -> None:
 
 
 def test_other_threads_that_ran_in_gaps_are_counted() -> None:
-    taken = stacks(*samples(0, 110, 120, thread=2), *samples(0, 50, 130, process=9), *samples(0, 140))
+    taken = stacks(
+        *samples(0, 110, 120, thread=2), *samples(0, 50, 130, process=9), *samples(0, 140)
+    )
     work = kernels(us(0, 100), us(210, 300, 7))
     gaps = idle_gaps(work, COPIES.empty(), api_calls(us(190, 194, 7)))
     assert [[0, 1, 2, 2], [0, 9, 1, 1]] == elsewhere(gaps, taken).to_numpy().tolist()
@@ -232,11 +267,15 @@ def test_a_thread_of_the_program_that_ran_on_the_core_instead_is_named() -> None
 
 def test_a_call_of_the_operating_system_off_the_core_is_the_owner() -> None:
     ran = scheduled(*schedule((90, 100), (190, 200)))
-    assert (90.0, "os_call", "poll") == told(owners(schedule=ran, os_calls=os_calls(us(100, 190, name="poll"))))[0]
+    assert (90.0, "os_call", "poll") == told(
+        owners(schedule=ran, os_calls=os_calls(us(100, 190, name="poll")))
+    )[0]
 
 
 def test_before_the_first_and_after_the_last_stretch_nothing_is_known_of_the_core() -> None:
-    assert [(90.0, "unknown", None), *LAUNCHED] == told(owners(schedule=scheduled(*schedule((130, 150)))))
+    assert [(90.0, "unknown", None), *LAUNCHED] == told(
+        owners(schedule=scheduled(*schedule((130, 150))))
+    )
 
 
 def test_the_collector_owns_its_time_on_any_thread_of_the_process() -> None:
@@ -257,7 +296,11 @@ def test_a_full_queue_is_no_launch_of_the_program() -> None:
 def test_a_python_function_owns_its_time() -> None:
     ran = python_calls(us(90, 250, name="train.py(3): step"), us(100, 170, name="data.py(8): crop"))
     found = told(owners(python_calls=ran.drop(columns="correlation", errors="ignore")))
-    assert [(70.0, "function", "data.py(8): crop"), (20.0, "function", "train.py(3): step"), *LAUNCHED] == found
+    assert [
+        (70.0, "function", "data.py(8): crop"),
+        (20.0, "function", "train.py(3): step"),
+        *LAUNCHED,
+    ] == found
 
 
 def test_an_unattributed_gap_belongs_to_the_thread_that_launches_for_the_gpu() -> None:
@@ -266,7 +309,9 @@ def test_an_unattributed_gap_belongs_to_the_thread_that_launches_for_the_gpu() -
     writing = os_calls(us(310, 390, name="write"))
     gaps = idle_gaps(work, COPIES.empty(), calls, os_calls=writing)
     found = owned(gaps, api_calls=calls, os_calls=writing)
-    assert [(10.0, "unknown", None), (80.0, "os_call", "write"), (10.0, "unknown", None)] == told(found)[3:]
+    assert [(10.0, "unknown", None), (80.0, "os_call", "write"), (10.0, "unknown", None)] == told(
+        found
+    )[3:]
 
 
 def test_stretches_in_a_window_add_up_to_what_lies_in_it() -> None:

@@ -31,7 +31,12 @@ ENOUGH = 10  # samples in gaps
 # Owner of most of the idle time, in ms, its samples and all samples in gaps.
 LARGEST = {
     ICON: ("os_call", "pwrite64", "H5Dwrite", 61.134),
-    WEIGHTS: ("function", "neural_networks::tensor::Tensor::random::h652293993c8bd851", None, 210.874),
+    WEIGHTS: (
+        "function",
+        "neural_networks::tensor::Tensor::random::h652293993c8bd851",
+        None,
+        210.874,
+    ),
     LOADER: ("os_call", "poll", "enum_next", 11_619.307),
     SAXPY: ("function", "main", None, 545.661),
     LEAVES: ("os_call", "write", "hydro(global_variables&, parallel_&)", 12.246),
@@ -69,7 +74,9 @@ def test_the_stretches_of_each_gap_add_up_to_it(capture: str, profiles: Path) ->
 
 
 @pytest.mark.parametrize("capture", [*SQLITE, WEIGHTS])
-def test_the_stretches_of_each_detail_add_up_to_that_part_of_the_gaps(capture: str, profiles: Path) -> None:
+def test_the_stretches_of_each_detail_add_up_to_that_part_of_the_gaps(
+    capture: str, profiles: Path
+) -> None:
     run = loaded(profiles / "nsys" / capture)
     gaps = gaps_of(run)
     by_detail = owned_of(run, gaps).groupby("detail", observed=False)["dur_ns"].sum()
@@ -99,11 +106,15 @@ def test_nearly_all_idle_time_with_samples_has_an_owner(capture: str, profiles: 
 @pytest.mark.parametrize("capture", SAMPLED)
 def test_the_idle_time_is_that_of_sql(capture: str, profiles: Path) -> None:
     run = loaded(profiles / "nsys" / capture)
-    assert truth_of(profiles, "nsys_more", capture)["gpu"]["idle_ns"] == gaps_of(run)["dur_ns"].sum()
+    assert (
+        truth_of(profiles, "nsys_more", capture)["gpu"]["idle_ns"] == gaps_of(run)["dur_ns"].sum()
+    )
 
 
 @pytest.mark.parametrize("capture", [name for name in SAMPLED if name != WINDOW])
-def test_as_many_samples_of_the_launching_thread_lie_in_gaps_as_sql_counts(capture: str, profiles: Path) -> None:
+def test_as_many_samples_of_the_launching_thread_lie_in_gaps_as_sql_counts(
+    capture: str, profiles: Path
+) -> None:
     truth = truth_of(profiles, "nsys_more", capture)
     found = launching(loaded(profiles / "nsys" / capture), truth)
     assert truth["samples"]["launching_in_gaps"] == len(found)
@@ -114,7 +125,11 @@ def test_the_functions_of_these_samples_are_those_of_sql(capture: str, profiles:
     run = loaded(profiles / "nsys" / capture)
     truth = truth_of(profiles, "nsys_more", capture)
     counts = functions(launching(run, truth), run.frames).set_index("function")["inclusive_count"]
-    expected = {name: count for name, count in truth["samples"]["in_gaps_top_any_frame"] if name in counts.index}
+    expected = {
+        name: count
+        for name, count in truth["samples"]["in_gaps_top_any_frame"]
+        if name in counts.index
+    }
     assert expected
     assert expected == counts[[*expected]].to_dict()
 
@@ -123,7 +138,9 @@ def test_the_innermost_named_functions_are_those_of_sql(profiles: Path) -> None:
     run = loaded(profiles / "nsys" / SAXPY)
     counts = functions(launching(run, truth_of(profiles, "nsys_more", SAXPY)), run.frames)
     inner = counts.set_index("function")["innermost_count"]
-    assert {"main": 2390, "std::abs(double)": 389, "cxip_cq_progress": 188} == inner.nlargest(3).to_dict()
+    assert {"main": 2390, "std::abs(double)": 389, "cxip_cq_progress": 188} == inner.nlargest(
+        3
+    ).to_dict()
 
 
 def test_the_workers_of_a_loader_ran_while_the_launching_thread_waited(profiles: Path) -> None:
@@ -169,4 +186,6 @@ def test_a_program_that_fills_weights_is_told_by_its_function(profiles: Path) ->
 def test_nobody_is_asked_for_call_stacks_that_are_recorded(capture: str, profiles: Path) -> None:
     for finding in findings_of(profiles, capture).values():
         steps = [step for steps in finding.advice.values() for step in steps]
-        assert not [text for text in (*steps, finding.next) if "call stacks" in text or "--sample=" in text]
+        assert not [
+            text for text in (*steps, finding.next) if "call stacks" in text or "--sample=" in text
+        ]

@@ -18,7 +18,13 @@ from perfkit.errors import PerfkitError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OPS, OS_CALLS, PYTHON_CALLS, RANGES
 
 MS, MINUTES = 1_000_000, 600_000_000_000
-TABLES = {"kernels": KERNELS, "copies": COPIES, "api_calls": API_CALLS, "ranges": RANGES, "ops": OPS}
+TABLES = {
+    "kernels": KERNELS,
+    "copies": COPIES,
+    "api_calls": API_CALLS,
+    "ranges": RANGES,
+    "ops": OPS,
+}
 TABLES |= {"python_calls": PYTHON_CALLS, "os_calls": OS_CALLS}
 Recording = dict[str, pd.DataFrame]
 LARGEST = 20_000_000  # bytes of a capture that is read here
@@ -60,7 +66,10 @@ def loop(starts: list[int], names: str = "abc", each: int = MS) -> list[dict[str
 
 def test_what_comes_before_and_after_the_repetitions_is_start_up_and_end() -> None:
     """A copy from 0 to 50 ms, repetitions of 4 ms from 60 ms on, a copy from 100 to 130 ms."""
-    moved = copies({"start_ns": 0, "dur_ns": 50 * MS}, {"start_ns": 100 * MS, "dur_ns": 30 * MS, "direction": "D2H"})
+    moved = copies(
+        {"start_ns": 0, "dur_ns": 50 * MS},
+        {"start_ns": 100 * MS, "dur_ns": 30 * MS, "direction": "D2H"},
+    )
     found = of(kernels=kernels(*loop([60 + 4 * n for n in range(10)])), copies=moved)
     assert told(found, "phase", "start_ns", "dur_ns", "repetitions") == [
         ("start_up", 0, 60 * MS, None),
@@ -79,8 +88,13 @@ def test_memsets_kernels_and_copies_that_repeat_are_one_loop() -> None:
     at = [1000 * n for n in range(90)]
     sets = [{"start_ns": start, "dur_ns": 100, "direction": "memset"} for start in at]
     back = [{"start_ns": start + 600, "dur_ns": 100, "direction": "D2H"} for start in at]
-    found = of(kernels=kernels(*({"start_ns": s + 200, "dur_ns": 300} for s in at)), copies=copies(*sets, *back))
-    assert told(found, "phase", "repetitions", "how", "name") == [("loop", 90, "kernels", "memset, work, copy D2H")]
+    found = of(
+        kernels=kernels(*({"start_ns": s + 200, "dur_ns": 300} for s in at)),
+        copies=copies(*sets, *back),
+    )
+    assert told(found, "phase", "repetitions", "how", "name") == [
+        ("loop", 90, "kernels", "memset, work, copy D2H")
+    ]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -88,7 +102,11 @@ def test_jitter_and_another_operation_now_and_then_leave_one_loop(seed: int) -> 
     """Each repetition lasts 4 to 5 ms, and every seventh has one kernel more."""
     random = np.random.default_rng(seed)
     begin = np.cumsum(random.integers(4 * MS, 5 * MS, 60))
-    rows = [{"start_ns": int(s) + n * MS, "dur_ns": MS, "name": name} for s in begin for n, name in enumerate("abc")]
+    rows = [
+        {"start_ns": int(s) + n * MS, "dur_ns": MS, "name": name}
+        for s in begin
+        for n, name in enumerate("abc")
+    ]
     rows += [{"start_ns": int(s) + 3 * MS, "dur_ns": MS // 2, "name": "d"} for s in begin[::7]]
     found = of(kernels=kernels(*rows))
     assert found["repetitions"].sum() >= 59
@@ -98,7 +116,11 @@ def test_jitter_and_another_operation_now_and_then_leave_one_loop(seed: int) -> 
 def test_slow_first_repetitions_are_start_up_and_counted() -> None:
     """Two repetitions of 20 ms, then ten of 4 ms."""
     found = of(kernels=kernels(*loop([0, 20, *(40 + 4 * n for n in range(10))])))
-    assert told(found, "phase", "dur_ns", "name")[0] == ("start_up", 40 * MS, "2 slow first repetitions")
+    assert told(found, "phase", "dur_ns", "name")[0] == (
+        "start_up",
+        40 * MS,
+        "2 slow first repetitions",
+    )
     assert told(found, "phase", "repetitions")[1] == ("loop", 10)
 
 
@@ -118,7 +140,9 @@ def test_prefill_and_decoding_are_two_kinds_of_work() -> None:
 def test_loading_a_model_before_the_loop_is_start_up() -> None:
     """The innocent twin: copies that last as long, and few kernels."""
     moved = [{"start_ns": n * MS, "dur_ns": MS} for n in range(40)]
-    found = of(kernels=kernels(*loop([40 + 7 * n for n in range(20)], "abcdef")), copies=copies(*moved))
+    found = of(
+        kernels=kernels(*loop([40 + 7 * n for n in range(20)], "abcdef")), copies=copies(*moved)
+    )
     assert told(found, "phase", "dur_ns")[0] == ("start_up", 40 * MS)
 
 
@@ -160,7 +184,10 @@ def test_a_gap_in_each_repetition_is_no_pause() -> None:
 
 
 def test_one_long_gap_without_a_loop_is_one_pause() -> None:
-    rows = [{"start_ns": at, "dur_ns": MS, "name": name} for at, name in ((0, "a"), (2 * MS, "b"), (90 * MS, "c"))]
+    rows = [
+        {"start_ns": at, "dur_ns": MS, "name": name}
+        for at, name in ((0, "a"), (2 * MS, "b"), (90 * MS, "c"))
+    ]
     found = of(kernels=kernels(*rows))
     assert told(found, "phase", "start_ns", "dur_ns") == [
         ("whole", 0, 3 * MS),
@@ -171,7 +198,11 @@ def test_one_long_gap_without_a_loop_is_one_pause() -> None:
 
 def test_gaps_of_like_length_are_no_pauses() -> None:
     names = "abdfcegh"
-    found = of(kernels=kernels(*({"start_ns": 5 * n * MS, "dur_ns": MS, "name": x} for n, x in enumerate(names))))
+    found = of(
+        kernels=kernels(
+            *({"start_ns": 5 * n * MS, "dur_ns": MS, "name": x} for n, x in enumerate(names))
+        )
+    )
     assert told(found, "phase") == [("whole",)]
 
 
@@ -179,7 +210,10 @@ def test_steps_of_two_lengths_are_two_kinds() -> None:
     """Two steps of 115 ms and three of 1,050 ms, back to back."""
     edges = [0, 115, 230, 1280, 2330, 3380]
     spans = list(pairwise(edges))
-    named = [{"start_ns": a * MS, "dur_ns": (b - a) * MS, "name": f"step {n}"} for n, (a, b) in enumerate(spans)]
+    named = [
+        {"start_ns": a * MS, "dur_ns": (b - a) * MS, "name": f"step {n}"}
+        for n, (a, b) in enumerate(spans)
+    ]
     rows = [{"start_ns": a * MS, "dur_ns": (b - a) * MS} for a, b in spans]
     found = of(kernels=kernels(*rows), ranges=ranges(*named))
     assert told(found, "phase", "kind", "repetitions", "dur_ns") == [
@@ -194,19 +228,25 @@ def test_steps_of_a_cpu_that_runs_ahead_are_moved_to_the_gpu() -> None:
     calls = [{"start_ns": n * MS + MS // 2, "dur_ns": 1000, "correlation": n} for n in range(5)]
     named = [{"start_ns": n * MS, "dur_ns": MS, "name": f"step {n}"} for n in range(5)]
     found = of(kernels=kernels(*rows), api_calls=api_calls(*calls), ranges=ranges(*named))
-    assert told(found, "phase", "start_ns", "dur_ns", "repetitions", "how") == [("loop", MS, 50 * MS, 5, "nvtx")]
+    assert told(found, "phase", "start_ns", "dur_ns", "repetitions", "how") == [
+        ("loop", MS, 50 * MS, 5, "nvtx")
+    ]
 
 
 def modules(*calls: tuple[str, int, int, int]) -> pd.DataFrame:
     """PYTHON_CALLS: name, start and length in ms, depth."""
     columns = ["name", "start_ns", "dur_ns", "depth"]
-    rows = pd.DataFrame([(name, start * MS, dur * MS, depth) for name, start, dur, depth in calls], columns=columns)
+    rows = pd.DataFrame(
+        [(name, start * MS, dur * MS, depth) for name, start, dur, depth in calls], columns=columns
+    )
     return PYTHON_CALLS.make(rows.assign(rank=0, process=1, thread=1))
 
 
 def test_layers_of_one_call_of_a_module_are_no_repetitions() -> None:
     rows = loop([4 * n for n in range(10)])
-    calls = modules(("nn.Module: Model_0", 0, 50, 0), *(("nn.Module: Block_0", 4 * n, 4, 1) for n in range(10)))
+    calls = modules(
+        ("nn.Module: Model_0", 0, 50, 0), *(("nn.Module: Block_0", 4 * n, 4, 1) for n in range(10))
+    )
     found = of(kernels=kernels(*rows), python_calls=calls)
     assert told(found, "phase", "how", "name") == [("whole", "module", "nn.Module: Model_0")]
 
@@ -217,10 +257,14 @@ def test_calls_of_one_outermost_module_are_repetitions() -> None:
     assert told(found, "phase", "repetitions", "how") == [("loop", 10, "module")]
 
 
-@pytest.mark.parametrize(("name", "phase"), [("prefill", "whole"), ("5 steps", "loop"), ("main", "loop")])
+@pytest.mark.parametrize(
+    ("name", "phase"), [("prefill", "whole"), ("5 steps", "loop"), ("main", "loop")]
+)
 def test_only_a_range_of_one_step_holds_layers(name: str, phase: str) -> None:
     around = ranges({"start_ns": 0, "dur_ns": 50 * MS, "name": name})
-    assert told(of(kernels=kernels(*loop([4 * n for n in range(10)])), ranges=around), "phase") == [(phase,)]
+    assert told(of(kernels=kernels(*loop([4 * n for n in range(10)])), ranges=around), "phase") == [
+        (phase,)
+    ]
 
 
 def saving(every: list[int]) -> Recording:
@@ -230,7 +274,9 @@ def saving(every: list[int]) -> Recording:
         begun.append(at)
         at += 4
         if step in every:
-            moved.append({"start_ns": (at - 1) * MS, "dur_ns": 2 * MS, "direction": "D2H", "bytes": 10**8})
+            moved.append(
+                {"start_ns": (at - 1) * MS, "dur_ns": 2 * MS, "direction": "D2H", "bytes": 10**8}
+            )
             written.append({"start_ns": at * MS, "dur_ns": 20 * MS, "name": "write"})
             at += 20
     tables = {"kernels": kernels(*loop(begun)), "copies": copies(*moved)}
@@ -287,7 +333,10 @@ def test_copies_of_the_sorted_data_lie_outside_its_loop(profiles: Path) -> None:
     path = "nsys/annikola__cuda_bitonic_sort__report1.sqlite"
     found = shown(profiles, path).set_index("phase")
     moved = recorded(profiles / path)["copies"]
-    begin, stop = found.loc["loop", "start_ns"], found.loc["loop", "start_ns"] + found.loc["loop", "dur_ns"]
+    begin, stop = (
+        found.loc["loop", "start_ns"],
+        found.loc["loop", "start_ns"] + found.loc["loop", "dur_ns"],
+    )
     assert found.loc["loop", "repetitions"] == 136
     assert ((moved["start_ns"] + moved["dur_ns"] <= begin) | (moved["start_ns"] >= stop)).all()
 
@@ -295,11 +344,16 @@ def test_copies_of_the_sorted_data_lie_outside_its_loop(profiles: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "module"),
     [
-        ("torch/CodingPlatelets__SwitchTransformers__trace_8batch.json.gz", "nn.Module: SwitchTransformer_0"),
+        (
+            "torch/CodingPlatelets__SwitchTransformers__trace_8batch.json.gz",
+            "nn.Module: SwitchTransformer_0",
+        ),
         ("torch/TraceLens__b200__eager_trace.json.gz", "nn.Module: GptOssForCausalLM_0"),
     ],
 )
-def test_one_pass_of_a_model_is_no_loop_of_its_layers(profiles: Path, path: str, module: str) -> None:
+def test_one_pass_of_a_model_is_no_loop_of_its_layers(
+    profiles: Path, path: str, module: str
+) -> None:
     found = shown(profiles, path)
     assert told(found, "phase", "how", "name") == [("whole", "module", module)]
 
@@ -320,11 +374,15 @@ def test_many_gaps_of_like_length_are_no_pause(profiles: Path) -> None:
 def captures(profiles: Path) -> list[Path]:
     """Every capture of a timeline that is small enough, and folders of them."""
     found = [*(profiles / "nsys").glob("*.sqlite"), *(profiles / "torch").iterdir()]
-    sizes = ((path, sum(file.stat().st_size for file in [path, *path.rglob("*")])) for path in found)
+    sizes = (
+        (path, sum(file.stat().st_size for file in [path, *path.rglob("*")])) for path in found
+    )
     return sorted(path for path, size in sizes if size <= LARGEST)
 
 
-def test_the_phases_of_each_capture_cover_the_span_of_each_rank_exactly_once(profiles: Path) -> None:
+def test_the_phases_of_each_capture_cover_the_span_of_each_rank_exactly_once(
+    profiles: Path,
+) -> None:
     count = 0
     for path in captures(profiles):
         try:
@@ -332,7 +390,9 @@ def test_the_phases_of_each_capture_cover_the_span_of_each_rank_exactly_once(pro
         except PerfkitError:
             continue  # files that are broken on purpose, or no timeline
         found = PHASES.check(of(**tables))
-        every = pd.concat([tables[name][["rank", "start_ns", "dur_ns"]] for name in ("kernels", "copies")])
+        every = pd.concat(
+            [tables[name][["rank", "start_ns", "dur_ns"]] for name in ("kernels", "copies")]
+        )
         for rank, rows in every.assign(end=every["start_ns"] + every["dur_ns"]).groupby("rank"):
             mine = found[found["rank"] == rank]
             edges = [*mine["start_ns"], int((mine["start_ns"] + mine["dur_ns"]).max())]
@@ -374,7 +434,9 @@ def middle_gap(recording: Recording, first: int, last: int) -> int:
     every = pd.concat([recording[name][["start_ns", "dur_ns"]] for name in ("kernels", "copies")])
     every = every.sort_values("start_ns")
     ended = (every["start_ns"] + every["dur_ns"]).cummax().shift()
-    starts = every["start_ns"][(every["start_ns"] > ended) & every["start_ns"].between(first, last)].to_numpy()
+    starts = every["start_ns"][
+        (every["start_ns"] > ended) & every["start_ns"].between(first, last)
+    ].to_numpy()
     return int(starts[np.abs(starts - (first + last) // 2).argmin()])
 
 

@@ -5,7 +5,14 @@ import pandas as pd
 import pytest
 
 from perfkit import hardware
-from perfkit.analysis.scaling import RUNS, all_reduce_time, checkpoint_time, decode_floor, scaling, training_time
+from perfkit.analysis.scaling import (
+    RUNS,
+    all_reduce_time,
+    checkpoint_time,
+    decode_floor,
+    scaling,
+    training_time,
+)
 from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
 
@@ -22,7 +29,9 @@ def test_the_guides_table() -> None:
     # Without a run on one GPU the smallest is the baseline, two runs on it averaged: 44 / (4 x 12.5).
     found = scaling(runs([32, 8, 8], [44, 12, 13]))
     assert ([8, 8, 32], {8}) == (found["gpus"].tolist(), set(found["baseline_gpus"]))
-    assert found["efficiency_frac"].tolist() == pytest.approx([12 / 12.5, 13 / 12.5, 0.88], rel=1e-12)
+    assert found["efficiency_frac"].tolist() == pytest.approx(
+        [12 / 12.5, 13 / 12.5, 0.88], rel=1e-12
+    )
     # More than linear is shown and flagged.
     found = scaling(runs([1, 2], [10, 22]))
     assert [1.0, 1.1] == found["efficiency_frac"].tolist()
@@ -31,7 +40,9 @@ def test_the_guides_table() -> None:
 
 def test_wrong_runs() -> None:
     for gpus, throughput in ((0, 1.0), (1, 0.0), (1, np.nan), (1, np.inf)):
-        with pytest.raises(ValueError, match=f"runs: {throughput} per second on {gpus} GPUs are not both above 0"):
+        with pytest.raises(
+            ValueError, match=f"runs: {throughput} per second on {gpus} GPUs are not both above 0"
+        ):
             scaling(runs([gpus], [throughput]))
 
 
@@ -47,11 +58,17 @@ def test_the_guides_training_takes_829436_seconds() -> None:
 
 def test_all_reduce_over_a_ring() -> None:
     # 2 * 63/64 * 140 GB: 5.5125 s at 50 GB/s; 280 GB of FP32 gradients 11.025 s.
-    for size, rate, expected in ((140e9, 50e9, 5.5125), (140e9, 200e9, 1.378125), (280e9, 50e9, 11.025)):
+    for size, rate, expected in (
+        (140e9, 50e9, 5.5125),
+        (140e9, 200e9, 1.378125),
+        (280e9, 50e9, 11.025),
+    ):
         found = all_reduce_time(size_bytes=size, ranks=64, bytes_per_s=rate)
         assert found == pytest.approx(expected * 1e9, rel=1e-12)
     # 2 * 63 steps of 10 us are 1.26 ms; a message of 1 byte takes little else; one rank has nothing to exchange.
-    plain, late = (all_reduce_time(size_bytes=1, ranks=64, bytes_per_s=50e9, latency_ns=a) for a in (0, 10_000))
+    plain, late = (
+        all_reduce_time(size_bytes=1, ranks=64, bytes_per_s=50e9, latency_ns=a) for a in (0, 10_000)
+    )
     assert late - plain == pytest.approx(1_260_000, rel=1e-12)
     assert plain < 1
     assert 0 == all_reduce_time(size_bytes=1e9, ranks=1, bytes_per_s=1e9, latency_ns=5)
@@ -82,14 +99,20 @@ def test_decoding_reads_every_weight_once() -> None:
 def test_a_checkpoint_holds_the_optimizers_state_too() -> None:
     run = {"parameters": 70e9, "weight_bytes_each": 2, "bytes_per_s": 140e9 / 60}
     for each, seconds in ((0, 60), (12, 420)):
-        assert checkpoint_time(**run, optimizer_bytes_each=each) == pytest.approx(seconds * 1e9, rel=1e-12)
+        assert checkpoint_time(**run, optimizer_bytes_each=each) == pytest.approx(
+            seconds * 1e9, rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(
     ("of", "arguments", "message"),
     [
         (training_time, {"tokens": 0, "tokens_per_s": 1}, "tokens: 0 is not a number above 0"),
-        (decode_floor, {"weight_bytes": 1, "gpus": 0, "memory_bytes": 1, "peaks": H100}, "gpus: 0 is not"),
+        (
+            decode_floor,
+            {"weight_bytes": 1, "gpus": 0, "memory_bytes": 1, "peaks": H100},
+            "gpus: 0 is not",
+        ),
     ],
 )
 def test_arguments_that_cannot_be(of: object, arguments: dict[str, float], message: str) -> None:

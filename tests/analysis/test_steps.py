@@ -24,7 +24,9 @@ def span(start: int, dur: int, name: str, **more: Any) -> dict[str, Any]:
     return {"start_ns": start, "dur_ns": dur, "name": name, **more}
 
 
-def training(number: int, *, prologue: int = 0, begin: int = 0, **more: Any) -> list[dict[str, Any]]:
+def training(
+    number: int, *, prologue: int = 0, begin: int = 0, **more: Any
+) -> list[dict[str, Any]]:
     rows = every(10, 5, "init_{}", prologue, at=begin, **more)
     begin += 10 * prologue
     for step in range(number):
@@ -33,13 +35,17 @@ def training(number: int, *, prologue: int = 0, begin: int = 0, **more: Any) -> 
     return rows
 
 
-def every(period: int, dur: int, name: str, count: int, *, at: int = 0, **more: Any) -> list[dict[str, Any]]:
+def every(
+    period: int, dur: int, name: str, count: int, *, at: int = 0, **more: Any
+) -> list[dict[str, Any]]:
     return [span(at + period * i, dur, name.format(i), **more) for i in range(count)]
 
 
 def named(*durations: int) -> pd.DataFrame:
     starts = [sum(durations[:i]) for i in range(len(durations))]
-    return ranges(*(span(s, d, f"Step {i}") for i, (s, d) in enumerate(zip(starts, durations, strict=True))))
+    return ranges(
+        *(span(s, d, f"Step {i}") for i, (s, d) in enumerate(zip(starts, durations, strict=True)))
+    )
 
 
 def steadiness(*durations: int) -> list[bool]:
@@ -50,7 +56,9 @@ def test_kernel_sequence_by_hand() -> None:
     found = detect(RANGES.empty(), kernels(*training(4, prologue=9)))
     times = (190, 370), (560, 370), (930, 370), (1300, 265)
     columns = "step", "start_ns", "dur_ns", "how", "name"
-    assert tuples(found, *columns) == [(i, *time, "kernel sequence", "embed") for i, time in enumerate(times)]
+    assert tuples(found, *columns) == [
+        (i, *time, "kernel sequence", "embed") for i, time in enumerate(times)
+    ]
     # Device 1 runs five steps and device 0 three: the five are the steps of the rank. What does not repeat has none.
     found = detect(RANGES.empty(), kernels(*training(3), *training(5, begin=7, gpu=1)))
     assert found["start_ns"].tolist() == [107 + 370 * i for i in range(5)]
@@ -70,7 +78,9 @@ def test_steps_of_the_profiler_come_first() -> None:
     for marked in ({"name": "ProfilerStep#{}"}, {"name": "anything", "kind": "step"}):
         spans = [*every(1000, 900, count=2, **marked), *every(100, 90, "Batch {}", 20, depth=1)]
         found = detect(ranges(*spans, {**spans[0], "thread": 7}), KERNELS.empty())
-        assert [(0, 900, "profiler step"), (1000, 900, "profiler step")] == tuples(found, "start_ns", "dur_ns", "how")
+        assert [(0, 900, "profiler step"), (1000, 900, "profiler step")] == tuples(
+            found, "start_ns", "dur_ns", "how"
+        )
 
 
 def test_ranks_have_steps_of_their_own_and_named_ones_come_before_the_kernels() -> None:
@@ -92,7 +102,9 @@ def test_windows_and_steady_steps_keep_numbers() -> None:
     # The first call comes before all steps, the second step launches nothing, and rank 1 has kernels of its own.
     later = work.assign(rank=1, start_ns=work["start_ns"] + 100)
     both = pd.concat([calls, calls.assign(rank=1)]), pd.concat([work, later])
-    of_two = pd.concat([steps((10, 13), (13, 20), (20, 30)), steps((0, 90)).assign(rank=1)], ignore_index=True)
+    of_two = pd.concat(
+        [steps((10, 13), (13, 20), (20, 30)), steps((0, 90)).assign(rank=1)], ignore_index=True
+    )
     took = on_gpu(STEPS.make(of_two), KERNELS.make(both[1]), API_CALLS.make(both[0]))
     assert [32 - 20, -1, 47 - 35, 147 - 105] == took.fillna(-1).tolist()
 
@@ -120,7 +132,9 @@ def test_which_steps_are_steady() -> None:
 NONE = np.zeros(0, np.int64)
 
 
-def found(spans: Iterable[dict[str, Any]], launched: np.ndarray = NONE) -> list[tuple[int, int, str]]:
+def found(
+    spans: Iterable[dict[str, Any]], launched: np.ndarray = NONE
+) -> list[tuple[int, int, str]]:
     return tuples(iterations(ranges(*spans), launched), "start_ns", "dur_ns", "name")
 
 
@@ -134,7 +148,9 @@ def loop(number: int) -> list[dict[str, Any]]:
 
 def test_a_range_called_step_is_the_iteration_as_long_as_it_lasts() -> None:
     for name in ("Step {}", "train_step_{}", "iteration {}/9", "batch [{}]", "Token {}", "step"):
-        assert [(100 * i, 30, name.format(i).partition(", ")[0]) for i in range(4)] == found(every(100, 30, name, 4))
+        assert [(100 * i, 30, name.format(i).partition(", ")[0]) for i in range(4)] == found(
+            every(100, 30, name, 4)
+        )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +166,10 @@ def test_a_range_called_step_is_the_iteration_as_long_as_it_lasts() -> None:
             [*((100 * i, 100, LOADING) for i in range(8)), (800, 90, LOADING)],
         ),
         # Where only the forward pass has a name, an iteration goes from one to the next.
-        (every(100, 30, "forward", 4), [*((100 * i, 100, "forward") for i in range(3)), (300, 30, "forward")]),
+        (
+            every(100, 30, "forward", 4),
+            [*((100 * i, 100, "forward") for i in range(3)), (300, 30, "forward")],
+        ),
         # Steps that contain forward and backward are the iterations, epochs around them are not.
         (
             [
@@ -163,7 +182,11 @@ def test_a_range_called_step_is_the_iteration_as_long_as_it_lasts() -> None:
         ),
         # A range around the first step alone does not part it from the others, though it lies deeper.
         (
-            [span(0, 95, "warm-up"), span(2, 88, "Step 0", depth=1), *every(100, 90, "Step {}", 5)[1:]],
+            [
+                span(0, 95, "warm-up"),
+                span(2, 88, "Step 0", depth=1),
+                *every(100, 90, "Step {}", 5)[1:],
+            ],
             [(2, 88, "Step 0"), *((100 * i, 90, f"Step {i}") for i in range(1, 5))],
         ),
         # Train and Test repeat with each of four epochs, but the batches inside say that they are the iterations.
@@ -171,28 +194,45 @@ def test_a_range_called_step_is_the_iteration_as_long_as_it_lasts() -> None:
             [
                 *every(1000, 800, "Train", 4),
                 *every(1000, 200, "Test", 4, at=800),
-                *(row for at in range(0, 4000, 1000) for row in every(80, 70, "Batch {}", 10, at=at, depth=1)),
+                *(
+                    row
+                    for at in range(0, 4000, 1000)
+                    for row in every(80, 70, "Batch {}", 10, at=at, depth=1)
+                ),
             ],
             [(at + 80 * i, 70, f"Batch {i}") for at in range(0, 4000, 1000) for i in range(10)],
         ),
         # layer_0, layer_1, layer_2 come in every iteration: one of three ranges, not three of one.
-        ([span(30 * i, 30, f"layer_{i % 3}") for i in range(15)], [(90 * i, 90, "layer_0") for i in range(5)]),
+        (
+            [span(30 * i, 30, f"layer_{i % 3}") for i in range(15)],
+            [(90 * i, 90, "layer_0") for i in range(5)],
+        ),
         # Of two threads with a range per batch, the one whose ranges last longer tells the iterations.
         (
-            [*every(100, 85, "batch {}", 5, at=5, thread=2), *every(100, 10, "batch {}", 5, thread=1)],
+            [
+                *every(100, 85, "batch {}", 5, at=5, thread=2),
+                *every(100, 10, "batch {}", 5, thread=1),
+            ],
             [(100 * i + 5, 85, f"batch {i}") for i in range(5)],
         ),
         # Operators, hooks and epochs repeat too, but nobody named them as iterations.
         *(
             (every(10, 9, name, 9), [])
-            for name in ("aten::mm, seq = {}", "Optimizer.step#Adam.step", "{{'mod': 'Linear', 'op': {}}}", "epoch {}")
+            for name in (
+                "aten::mm, seq = {}",
+                "Optimizer.step#Adam.step",
+                "{{'mod': 'Linear', 'op': {}}}",
+                "epoch {}",
+            )
         ),
         # Marks have no duration and show no iteration, and fewer than three are none.
         (every(10, 0, "step {}", 9, kind="mark"), []),
         *((loop(number), []) for number in range(3)),
     ],
 )
-def test_iterations_by_hand(spans: list[dict[str, Any]], expected: list[tuple[int, int, str]]) -> None:
+def test_iterations_by_hand(
+    spans: list[dict[str, Any]], expected: list[tuple[int, int, str]]
+) -> None:
     assert expected == found(spans)
 
 
@@ -203,7 +243,11 @@ def test_kernels_must_start_within_the_iterations() -> None:
     often = every(10, 8, "solve", 6)
     assert len(found(often, np.arange(5, 60, 10))) == 6
     assert found(often, np.array([5, 6, 7])) == []
-    rare = [*every(300, 1, "a", 3), *every(300, 1, "b", 3, at=1), *every(300, 1, "other {}", 2, at=150)]
+    rare = [
+        *every(300, 1, "a", 3),
+        *every(300, 1, "b", 3, at=1),
+        *every(300, 1, "other {}", 2, at=150),
+    ]
     assert found(rare, np.arange(0, 900, 100)) == []
 
 
@@ -245,11 +289,17 @@ MICRO = [*[0, 1, *FORWARD * 6, 2, 3, *BACKWARD * 6] * 4, 5, 6, 7, 8, 9, 30, 31]
         # 24 layers of 10 kernels with 4 before and 4 after them: the token of 248 kernels, not the layer.
         ([100, 101, 102, 103, *LAYER * 24, 104, 105, 106, 107] * 50, evenly(0, 248, 50)),
         # Four epochs of 30 steps and 5 validation runs: 120 steps, none of them with a validation run inside.
-        ([90, *(STEP * 30 + VALIDATION * 5) * 4], [pair for e in range(4) for pair in evenly(1 + e * EPOCH, 226, 30)]),
+        (
+            [90, *(STEP * 30 + VALIDATION * 5) * 4],
+            [pair for e in range(4) for pair in evenly(1 + e * EPOCH, 226, 30)],
+        ),
         # The step starts with the first micro-batch, before the first anchor.
         (MICRO * 12, evenly(0, len(MICRO), 12)),
         # A first step that runs 150 kernels of its own in the middle is a step, whole.
-        ([*STEP[:100], *range(300, 450), *STEP[100:], *STEP * 10], [(0, 376), *evenly(376, 226, 10)]),
+        (
+            [*STEP[:100], *range(300, 450), *STEP[100:], *STEP * 10],
+            [(0, 376), *evenly(376, 226, 10)],
+        ),
     ],
 )
 def test_planted_periods(sequence: list[int], expected: list[tuple[int, int]]) -> None:
@@ -291,15 +341,26 @@ def test_repetition_starts_after_the_longest_pause() -> None:
     assert evenly(0, 4, 6) == repetitions(sequence, np.random.default_rng(2).integers(90, 110, 24))
     # Where steps differ by a few elements, each starts at its own pause.
     random = np.random.default_rng(4)
-    steps = [[*FORWARD * 12, *[500] * int(random.integers(0, 6)), *STEP[-130:], 2, 3, 4] for _ in range(30)]
+    steps = [
+        [*FORWARD * 12, *[500] * int(random.integers(0, 6)), *STEP[-130:], 2, 3, 4]
+        for _ in range(30)
+    ]
     starts = np.cumsum([0, *map(len, steps[:-1])])
     pause = np.zeros(sum(map(len, steps)), np.int64)
     pause[starts] = 1000
-    assert [first for first, _ in repetitions([code for step in steps for code in step], pause)] == starts.tolist()
+    assert [
+        first for first, _ in repetitions([code for step in steps for code in step], pause)
+    ] == starts.tolist()
 
 
 HOSTILE = Shape(open_ranges=True, hostile_names=("<i>", "<b>epoch</b>", "", "aten::mm"))
-SHAPES = Shape(), Shape(streams=3, nccl=True), Shape(graph=True), Shape(kernels_per_step=20), Shape(kernels_per_step=5)
+SHAPES = (
+    Shape(),
+    Shape(streams=3, nccl=True),
+    Shape(graph=True),
+    Shape(kernels_per_step=20),
+    Shape(kernels_per_step=5),
+)
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, HOSTILE])
@@ -307,7 +368,9 @@ def test_steps_of_simulated_captures(shape: Shape, tmp_path: Path) -> None:
     truth = capture(tmp_path / "run.sqlite", kernels=40 * shape.kernels_per_step, shape=shape)
     run = perfkit.load(tmp_path / "run.sqlite")
     named, found = detect(run.ranges, run.kernels), detect(RANGES.empty(), run.kernels)
-    assert tuples(named, "how", "name") == [("nvtx", f"step {i}") for i in range(truth["steps"]["count"])]
+    assert tuples(named, "how", "name") == [
+        ("nvtx", f"step {i}") for i in range(truth["steps"]["count"])
+    ]
     assert found["how"].tolist() == ["kernel sequence"] * truth["steps"]["count"]
     assert found["start_ns"].between(named["start_ns"], named["start_ns"] + named["dur_ns"]).all()
 
@@ -325,7 +388,12 @@ def test_the_last_phase_is_where_the_length_of_steps_changed_for_good() -> None:
 def test_a_pause_of_minutes_within_a_step_leaves_the_slow_first_steps_slow() -> None:
     lasting = [40, 40, 10, 10 + 10**6, 10, 10, 10, 10]
     begin = np.r_[0, np.cumsum(lasting)]
-    spans = ranges(*(span(at, dur, f"Step {i}") for i, (at, dur) in enumerate(zip(begin, lasting, strict=False))))
+    spans = ranges(
+        *(
+            span(at, dur, f"Step {i}")
+            for i, (at, dur) in enumerate(zip(begin, lasting, strict=False))
+        )
+    )
     work = [span(at + 1, 8, f"kernel {i}") for i, at in enumerate(begin[:-1].tolist())]
     found = detect(spans, kernels(*work))
     assert [False, False, *[True] * 6] == found["steady"].tolist()

@@ -16,13 +16,20 @@ COLUMNS = ["count", "total", "mean", "median", "min", "max", "std"]
 EXACT = ["count", "total", "min", "max"]
 TIMES = [f"{c} (ns)" for c in ("Total Time", "Avg", "Med", "Min", "Max", "StdDev")]
 SIZES = [f"{c} (MB)" for c in ("Total", "Avg", "Med", "Min", "Max", "StdDev")]
-DIRECTIONS = {"Host-to-Device": "H2D", "Device-to-Host": "D2H", "Device-to-Device": "D2D", "Peer-to-Peer": "P2P"}
+DIRECTIONS = {
+    "Host-to-Device": "H2D",
+    "Device-to-Host": "D2H",
+    "Device-to-Device": "D2D",
+    "Peer-to-Peer": "P2P",
+}
 DIRECTIONS |= {"HtoD": "H2D", "DtoH": "D2H", "DtoD": "D2D", "PtoP": "P2P"}
 DIRECTIONS |= {f"Unified {vendor}": f"unified {ours}" for vendor, ours in DIRECTIONS.items()}
 STYLES = {"push_pop": "PushPop", "start_end": "StartEnd"}
 
 
-def golden(profiles: Path, capture: str, report: str, key: list[str], figures: list[str]) -> pd.DataFrame:
+def golden(
+    profiles: Path, capture: str, report: str, key: list[str], figures: list[str]
+) -> pd.DataFrame:
     path = profiles / "golden" / "nsys" / capture / f"{report}.csv"
     if not path.exists():
         return pd.DataFrame(columns=[*key, *COLUMNS])
@@ -39,14 +46,22 @@ def measured(summary: pd.DataFrame, keys: dict[str, pd.Series], unit: str) -> pd
 
 def listed(frame: pd.DataFrame) -> pd.DataFrame:
     keys = [c for c in frame if c not in COLUMNS]
-    return frame.astype(dict.fromkeys(keys, str)).sort_values([*keys, *COLUMNS]).reset_index(drop=True)
+    return (
+        frame.astype(dict.fromkeys(keys, str)).sort_values([*keys, *COLUMNS]).reset_index(drop=True)
+    )
 
 
-def assert_equal(expected: pd.DataFrame, actual: pd.DataFrame, exact: list[str], rounding: float) -> None:
+def assert_equal(
+    expected: pd.DataFrame, actual: pd.DataFrame, exact: list[str], rounding: float
+) -> None:
     rounded = [c for c in COLUMNS if c not in exact]
     whole = expected.columns.drop(rounded)
-    pd.testing.assert_frame_equal(expected[whole], actual[whole], check_dtype=False, check_index_type=False)
-    assert expected.empty or (expected[rounded] - actual[rounded]).abs().max(axis=None) <= rounding * (1 + 1e-6)
+    pd.testing.assert_frame_equal(
+        expected[whole], actual[whole], check_dtype=False, check_index_type=False
+    )
+    assert expected.empty or (expected[rounded] - actual[rounded]).abs().max(
+        axis=None
+    ) <= rounding * (1 + 1e-6)
 
 
 @pytest.fixture(scope="module", params=CAPTURES)
@@ -82,7 +97,9 @@ def test_copies(profiles: Path, capture: str, run: perfkit.Run) -> None:
 
 
 def directed(expected: pd.DataFrame) -> pd.DataFrame:
-    words = expected["Operation"].str.strip("[]").str.removeprefix("CUDA ").str.removeprefix("memcpy ")
+    words = (
+        expected["Operation"].str.strip("[]").str.removeprefix("CUDA ").str.removeprefix("memcpy ")
+    )
     return listed(expected.assign(Operation=words.replace({**DIRECTIONS, "memset": "memset"})))
 
 
@@ -94,16 +111,22 @@ def migrations_apart(copies: pd.DataFrame) -> pd.DataFrame:
 
 def test_api_calls(profiles: Path, capture: str, run: perfkit.Run) -> None:
     expected = golden(profiles, capture, "cuda_api_sum", ["Name"], TIMES)
-    expected = listed(once_each(expected.assign(Name=expected["Name"].str.replace(r"_v\d+$", "", regex=True))))
+    expected = listed(
+        once_each(expected.assign(Name=expected["Name"].str.replace(r"_v\d+$", "", regex=True)))
+    )
     summary = host.calls(run.api_calls)
     assert_equal(expected, measured(summary, {"Name": summary["name"]}, "ns"), EXACT, 0.05)
 
 
 def once_each(expected: pd.DataFrame) -> pd.DataFrame:
-    single = dict.fromkeys(("mean", "median", "std"), lambda values: values.iloc[0] if len(values) == 1 else np.nan)
+    single = dict.fromkeys(
+        ("mean", "median", "std"), lambda values: values.iloc[0] if len(values) == 1 else np.nan
+    )
     how = {"count": "sum", "total": "sum", "min": "min", "max": "max", **single}
     merged = expected.groupby("Name", as_index=False).agg(how)
-    return merged.assign(mean=merged["mean"].fillna(merged["total"] / merged["count"]))[expected.columns]
+    return merged.assign(mean=merged["mean"].fillna(merged["total"] / merged["count"]))[
+        expected.columns
+    ]
 
 
 def test_ranges(profiles: Path, capture: str, run: perfkit.Run) -> None:
@@ -118,7 +141,10 @@ def test_ranges(profiles: Path, capture: str, run: perfkit.Run) -> None:
 
 def test_steps_agree_and_kernels_by_grid(profiles: Path) -> None:
     folder = profiles / "nsys"
-    named, bare = (perfkit.load(folder / f"openhackathons-org__AI-Profiler__baseline{n}.sqlite") for n in ("_nvtx", ""))
+    named, bare = (
+        perfkit.load(folder / f"openhackathons-org__AI-Profiler__baseline{n}.sqlite")
+        for n in ("_nvtx", "")
+    )
     ways = (named.ranges, named, "nvtx"), (named.ranges.iloc[:0], named, "kernel sequence")
     for ranges, run, how in (*ways, (bare.ranges, bare, "kernel sequence")):
         found = steps.detect(ranges, run.kernels)

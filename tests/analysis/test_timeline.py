@@ -29,13 +29,26 @@ STATISTICS = ["mean", "p5", "p50", "p95", "max"]
 SPLIT = ["computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "span_ns"]
 
 
-def made(builder: Callable[..., pd.DataFrame], seed: int, column: str, values: list[str]) -> pd.DataFrame:
+def made(
+    builder: Callable[..., pd.DataFrame], seed: int, column: str, values: list[str]
+) -> pd.DataFrame:
     """Random operations on three devices, three streams and two processes, some of them empty."""
     random = np.random.default_rng(seed)
-    drawn = zip(*(random.integers(0, high, 60).tolist() for high in (3, 3, 2, LENGTH - 25, 25, 2)), strict=True)
+    drawn = zip(
+        *(random.integers(0, high, 60).tolist() for high in (3, 3, 2, LENGTH - 25, 25, 2)),
+        strict=True,
+    )
     return builder(
         *(
-            span(at, at + dur, rank=DEVICES[d][0], gpu=DEVICES[d][1], stream=s, process=p, **{column: values[v]})
+            span(
+                at,
+                at + dur,
+                rank=DEVICES[d][0],
+                gpu=DEVICES[d][1],
+                stream=s,
+                process=p,
+                **{column: values[v]},
+            )
             for d, s, p, at, dur, v in drawn
         )
     )
@@ -43,7 +56,10 @@ def made(builder: Callable[..., pd.DataFrame], seed: int, column: str, values: l
 
 def some(seed: int) -> list[pd.DataFrame]:
     families, directions = ["gemm", "communication"], ["H2D", "memset"]
-    drawn = (made(kernels, seed, "family", families), made(copies, seed + 1, "direction", directions))
+    drawn = (
+        made(kernels, seed, "family", families),
+        made(copies, seed + 1, "direction", directions),
+    )
     return [*drawn, made(kernels, seed + 2, "family", families)]
 
 
@@ -84,11 +100,18 @@ def test_parts_against_marked_nanoseconds(seed: int, window: tuple[int, int] | N
     # Every nanosecond of a device belongs to exactly one part, the first that claims it, in any order of rows.
     frames = some(seed)
     mixed = [frame.sample(frac=1, random_state=1) for frame in frames]
-    found, of_busy = breakdown(*mixed[:2], others=mixed[2], window=window), busy(*mixed[:2], others=mixed[2])
+    found, of_busy = (
+        breakdown(*mixed[:2], others=mixed[2], window=window),
+        busy(*mixed[:2], others=mixed[2]),
+    )
     for number, (rank, gpu) in enumerate(DEVICES):
         kernel, copy, other = (f[(f["rank"] == rank) & (f["gpu"] == gpu)] for f in frames)
         compute, set_ = kernel["family"] != "communication", copy["direction"] == "memset"
-        claims = [marked(pd.concat([kernel[compute], copy[set_]])), marked(kernel[~compute]), marked(other)]
+        claims = [
+            marked(pd.concat([kernel[compute], copy[set_]])),
+            marked(kernel[~compute]),
+            marked(other),
+        ]
         claims += [marked(copy[~set_]), np.ones(LENGTH, bool)]
         start, span = of_busy.loc[number, ["start_ns", "span_ns"]].astype(int)
         seen = slice(*(window or (start, start + span)))
@@ -140,10 +163,14 @@ def samples(*rows: tuple[int, int, int, str, float]) -> pd.DataFrame:
 
 def test_statistics_worked_by_hand() -> None:
     # 1, 2, 3, 10: mean 16/4 = 4; at 0.05 * 3 = 0.15, 1.15; median 2.5; at 2.85, 3 + 0.85 * 7 = 8.95.
-    found = samples_mean(samples(*((0, 0, time, "power_w", value) for time, value in enumerate([10, 1, 3, 2]))))
+    found = samples_mean(
+        samples(*((0, 0, time, "power_w", value) for time, value in enumerate([10, 1, 3, 2])))
+    )
     assert found["count"].tolist() == [4]
     assert found[STATISTICS].iloc[0].tolist() == pytest.approx([4, 1.15, 2.5, 8.95, 10], rel=1e-12)
-    drawn = samples((0, 0, 1, "power_w", 1.0), (0, 0, 2, "power_w", np.nan), (0, 0, 1, "energy_j", np.nan))
+    drawn = samples(
+        (0, 0, 1, "power_w", 1.0), (0, 0, 2, "power_w", np.nan), (0, 0, 1, "energy_j", np.nan)
+    )
     drawn["metric"] = drawn["metric"].cat.reorder_categories(["power_w", "energy_j"])
     found = samples_mean(drawn)
     assert [("energy_j", 0), ("power_w", 1)] == tuples(found, "metric", "count")  # by their text
@@ -158,7 +185,11 @@ ANCHORS = {
     MFU: [[253_800_656, 17_172_652, 2_844_479], [256_199_208, 8_229_100, 2_847_608]],
     OPTIMISED: [[80_492_582, 0, 2_272_604]],
 }
-METRICS = {"SM Active": "sm_active_frac", "GR Active": "gr_active_frac", "Tensor Active": "tensor_active_frac"}
+METRICS = {
+    "SM Active": "sm_active_frac",
+    "GR Active": "gr_active_frac",
+    "Tensor Active": "tensor_active_frac",
+}
 METRICS |= {"DRAM Read Throughput": "dram_read_frac", "DRAM Write Throughput": "dram_write_frac"}
 
 
@@ -168,7 +199,10 @@ def device_truth(profiles: Path, capture: str) -> list[dict[str, Any]]:
 
 
 def together(profiles: Path, capture: str) -> tuple[int, int]:
-    spans = [(d["first_op_start"], d["first_op_start"] + d["span"]) for d in device_truth(profiles, capture)]
+    spans = [
+        (d["first_op_start"], d["first_op_start"] + d["span"])
+        for d in device_truth(profiles, capture)
+    ]
     return min(start for start, _ in spans), max(end for _, end in spans)
 
 
@@ -177,8 +211,12 @@ def test_busy_parts_and_overlap_are_those_of_the_truth(profiles: Path, capture: 
     # Unions are exact, over the time in which any device works; the truth's parts count memsets as copies.
     run, told = loaded(profiles / "nsys" / capture), device_truth(profiles, capture)
     start, end = together(profiles, capture)
-    found = busy(run.kernels, run.copies)[["start_ns", "span_ns", "kernel_busy_ns", "device_busy_ns"]]
-    assert numbers(found) == [[start, end - start, d["kernel_busy_union"], d["gpu_busy_union"]] for d in told]
+    found = busy(run.kernels, run.copies)[
+        ["start_ns", "span_ns", "kernel_busy_ns", "device_busy_ns"]
+    ]
+    assert numbers(found) == [
+        [start, end - start, d["kernel_busy_union"], d["gpu_busy_union"]] for d in told
+    ]
     direction = run.copies["direction"].astype(str).replace("memset", "D2D").astype("category")
     keys = ["computation", "exposed_communication", "exposed_memory"]
     parts = [[d["split"][key] for key in keys] for d in told]
@@ -187,7 +225,8 @@ def test_busy_parts_and_overlap_are_those_of_the_truth(profiles: Path, capture: 
     nccl = [d.get("nccl", {"union": 0, "overlap_with_compute": 0}) for d in told]
     rows = numbers(overlap(run.kernels)[["communication_ns", "overlapped_ns", "overlap_frac"]])
     assert [[value for value in row if not pd.isna(value)] for row in rows] == [
-        [of[key] for key in ("union", "overlap_with_compute", "overlap_ratio") if key in of] for of in nccl
+        [of[key] for key in ("union", "overlap_with_compute", "overlap_ratio") if key in of]
+        for of in nccl
     ]
     if capture in ANCHORS:
         expected = [[*of, end - start - sum(of), end - start] for of in ANCHORS[capture]]
@@ -200,7 +239,10 @@ def test_samples_mean(profiles: Path, capture: str) -> None:
     first, last = metrics["window_kernel"]
     (of_gpu,) = metrics["sets"].values()
     samples = loaded(profiles / "nsys" / capture).samples
-    for window, count, mean in ((None, "n", "mean_all"), ((first, last + 1), "n_window", "mean_window")):
+    for window, count, mean in (
+        (None, "n", "mean_all"),
+        ((first, last + 1), "n_window", "mean_window"),
+    ):
         found = samples_mean(samples, window=window)
         found = found.set_index(found["metric"].astype(str))
         for spelling, name in METRICS.items():
@@ -215,13 +257,18 @@ def test_gaps_and_launch_delays_of_traces(name: str, profiles: Path) -> None:
     truth = truth_of(profiles, "torch", name)
     capture = read(profiles / "torch" / name)
     of = (KERNELS, COPIES, API_CALLS)
-    kernels, copies, calls = (table.make(as_in_the_truth(capture, table.name, truth)) for table in of)
+    kernels, copies, calls = (
+        table.make(as_in_the_truth(capture, table.name, truth)) for table in of
+    )
     idle = gaps.idle_gaps(kernels, copies, calls)
     for gpu, told in truth["devices"].items():
         own = idle.loc[idle["gpu"] == int(gpu), "dur_ns"]
         for limit, least in {"gt_10us": 10_000, "gt_100us": 100_000, "gt_1ms": 1_000_000}.items():
             long = own[own > least]
-            assert told.get("gaps", {}).get(limit) in (None, {"count": len(long), "total": int(long.sum())}), limit
+            assert told.get("gaps", {}).get(limit) in (
+                None,
+                {"count": len(long), "total": int(long.sum())},
+            ), limit
         known = told.get("launch", {"kernels_linked": 0})
         found = host.latency(KERNELS.make(kernels[kernels["gpu"] == int(gpu)]), calls)
         assert known["kernels_linked"] == len(found)
@@ -230,5 +277,7 @@ def test_gaps_and_launch_delays_of_traces(name: str, profiles: Path) -> None:
             began, ended = known["from_launch_start"], known["from_launch_end"]
             ours = [delay.mean(), delay.median(), delay.max()]
             assert [began[of] for of in ("mean", "median", "max")] == pytest.approx(ours, rel=1e-9)
-            assert [ended["mean"], ended["median"]] == pytest.approx([after.mean(), after.median()], rel=1e-9)
+            assert [ended["mean"], ended["median"]] == pytest.approx(
+                [after.mean(), after.median()], rel=1e-9
+            )
             assert ended["negative"] == (after < 0).sum() == found["queue_ns"].isna().sum()

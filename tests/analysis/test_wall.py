@@ -21,7 +21,11 @@ def lines(found: pd.DataFrame) -> list[tuple[object, ...]]:
 def test_kernels_count_before_copies_that_run_beside_them() -> None:
     """The GPU is busy for 30 ns: 20 of kernels leave 10 of the 15 of copies."""
     found = wall.ledger({0: WORK}, NO_PATHS)
-    expected = [("computation", "kernel", 20), ("copy", "copy", 10), ("idle", wall.NOT_RECORDED, 70)]
+    expected = [
+        ("computation", "kernel", 20),
+        ("copy", "copy", 10),
+        ("idle", wall.NOT_RECORDED, 70),
+    ]
     assert expected == lines(found)
 
 
@@ -69,7 +73,9 @@ def divided(seconds: dict[int, float]) -> dict[str, float]:
 
 def test_paths_are_the_callees_where_the_time_divides() -> None:
     """10 s: load 6 s, step 3.8 s; print is under a twentieth and one of the other paths."""
-    assert {"load": 6.0, "step": 3.8, "other paths": 0.2} == divided({1: 10.0, 2: 10.0, 3: 6.0, 4: 3.8, 5: 0.2})
+    assert {"load": 6.0, "step": 3.8, "other paths": 0.2} == divided(
+        {1: 10.0, 2: 10.0, 3: 6.0, 4: 3.8, 5: 0.2}
+    )
 
 
 def test_the_own_time_of_a_path_stays_with_its_name() -> None:

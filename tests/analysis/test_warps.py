@@ -11,46 +11,92 @@ from frames import tuples
 
 import perfkit
 from perfkit.analysis.kernels import wide
-from perfkit.analysis.warps import Sm, main_stall, occupancy, resident_blocks, stall_shares, stall_words
+from perfkit.analysis.warps import (
+    Sm,
+    main_stall,
+    occupancy,
+    resident_blocks,
+    stall_shares,
+    stall_words,
+)
 from perfkit.errors import PerfkitError
 from perfkit.tables import STALLS
 
-A100 = Sm(warps=64, registers=65536, shared_bytes=164 * 1024, slots=32, sms=108, compute_capability=8)
+A100 = Sm(
+    warps=64, registers=65536, shared_bytes=164 * 1024, slots=32, sms=108, compute_capability=8
+)
 WORKED = {"launch__registers_per_thread": 64, "launch__shared_mem_per_block_static": 16 * 1024}
 WORKED |= {"launch__shared_mem_per_block_dynamic": 32 * 1024}
 MOST = {"warps": 64, "registers": 65536, "shared_memory": 164 * 1024, "blocks": 32}
-ATTRIBUTES = {f"device__attribute_max_{what}_per_multiprocessor": most for what, most in MOST.items()}
-ATTRIBUTES |= {"device__attribute_multiprocessor_count": 108, "device__attribute_compute_capability_major": 8}
+ATTRIBUTES = {
+    f"device__attribute_max_{what}_per_multiprocessor": most for what, most in MOST.items()
+}
+ATTRIBUTES |= {
+    "device__attribute_multiprocessor_count": 108,
+    "device__attribute_compute_capability_major": 8,
+}
 GRID = {"grid_blocks": 1000, "block_threads": 256}
 
 
-@pytest.mark.parametrize(("extra", "sm"), [({}, A100), (ATTRIBUTES, Sm())], ids=["keyword", "attributes"])
+@pytest.mark.parametrize(
+    ("extra", "sm"), [({}, A100), (ATTRIBUTES, Sm())], ids=["keyword", "attributes"]
+)
 def test_worked_example(extra: dict[str, float], sm: Sm) -> None:
     # 256 threads, 64 registers, 48 KiB: 8, 4, 3 and 32 blocks; 3 x 8 / 64 = 37.5 %; 1000 / (3 x 108) waves.
     found = occupancy(launches(GRID), counters(WORKED | extra), sm=sm).iloc[0]
-    assert [8, 4, 3, 32] == [found[f"{name}_blocks"] for name in ("warps", "registers", "shared_memory", "slots")]
+    assert [8, 4, 3, 32] == [
+        found[f"{name}_blocks"] for name in ("warps", "registers", "shared_memory", "slots")
+    ]
     figures = found[["resident_blocks", "theoretical_occupancy_frac", "limiter"]].tolist()
     assert [3, 0.375, "shared memory"] == figures
-    assert pytest.approx([1000 / 324, 4 - 1000 / 324], rel=1e-12) == [found["waves"], found["tail_frac"]]
+    assert pytest.approx([1000 / 324, 4 - 1000 / 324], rel=1e-12) == [
+        found["waves"],
+        found["tail_frac"],
+    ]
 
 
 def test_measured_limits_come_first() -> None:
-    measured = {f"launch__occupancy_limit_{name}": n for name, n in (("warps", 8), ("registers", 2), ("blocks", 32))}
-    said = {**WORKED, **measured, "launch__occupancy_limit_shared_mem": 2, "launch__occupancy_limit_barriers": 16}
-    found = occupancy(launches(GRID | {"theoretical_occupancy_frac": 0.26}), counters(said), sm=A100).iloc[0]
+    measured = {
+        f"launch__occupancy_limit_{name}": n
+        for name, n in (("warps", 8), ("registers", 2), ("blocks", 32))
+    }
+    said = {
+        **WORKED,
+        **measured,
+        "launch__occupancy_limit_shared_mem": 2,
+        "launch__occupancy_limit_barriers": 16,
+    }
+    found = occupancy(
+        launches(GRID | {"theoretical_occupancy_frac": 0.26}), counters(said), sm=A100
+    ).iloc[0]
     assert "registers, shared memory" == found["limiter"]
-    assert (0.26, 2, 16) == (found["theoretical_occupancy_frac"], found["resident_blocks"], found["barriers_blocks"])
-    found = occupancy(launches(GRID), counters(WORKED | {"launch__occupancy_limit_barriers": 1}), sm=A100)
+    assert (0.26, 2, 16) == (
+        found["theoretical_occupancy_frac"],
+        found["resident_blocks"],
+        found["barriers_blocks"],
+    )
+    found = occupancy(
+        launches(GRID), counters(WORKED | {"launch__occupancy_limit_barriers": 1}), sm=A100
+    )
     assert ["barriers"] == found["limiter"].tolist()
 
 
 def test_without_the_gpu_nothing_is_assumed() -> None:
     found = occupancy(launches(GRID | {"achieved_occupancy_frac": 0.5}), counters(WORKED)).iloc[0]
-    unknown = ["theoretical_occupancy_frac", "resident_blocks", "waves", "tail_frac", "limiter", "slots_blocks"]
+    unknown = [
+        "theoretical_occupancy_frac",
+        "resident_blocks",
+        "waves",
+        "tail_frac",
+        "limiter",
+        "slots_blocks",
+    ]
     assert found[unknown].isna().all()
     assert 0.5 == found["achieved_occupancy_frac"]
     # One unknown limit leaves the smallest unknown; a printed zero is no answer.
-    found = occupancy(launches(GRID), counters({"launch__registers_per_thread": 64}), sm=A100).iloc[0]
+    found = occupancy(launches(GRID), counters({"launch__registers_per_thread": 64}), sm=A100).iloc[
+        0
+    ]
     assert 4 == found["registers_blocks"]
     assert found[["resident_blocks", "limiter"]].isna().all()
     found = occupancy(launches(GRID), counters({"launch__waves_per_multiprocessor": 0.0})).iloc[0]
@@ -59,7 +105,12 @@ def test_without_the_gpu_nothing_is_assumed() -> None:
 
 def test_waves_keep_their_digits() -> None:
     # Rounded by the report; where clusters decide it is right; far below one; whole waves have no tail.
-    for grid, printed, waves in ((1000, 3.09, 1000 / 324), (1000, 1.5, 1.5), (1, 0.0, 1 / 324), (648, 2.0, 2.0)):
+    for grid, printed, waves in (
+        (1000, 3.09, 1000 / 324),
+        (1000, 1.5, 1.5),
+        (1, 0.0, 1 / 324),
+        (648, 2.0, 2.0),
+    ):
         said = counters(WORKED | {"launch__waves_per_multiprocessor": printed})
         found = occupancy(launches(GRID | {"grid_blocks": grid}), said, sm=A100).iloc[0]
         assert pytest.approx([waves, -waves % 1], rel=1e-12) == [found["waves"], found["tail_frac"]]
@@ -81,7 +132,9 @@ HOPPER = Sm(warps=64, registers=65536, shared_bytes=233472, slots=32, sms=132, c
 GA100 = Sm(warps=64, registers=65536, shared_bytes=167936, slots=32, sms=108, compute_capability=8)
 GA10X = Sm(warps=48, registers=65536, shared_bytes=102400, slots=16, compute_capability=8.6)
 TURING = Sm(warps=32, registers=65536, shared_bytes=65536, slots=16, sms=34, compute_capability=7.5)
-BLACKWELL = Sm(warps=64, registers=65536, shared_bytes=233472, slots=32, sms=148, compute_capability=10)
+BLACKWELL = Sm(
+    warps=64, registers=65536, shared_bytes=233472, slots=32, sms=148, compute_capability=10
+)
 REPORTS = {
     "golden/ncu/AlpriElse__cs599k__rms-norm-pytorch.raw_base.csv": HOPPER,
     "golden/ncu/extra-p__extrap__ex-gpu.s10.raw_base.csv": GA100,
@@ -92,7 +145,9 @@ REPORTS = {
 }
 
 
-@pytest.mark.parametrize(("report", "sm"), REPORTS.items(), ids=[Path(name).name[:20] for name in REPORTS])
+@pytest.mark.parametrize(
+    ("report", "sm"), REPORTS.items(), ids=[Path(name).name[:20] for name in REPORTS]
+)
 def test_rules_give_the_vendors_limits_and_occupancy(profiles: Path, report: str, sm: Sm) -> None:
     run = perfkit.load(profiles / report)
     names = [f"launch__occupancy_limit_{name}" for name in ("warps", "registers", "blocks")]
@@ -100,10 +155,16 @@ def test_rules_give_the_vendors_limits_and_occupancy(profiles: Path, report: str
     threads = run.launches["block_threads"].to_numpy("float64")
     registers = said["launch__registers_per_thread"].to_numpy()
     found = resident_blocks(threads, registers, np.zeros(len(said)), each(sm, len(said)))
-    assert said.iloc[:, :3].to_numpy().tolist() == found[["warps", "registers", "slots"]].to_numpy().tolist()
+    assert (
+        said.iloc[:, :3].to_numpy().tolist()
+        == found[["warps", "registers", "slots"]].to_numpy().tolist()
+    )
     measured = run.launches["theoretical_occupancy_frac"]
     found = occupancy(run.launches.assign(theoretical_occupancy_frac=np.nan), run.counters, sm=sm)
-    assert pytest.approx(measured.to_numpy(), abs=1e-4) == found["theoretical_occupancy_frac"].to_numpy()
+    assert (
+        pytest.approx(measured.to_numpy(), abs=1e-4)
+        == found["theoretical_occupancy_frac"].to_numpy()
+    )
 
 
 NCU = (
@@ -117,12 +178,20 @@ def test_shares_by_hand() -> None:
     found = stall_shares(stalls({"selected": 1.0, "long_scoreboard": 6.0, "wait": 3.0}))
     columns = "reason", "share_frac", "place"
     # What issued counts in the sum and has no place.
-    assert [("long_scoreboard", 0.6, 1), ("wait", 0.3, 2), ("selected", 0.1, pd.NA)] == tuples(found, *columns)
+    assert [("long_scoreboard", 0.6, 1), ("wait", 0.3, 2), ("selected", 0.1, pd.NA)] == tuples(
+        found, *columns
+    )
     # A total is left out however it is spelled.
-    found = stall_shares(stalls({"stl_any": 40, "stl_gmem": 30, "stl_sync": 10}, {"GINS:STL_ANY": 8, "gmem": 8}))
-    assert [("stl_gmem", 0.75), ("stl_sync", 0.25), ("gmem", 1.0)] == tuples(found, "reason", "share_frac")
+    found = stall_shares(
+        stalls({"stl_any": 40, "stl_gmem": 30, "stl_sync": 10}, {"GINS:STL_ANY": 8, "gmem": 8})
+    )
+    assert [("stl_gmem", 0.75), ("stl_sync", 0.25), ("gmem", 1.0)] == tuples(
+        found, "reason", "share_frac"
+    )
     # Each launch and each node has its own sum; ties are in order of the reason.
-    both = pd.concat([stalls({"wait": 4, "drain": 4}, {"wait": 9}), stalls({"wait": 1, "drain": 3}, nodes=True)])
+    both = pd.concat(
+        [stalls({"wait": 4, "drain": 4}, {"wait": 9}), stalls({"wait": 1, "drain": 3}, nodes=True)]
+    )
     assert [0.5, 0.5, 1.0] == stall_shares(STALLS.make(both))["share_frac"].tolist()
     of_nodes = stall_shares(STALLS.make(both), by="node")
     assert [("drain", 0.75), ("wait", 0.25)] == tuples(of_nodes, "reason", "share_frac")

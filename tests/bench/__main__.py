@@ -36,11 +36,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     most = "of the largest capture; others have at most, as events and contexts too"
     parser.add_argument("--kernels", type=int, default=10_000_000, help=most)
-    parser.add_argument("--keep", action="store_true", help="write speed.json and the table of docs/speed.md")
+    parser.add_argument(
+        "--keep", action="store_true", help="write speed.json and the table of docs/speed.md"
+    )
     options = parser.parse_args()
     unknown = set(options.names) - set(BENCHMARKS)
     if unknown:
-        parser.error(f"{', '.join(sorted(unknown))}: no such benchmark; there are {', '.join(BENCHMARKS)}")
+        parser.error(
+            f"{', '.join(sorted(unknown))}: no such benchmark; there are {', '.join(BENCHMARKS)}"
+        )
     rows: list[Row] = []
     for name in options.names or BENCHMARKS:
         sys.stderr.write(f"{name} ...\n")

@@ -46,7 +46,9 @@ def rows(kernels: int) -> Iterator[Row]:
         for work, (size, cpu_s, peak) in measured.items():
             most = MOST_IN_ALL if work.startswith("diagnosis") else MOST_RATIO
             name = f"{work}, {size:,} rows, CPU"
-            yield Row(name, cpu_s, PEER, peer_s, most_ratio=most, bar=f"at most {most:g}", peak_bytes=peak)
+            yield Row(
+                name, cpu_s, PEER, peer_s, most_ratio=most, bar=f"at most {most:g}", peak_bytes=peak
+            )
 
 
 def lane_rows(kernels: int) -> Iterator[Row]:
@@ -54,9 +56,15 @@ def lane_rows(kernels: int) -> Iterator[Row]:
     measured = fresh.call(lane_seconds, captures.made(kernels, "node"))
     for work, (ours_s, peer, peer_s) in measured.answer.items():
         most_s = BUILD_S if work == "build" else LANES_S
-        limits = {"most_seconds": most_s, "most_bytes": MOST_BYTES, "peak_bytes": measured.peak_bytes}
+        limits = {
+            "most_seconds": most_s,
+            "most_bytes": MOST_BYTES,
+            "peak_bytes": measured.peak_bytes,
+        }
         bar = f"under {most_s} s, {MOST_BYTES / 1e9:g} GB"
-        yield Row(f"lanes, {work}, {kernels:,} kernels, CPU", ours_s, peer, peer_s, bar=bar, **limits)
+        yield Row(
+            f"lanes, {work}, {kernels:,} kernels, CPU", ours_s, peer, peer_s, bar=bar, **limits
+        )
 
 
 def lane_seconds(path: str) -> dict[str, tuple[float, str, float]]:
@@ -65,18 +73,36 @@ def lane_seconds(path: str) -> dict[str, tuple[float, str, float]]:
     kernels, copies = run.kernels, run.copies
     lanes = Lanes(kernels, copies)
     start, end = lanes.span
-    part, moment = (start + (end - start) * 2 // 5, start + (end - start) * 3 // 5), (end // 2, end // 2 + 2_000_000)
+    part, moment = (
+        (start + (end - start) * 2 // 5, start + (end - start) * 3 // 5),
+        (end // 2, end // 2 + 2_000_000),
+    )
     half = np.arange(len(kernels["name"].cat.categories)) % 2 == 0
     codes = kernels["name"].cat.codes.to_numpy()
     questions: dict[str, tuple[Answer, str, Answer]] = {
         "build": (lambda: Lanes(kernels, copies), BINS, lambda: timeline.bins(kernels, copies)),
         "busy": (lanes.busy, BINS, lambda: timeline.bins(kernels, copies)),
-        "busy of a fifth": (lambda: lanes.busy(window=part), BINS, lambda: timeline.bins(kernels, copies, window=part)),
-        "totals": (lanes.totals, "pandas groupby, sum", lambda: kernels.groupby("name", observed=True)["dur_ns"].sum()),
+        "busy of a fifth": (
+            lambda: lanes.busy(window=part),
+            BINS,
+            lambda: timeline.bins(kernels, copies, window=part),
+        ),
+        "totals": (
+            lanes.totals,
+            "pandas groupby, sum",
+            lambda: kernels.groupby("name", observed=True)["dur_ns"].sum(),
+        ),
     }
-    half_bins, rows_between = lambda: timeline.bins(kernels[half[codes]], copies), partial(_between, kernels, *moment)
+    half_bins, rows_between = (
+        lambda: timeline.bins(kernels[half[codes]], copies),
+        partial(_between, kernels, *moment),
+    )
     questions["busy of half the kernels"] = (lambda: lanes.busy(names=half), BINS, half_bins)
-    questions["intervals of 2 ms"] = (lambda: lanes.intervals(window=moment), "pandas boolean index", rows_between)
+    questions["intervals of 2 ms"] = (
+        lambda: lanes.intervals(window=moment),
+        "pandas boolean index",
+        rows_between,
+    )
     return {
         work: (_least(ours, times=7)[0], peer, _least(theirs, times=1)[0])
         for work, (ours, peer, theirs) in questions.items()
@@ -98,7 +124,10 @@ def cpu_seconds(path: str) -> dict[str, tuple[int, float, int]]:
         "timeline.busy": (both, lambda: analysis.timeline.busy(kernels, copies)),
         "timeline.breakdown": (both, lambda: analysis.timeline.breakdown(kernels, copies)),
         "timeline.bins": (both, lambda: analysis.timeline.bins(kernels, copies)),
-        "gaps.idle_gaps": (both + len(calls), lambda: analysis.gaps.idle_gaps(kernels, copies, calls)),
+        "gaps.idle_gaps": (
+            both + len(calls),
+            lambda: analysis.gaps.idle_gaps(kernels, copies, calls),
+        ),
         "host.latency": (launched, lambda: analysis.host.latency(kernels, calls)),
         "kernels.summary": (len(kernels), lambda: analysis.kernels.summary(kernels)),
         "communication.overlap": (len(kernels), lambda: analysis.communication.overlap(kernels)),
@@ -108,11 +137,17 @@ def cpu_seconds(path: str) -> dict[str, tuple[int, float, int]]:
     }
     found = {name: (size, *_least(question)) for name, (size, question) in work.items()}
     latency = analysis.host.latency(kernels, calls)
-    found["host.latency_summary"] = len(latency), *_least(partial(analysis.host.latency_summary, latency))
+    found["host.latency_summary"] = (
+        len(latency),
+        *_least(partial(analysis.host.latency_summary, latency)),
+    )
     del latency
     view = perfkit.select(run)  # answers are kept by the selection: once each
     found["diagnosis.figures"] = launched, *_least(lambda: diagnosis.figures(view), times=1)
-    found["diagnosis.findings, after the figures"] = launched, *_least(lambda: diagnosis.findings(view), times=1)
+    found["diagnosis.findings, after the figures"] = (
+        launched,
+        *_least(lambda: diagnosis.findings(view), times=1),
+    )
     return found
 
 
@@ -137,14 +172,22 @@ def owner_seconds(count: str) -> tuple[float, int]:
     return _least(lambda: Owners(kernels, calls, by="range", ranges=ranges).summary())
 
 
-def _nested(count: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def _nested(
+    count: int, rng: np.random.Generator
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return KERNELS, API_CALLS and RANGES: of each thread ranges in ranges, of 40 names, that launch in any order."""
     thread, number = np.repeat(np.arange(8), count), np.tile(np.arange(count), 8)
     level, around = number % 8, 800 * (number // 8)
-    name = pd.Categorical.from_codes(rng.integers(0, 40, 8 * count), [f"range {i}" for i in range(40)])
+    name = pd.Categorical.from_codes(
+        rng.integers(0, 40, 8 * count), [f"range {i}" for i in range(40)]
+    )
     when = {"start_ns": around + 10 * level, "dur_ns": 800 - 20 * level}
     ranges = _many(frames.ranges(ONE), process=thread, thread=thread, name=name, **when)
-    launch = {"process": thread[::8], "start_ns": rng.integers(0, 100 * count, count), "correlation": np.arange(count)}
+    launch = {
+        "process": thread[::8],
+        "start_ns": rng.integers(0, 100 * count, count),
+        "correlation": np.arange(count),
+    }
     calls = _many(frames.api_calls(ONE), thread=thread[::8], **launch)
     kernels = _many(frames.kernels(ONE), gpu=thread[::8], **launch)
     return KERNELS.make(kernels), API_CALLS.make(calls), RANGES.make(ranges)
@@ -152,7 +195,11 @@ def _nested(count: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.Data
 
 def _many(one: pd.DataFrame, **columns: Any) -> pd.DataFrame:
     """Return a row again and again, with columns of its own."""
-    return one.take(np.zeros(len(columns["process"]), np.int64)).reset_index(drop=True).assign(**columns)
+    return (
+        one.take(np.zeros(len(columns["process"]), np.int64))
+        .reset_index(drop=True)
+        .assign(**columns)
+    )
 
 
 def _least(question: Answer, *, times: int = TIMES) -> tuple[float, int]:

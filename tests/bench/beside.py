@@ -52,7 +52,11 @@ def rows(kernels: int) -> Iterator[Row]:
     calls = fresh.call(loaded, path, "api_calls")
     for name, stored in READ.items():
         ours = fresh.call(loaded, path, name)
-        limits = {"peer_seconds": calls.cpu_s * stored / ROWS, "most_ratio": 1.0, "bar": "at most 1"}
+        limits = {
+            "peer_seconds": calls.cpu_s * stored / ROWS,
+            "most_ratio": 1.0,
+            "bar": "at most 1",
+        }
         work = f"nsys .sqlite, {stored:,} stored rows: {name}, cold, CPU"
         yield median_row(work, [ours], "api_calls, as many rows", by="cpu_s", **limits)
 
@@ -71,7 +75,9 @@ def made(path: str) -> None:
             pairs = [pair.partition("=")[::2] for pair in columns.split(", ")]
             names = ", ".join(f'"{name}" INTEGER' for name, _ in pairs)
             database.execute(f"CREATE TABLE {table} ({names})")
-            database.execute(f"INSERT INTO {table} SELECT {', '.join(value for _, value in pairs)} FROM numbers")
+            database.execute(
+                f"INSERT INTO {table} SELECT {', '.join(value for _, value in pairs)} FROM numbers"
+            )
         database.execute(
             f"CREATE TABLE {SAMPLED} (id INTEGER PRIMARY KEY, start INTEGER, cpu INTEGER, globalTid INTEGER)"
         )

@@ -77,7 +77,9 @@ def _shuffle(path: str) -> None:
             ((sql,),) = database.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,))
             database.execute(f"ALTER TABLE {table} RENAME TO ordered")
             database.execute(sql)
-            database.execute(f"INSERT INTO {table} SELECT * FROM ordered ORDER BY rowid * 2654435761 % 4294967296")
+            database.execute(
+                f"INSERT INTO {table} SELECT * FROM ordered ORDER BY rowid * 2654435761 % 4294967296"
+            )
             database.execute("DROP TABLE ordered")
         database.commit()
 

@@ -55,7 +55,9 @@ def store_rows(kernels: int) -> Iterator[Row]:
     yield from _ingested(f"perfkit ingest, {many} ranks", (of_few, FEW), (of_many, many))
     count = max(20, min(THOUSAND, kernels // 10_000))
     with tempfile.TemporaryDirectory(dir=FOLDER) as made:
-        few, all_of_them = (fresh.call(write, Path(made, f"of {n}"), n).answer for n in (count // 10, count))
+        few, all_of_them = (
+            fresh.call(write, Path(made, f"of {n}"), n).answer for n in (count // 10, count)
+        )
         opened = fresh.call(open_headers, all_of_them)
         work = f"perfkit ingest, {count} made ranks"
         yield from _ingested(work, (Path(few), count // 10), (Path(all_of_them), count))
@@ -66,7 +68,15 @@ def _ingested(work: str, fewer: tuple[Path, int], many: tuple[Path, int]) -> Ite
     with tempfile.TemporaryDirectory(dir=FOLDER) as made:
         few, one, two = (
             fresh.family(
-                [*fresh.PERFKIT, "ingest", files, "--out", Path(made, f"{n}"), "--workers", f"{workers}"],
+                [
+                    *fresh.PERFKIT,
+                    "ingest",
+                    files,
+                    "--out",
+                    Path(made, f"{n}"),
+                    "--workers",
+                    f"{workers}",
+                ],
                 env={"PERFKIT_CACHE": "off"},
             )
             for n, (files, workers) in enumerate([(fewer[0], 1), (many[0], 1), (many[0], 2)])
@@ -74,7 +84,12 @@ def _ingested(work: str, fewer: tuple[Path, int], many: tuple[Path, int]) -> Ite
         second = fresh.call(kernels_count, Path(made, "2"))
     few_s, each_s = few.cpu_s / fewer[1], one.cpu_s / many[1]
     yield Row(f"{work}, CPU per rank", each_s, f"{fewer[1]} ranks", few_s, 1.1, bar="constant: 1.1")
-    bars = {"peer_seconds": one.wall_s, "most_ratio": 1 / 1.8, "most_bytes": 1.5e9, "bar": "1/1.8, 1.5 GB"}
+    bars = {
+        "peer_seconds": one.wall_s,
+        "most_ratio": 1 / 1.8,
+        "most_bytes": 1.5e9,
+        "bar": "1/1.8, 1.5 GB",
+    }
     yield median_row(f"{work}, two workers", [two], "one worker", **bars)
     yield median_row(f"{work}, a second question", [second], most_seconds=3.0, bar="under 3 s")
 
@@ -82,7 +97,10 @@ def _ingested(work: str, fewer: tuple[Path, int], many: tuple[Path, int]) -> Ite
 def write(folder: str, count: str) -> str:
     """Write so many traces: those of eight ranks, with another rank in each copy."""
     kineto.ranks(Path(folder), ranks=MADE, events=EVENTS)
-    texts = [gzip.decompress(Path(folder, f"rank-{rank}.pt.trace.json.gz").read_bytes()) for rank in range(MADE)]
+    texts = [
+        gzip.decompress(Path(folder, f"rank-{rank}.pt.trace.json.gz").read_bytes())
+        for rank in range(MADE)
+    ]
     for rank in range(MADE, int(count)):
         text = re.sub(rb'("rank": ?)\d+', rb"\g<1>%d" % rank, texts[rank % MADE], count=1)
         Path(folder, f"rank-{rank}.pt.trace.json.gz").write_bytes(gzip.compress(text, 1))
@@ -105,19 +123,33 @@ def report_rows(kernels: int) -> Iterator[Row]:
     perfkit is compiled before, as pip does when it installs it; what stands in a checkout may not be.
     """
     compileall.compile_dir(Path(perfkit.__file__).parent, quiet=1)
-    pandas_s = min(fresh.command([*fresh.PERFKIT[:1], "-c", "import pandas"]).cpu_s for _ in range(TIMES))
+    pandas_s = min(
+        fresh.command([*fresh.PERFKIT[:1], "-c", "import pandas"]).cpu_s for _ in range(TIMES)
+    )
     told = [fresh.command([*fresh.PERFKIT, "--help"]) for _ in range(TIMES)]
     bars = {"peer_seconds": pandas_s, "most_ratio": 0.15, "bar": "at most 0.15"}
     yield median_row("perfkit --help, CPU", told, PANDAS, by="cpu_s", **bars)
     with tempfile.TemporaryDirectory(dir=FOLDER) as cache:
         bars = {"peer_seconds": pandas_s, "most_ratio": 10.0, "bar": "at most 10"}
-        for work in ("perfkit report of the sample, first on a machine, CPU", "perfkit report of the sample, CPU"):
+        for work in (
+            "perfkit report of the sample, first on a machine, CPU",
+            "perfkit report of the sample, CPU",
+        ):
             done = report(SAMPLE, Path(cache))
             yield median_row(work, [done], PANDAS, by="cpu_s", **bars)
-        bars = {"peer_seconds": done.cpu_s, "most_ratio": 0.65, "bar": "at most 0.65 on two idle cores"}
+        bars = {
+            "peer_seconds": done.cpu_s,
+            "most_ratio": 0.65,
+            "bar": "at most 0.65 on two idle cores",
+        }
         yield median_row("perfkit report of the sample", [done], "its CPU", **bars)
-        work, path = f"perfkit report, {min(kernels, 10_000):,} kernels", captures.made(min(kernels, 10_000))
-        yield median_row(work, [report(path, Path(cache))], most_seconds=30.0, bar="under 30 s on two cores")
+        work, path = (
+            f"perfkit report, {min(kernels, 10_000):,} kernels",
+            captures.made(min(kernels, 10_000)),
+        )
+        yield median_row(
+            work, [report(path, Path(cache))], most_seconds=30.0, bar="under 30 s on two cores"
+        )
 
 
 def trace_rows(kernels: int) -> Iterator[Row]:

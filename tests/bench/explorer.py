@@ -42,7 +42,11 @@ def rows(kernels: int) -> Iterator[Row]:
                 most_s = READY_S if work == "ready" else PYTHON_S
                 peer = f"none; {wall_s:.3g} s on the clock"
                 bar = f"under {most_s} s CPU, {MOST_BYTES / 1e9:g} GB"
-                limits = {"most_seconds": most_s, "most_bytes": MOST_BYTES, "peak_bytes": measured.peak_bytes}
+                limits = {
+                    "most_seconds": most_s,
+                    "most_bytes": MOST_BYTES,
+                    "peak_bytes": measured.peak_bytes,
+                }
                 yield Row(f"{size}, {work}, in Python", cpu_s, peer, None, bar=bar, **limits)
             yield from _browser_rows(path, cache, size)
 
@@ -68,7 +72,10 @@ def in_python(path: str) -> dict[str, tuple[float, float]]:
             "zoom to 1 ms": {"window": (first, first + 1_000_000)},
             "whole recording": {"window": ()},
             "kernels by name": {"kernels": ("sgemm", "reduce", "elementwise")[turn]},
-            "kernels by family": {"kernels": "", "families": (("gemm", "reduction", "elementwise")[turn],)},
+            "kernels by family": {
+                "kernels": "",
+                "families": (("gemm", "reduction", "elementwise")[turn],),
+            },
             "GPU": {"families": (), "gpus": (0,)},
             "all": {"gpus": ()},
         }
@@ -80,13 +87,23 @@ def in_python(path: str) -> dict[str, tuple[float, float]]:
 
 def _browser_rows(path: Path, cache: Path, size: str) -> Iterator[Row]:
     if (chromium := next(filter(None, map(shutil.which, CHROMIUM)), None)) is None:
-        yield Row(f"{size}, in JupyterLab", None, "no Chromium on PATH", None, bar=f"under {DRAWN_S} s")
+        yield Row(
+            f"{size}, in JupyterLab", None, "no Chromium on PATH", None, bar=f"under {DRAWN_S} s"
+        )
         return
     empty, _ = in_browser(chromium, captures.made(EMPTY), cache)
     drawn, peak = in_browser(chromium, path, cache)
     for work, wall_s in drawn.items():
-        limits = {"most_seconds": None if work == "run" else DRAWN_S, "most_bytes": MOST_BYTES, "peak_bytes": peak}
-        bar = f"{MOST_BYTES / 1e9:g} GB" if work == "run" else f"under {DRAWN_S} s, {MOST_BYTES / 1e9:g} GB"
+        limits = {
+            "most_seconds": None if work == "run" else DRAWN_S,
+            "most_bytes": MOST_BYTES,
+            "peak_bytes": peak,
+        }
+        bar = (
+            f"{MOST_BYTES / 1e9:g} GB"
+            if work == "run"
+            else f"under {DRAWN_S} s, {MOST_BYTES / 1e9:g} GB"
+        )
         peer = "the same of an empty chart", empty.get(work)
         yield Row(f"{size}, {work}, drawn in JupyterLab", wall_s, *peer, bar=bar, **limits)
 
@@ -98,8 +115,13 @@ def in_browser(chromium: str, path: Path, cache: Path) -> tuple[dict[str, float]
     from tests.browser.exploring import Exploring
     from tests.browser.lab import Lab, Page
 
-    with tempfile.TemporaryDirectory(dir=captures.FOLDER) as folder, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with (
+        tempfile.TemporaryDirectory(dir=captures.FOLDER) as folder,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
         lab = Lab(Path(folder), cache=cache)
         try:
             page = Page(browser.new_page(viewport={"width": 1400, "height": 1300}), lab)
@@ -113,7 +135,9 @@ def in_browser(chromium: str, path: Path, cache: Path) -> tuple[dict[str, float]
             for _ in range(TIMES):
                 for work, seconds in _gestures(exploring):
                     found[work] = max(seconds, found.get(work, 0.0))
-            peak = exploring.ask("__import__('resource').getrusage(0).ru_maxrss") * fresh.MAXRSS_BYTES
+            peak = (
+                exploring.ask("__import__('resource').getrusage(0).ru_maxrss") * fresh.MAXRSS_BYTES
+            )
             page.close()
             return found, peak
         finally:
@@ -150,7 +174,9 @@ def _gestures(exploring: Any) -> Iterator[tuple[str, float]]:
     for key in ("w", "a", "d", "s", "ArrowUp", "ArrowLeft", "ArrowRight", "ArrowDown", "u"):
         yield f"key {key}", drawn(lambda key=key: tab.keyboard.press(key))
     yield "Shift+drag", drawn(lambda: held("Shift", lambda: exploring.drag(TIMELINE, 0.4, 0.6)))
-    while (found := re.search(r"([\d,]+) operation", exploring.title)) and int(found[1].replace(",", "")) > 1000:
+    while (found := re.search(r"([\d,]+) operation", exploring.title)) and int(
+        found[1].replace(",", "")
+    ) > 1000:
         yield "zoom", drawn(lambda: exploring.drag(TIMELINE, 0.4, 0.48))
     yield "whole recording", drawn(lambda: exploring.press("Reset"))
     yield "kernels by name", drawn(lambda: exploring.type("kernels", "sgemm"))

@@ -27,7 +27,10 @@ from tests.bench.captures import FOLDER
 from tests.bench.table import Row, median_row
 
 TIMES = 3
-EVENTS, KERNELS = 2_200_000, 4350  # of the largest trace; kernels in one repetition, as its truth.json says
+EVENTS, KERNELS = (
+    2_200_000,
+    4350,
+)  # of the largest trace; kernels in one repetition, as its truth.json says
 STACKS = "TraceLens__xdit_sd_3.5__profile_trace_rank_0.json.gz"
 DATABASE, CONTEXTS = "hpctoolkit-dlrm-cpu-database", 1_000_000
 LINES, GPUS, SCREEN = 1_000_000, 8, 160  # of the log; after SCREEN rows the header comes again
@@ -77,7 +80,9 @@ def trace_rows(kernels: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(dir=FOLDER) as cache:
         cold, *cached = [fresh.call(counts, path, cache=Path(cache)) for _ in range(1 + TIMES)]
     if {times * KERNELS} != {m.answer["KERNELS"] for m in (cold, *cached)}:
-        raise RuntimeError(f"{path}: {cold.answer['KERNELS']} kernels were read, not {times * KERNELS}")
+        raise RuntimeError(
+            f"{path}: {cold.answer['KERNELS']} kernels were read, not {times * KERNELS}"
+        )
     peer, peer_s = _hta(path)
     work = f"Kineto .json.gz, {events:,} events, all tables"
     bars = {"most_ratio": 0.5, "most_bytes": 1e9, "bar": "under 1/2, 1 GB"}
@@ -88,7 +93,9 @@ def trace_rows(kernels: int) -> Iterator[Row]:
 
 def _stacks() -> Row:
     """Measure a trace of which most events are functions of Python, against the same without them."""
-    trace = json.loads(gzip.decompress((captures.profiles() or Path()).joinpath("torch", STACKS).read_bytes()))
+    trace = json.loads(
+        gzip.decompress((captures.profiles() or Path()).joinpath("torch", STACKS).read_bytes())
+    )
     events, taken = trace["traceEvents"], []
     others = [event for event in events if event.get("cat") != "python_function"]
     for kept in (events, others):
@@ -98,7 +105,11 @@ def _stacks() -> Row:
         taken.append(_cold(path, TIMES))
     ours, bare = taken
     work = f"PyTorch trace with stacks, {len(events):,} events, {len(others):,} of them no functions of Python, CPU"
-    limits = {"peer_seconds": median(m.cpu_s for m in bare), "most_ratio": 1.2, "bar": "at most 1.2"}
+    limits = {
+        "peer_seconds": median(m.cpu_s for m in bare),
+        "most_ratio": 1.2,
+        "bar": "at most 1.2",
+    }
     return median_row(work, ours, "the same without functions", by="cpu_s", **limits)
 
 
@@ -140,12 +151,21 @@ def log_rows(kernels: int) -> Iterator[Row]:
     """Measure a log with every column, time stamps and eight GPUs; yields the row of the table."""
     lines = min(kernels, LINES)
     fresh.call(write_log, path := FOLDER / f"dmon-{lines}.log", lines)
-    ours, peer = ([fresh.call(read, path) for _ in range(TIMES)] for read in (sample_rows, pandas_rows))
+    ours, peer = (
+        [fresh.call(read, path) for _ in range(TIMES)] for read in (sample_rows, pandas_rows)
+    )
     measured = len(COLUMNS) - 1  # ccpm is no metric
     if {lines * measured} != {m.answer for m in ours} or {lines} != {m.answer for m in peer}:
-        raise RuntimeError(f"{path}: {ours[0].answer} samples of {peer[0].answer} rows were read, not of {lines}")
-    work, peer_s = f"nvidia-smi dmon, {lines:,} lines, {len(COLUMNS)} columns", median(m.wall_s for m in peer)
-    yield median_row(work, ours, "pandas.read_csv", peer_seconds=peer_s, most_seconds=3.0, bar="under 3 s")
+        raise RuntimeError(
+            f"{path}: {ours[0].answer} samples of {peer[0].answer} rows were read, not of {lines}"
+        )
+    work, peer_s = (
+        f"nvidia-smi dmon, {lines:,} lines, {len(COLUMNS)} columns",
+        median(m.wall_s for m in peer),
+    )
+    yield median_row(
+        work, ours, "pandas.read_csv", peer_seconds=peer_s, most_seconds=3.0, bar="under 3 s"
+    )
 
 
 def write_log(path: str, count: str) -> None:
@@ -153,7 +173,10 @@ def write_log(path: str, count: str) -> None:
     lines = int(count)
     random = np.random.default_rng(0)
     values = [random.integers(0, most, lines).tolist() for _, most in COLUMNS.values()]
-    names, units = (" ".join(f"{word:>6}" for word in words) for words in (COLUMNS, [u for u, _ in COLUMNS.values()]))
+    names, units = (
+        " ".join(f"{word:>6}" for word in words)
+        for words in (COLUMNS, [u for u, _ in COLUMNS.values()])
+    )
     header = f"#Date       Time        gpu {names} \n#YYYYMMDD   HH:MM:SS    Idx {units} \n"
     row = " %s   %s   %4d " + "%6d " * len(COLUMNS) + "\n"
     seconds = pd.date_range("2026-01-01", periods=lines // GPUS + 1, freq="s")

@@ -70,7 +70,11 @@ def peak_bytes() -> int:
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES
-    return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return next(
+        int(line.split()[1]) * 1024
+        for line in status.read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
 
 
 def command(program: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> Measured:
@@ -83,7 +87,9 @@ def command(program: Sequence[str | Path], *, env: Mapping[str, str] | None = No
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
         began = time.perf_counter()
-        process = subprocess.Popen(list(map(str, program)), stdout=out, stderr=said, env={**os.environ, **(env or {})})
+        process = subprocess.Popen(
+            list(map(str, program)), stdout=out, stderr=said, env={**os.environ, **(env or {})}
+        )
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -93,12 +99,21 @@ def command(program: Sequence[str | Path], *, env: Mapping[str, str] | None = No
             words = said.read().decode(errors="replace")[-2000:]
             raise RuntimeError(f"{program[0]}: exit status {process.returncode}. {words}")
         cpu_s = usage.ru_utime + usage.ru_stime
-        return Measured(wall_s, cpu_s, usage.ru_maxrss * MAXRSS_BYTES, out.read().decode(errors="replace"))
+        return Measured(
+            wall_s, cpu_s, usage.ru_maxrss * MAXRSS_BYTES, out.read().decode(errors="replace")
+        )
 
 
 def call(function: Callable[..., Any], *arguments: object, cache: Path | None = None) -> Measured:
     """Call a function with text arguments in a new process; its answer comes back as JSON."""
-    child = [sys.executable, "-m", "tests.bench.fresh", function.__module__, function.__name__, *map(str, arguments)]
+    child = [
+        sys.executable,
+        "-m",
+        "tests.bench.fresh",
+        function.__module__,
+        function.__name__,
+        *map(str, arguments),
+    ]
     done = command(child, env={"PERFKIT_CACHE": str(cache or "off")})
     wall_s, cpu_s, answer = json.loads(done.answer)
     return Measured(wall_s, cpu_s, done.peak_bytes, answer)

@@ -43,8 +43,12 @@ def rows(kernels: int) -> Iterator[Row]:
     loop = _compiled()
     sizes = [size for size in SIZES if size < kernels] + [min(kernels, SIZES[-1])]
     for size in sizes:
-        yield from _of_capture(loop, captures.made(size, "node"), f"{size:,} kernels of 8 GPUs", list(QUERIES))
-    yield from _of_capture(loop, captures.made(sizes[0], "shuffled"), f"{sizes[0]:,} shuffled kernels", list(QUERIES))
+        yield from _of_capture(
+            loop, captures.made(size, "node"), f"{size:,} kernels of 8 GPUs", list(QUERIES)
+        )
+    yield from _of_capture(
+        loop, captures.made(sizes[0], "shuffled"), f"{sizes[0]:,} shuffled kernels", list(QUERIES)
+    )
     path, some = captures.made(sizes[0], "node"), min(sizes[0], PANDAS_ROWS)
     ours = fresh.call(loaded, path, "kernels")
     read_sql = fresh.call(pandas_rows, path, some)
@@ -55,7 +59,9 @@ def rows(kernels: int) -> Iterator[Row]:
 
 def _of_capture(loop: Path | None, path: Path, size: str, names: list[str]) -> Iterator[Row]:
     for name in names:
-        floor = _looped(loop, path, QUERIES[name]) if loop else None  # first: it brings the file into the page cache
+        floor = (
+            _looped(loop, path, QUERIES[name]) if loop else None
+        )  # first: it brings the file into the page cache
         # Once each: CPU seconds hardly depend on what else runs, and ten million kernels take a minute.
         with tempfile.TemporaryDirectory(dir=captures.FOLDER) as cache:
             cold, cached = (fresh.call(loaded, path, name, cache=Path(cache)) for _ in range(2))
@@ -66,7 +72,11 @@ def _of_capture(loop: Path | None, path: Path, size: str, names: list[str]) -> I
             ("cold, on the clock", cold, "wall_s", 1.0),
             ("cached, CPU", cached, "cpu_s", 0.1),
         ):
-            limits = {"peer_seconds": floor and getattr(floor, by), "most_ratio": most, "bar": f"at most {most}"}
+            limits = {
+                "peer_seconds": floor and getattr(floor, by),
+                "most_ratio": most,
+                "bar": f"at most {most}",
+            }
             yield median_row(f"{work}, {when}", [ours], peer, by=by, **limits)
 
 
@@ -125,7 +135,9 @@ def launch_rows(kernels: int) -> Iterator[Row]:
         copy = Path(shutil.copy(path, folder))
         ours, theirs = [], []
         for _ in range(3):
-            ours.append(fresh.command([sys.executable, "-c", SUMMARY, path], env={"PERFKIT_CACHE": "off"}))
+            ours.append(
+                fresh.command([sys.executable, "-c", SUMMARY, path], env={"PERFKIT_CACHE": "off"})
+            )
             theirs += _vendor(copy)
     name = theirs[0][0] if theirs else "nsys stats: no nsys on PATH"
     peer_s = median(seconds for _, seconds in theirs) if theirs else None

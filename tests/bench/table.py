@@ -37,12 +37,20 @@ class Row:
     @property
     def ratio(self) -> float | None:
         """Seconds of perfkit over seconds of the peer."""
-        return self.seconds / self.peer_seconds if self.seconds is not None and self.peer_seconds is not None else None
+        return (
+            self.seconds / self.peer_seconds
+            if self.seconds is not None and self.peer_seconds is not None
+            else None
+        )
 
     @property
     def verdict(self) -> str:
         """Whether the bars are met."""
-        against = [(self.ratio, self.most_ratio), (self.seconds, self.most_seconds), (self.peak_bytes, self.most_bytes)]
+        against = [
+            (self.ratio, self.most_ratio),
+            (self.seconds, self.most_seconds),
+            (self.peak_bytes, self.most_bytes),
+        ]
         bars = [(value, most) for value, most in against if most is not None]
         if any(value is not None and value > most for value, most in bars):
             return "missed"
@@ -50,19 +58,34 @@ class Row:
 
     def line(self, about: str = "now") -> str:
         """Return the row of the table; `about` says when and of which commit it was measured."""
-        ratio = "" if self.ratio is None else f"{self.ratio:.2g}" if self.ratio < 10 else f"{self.ratio:.0f}"
+        ratio = (
+            ""
+            if self.ratio is None
+            else f"{self.ratio:.2g}"
+            if self.ratio < 10
+            else f"{self.ratio:.0f}"
+        )
         peak = "" if self.peak_bytes is None else f"{self.peak_bytes / 1e9:.2g} GB"
-        ours, peer = (f"{s:.3g} s" if s is not None else "" for s in (self.seconds, self.peer_seconds))
+        ours, peer = (
+            f"{s:.3g} s" if s is not None else "" for s in (self.seconds, self.peer_seconds)
+        )
         bar = f"{self.bar}: missed" if self.verdict == "missed" else self.bar
         against = f"{self.peer}, {peer}" if peer else self.peer
         return f"| {self.work} | {ours} | {against} | {ratio} | {peak} | {bar} | {about} |"
 
 
-def median_row(work: str, ours: Iterable[Measured], peer: str = "none", *, by: str = "wall_s", **also: Any) -> Row:
+def median_row(
+    work: str, ours: Iterable[Measured], peer: str = "none", *, by: str = "wall_s", **also: Any
+) -> Row:
     """Return the row of the medians of several runs, with the largest of their peaks; `also` are fields of Row."""
     runs = list(ours)
     cpu_s, peak = median(run.cpu_s for run in runs), max(run.peak_bytes for run in runs)
-    also = {"peer_seconds": None, "cpu_s": None if by == "cpu_s" else cpu_s, "peak_bytes": peak, **also}
+    also = {
+        "peer_seconds": None,
+        "cpu_s": None if by == "cpu_s" else cpu_s,
+        "peak_bytes": peak,
+        **also,
+    }
     return Row(work, median(getattr(run, by) for run in runs), peer, **also)
 
 
@@ -80,8 +103,14 @@ HEAD = "| work | perfkit | peer | ratio | peak | bar | measured |\n|---|---|---|
 
 def kept(rows: Iterable[Row]) -> None:
     """Write rows into the JSON with date and commit, in place of those of the same work and peer."""
-    commit = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
-    about = {"date": datetime.date.today().isoformat(), "commit": commit.stdout.strip(), "cores": os.cpu_count()}
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True
+    )
+    about = {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit.stdout.strip(),
+        "cores": os.cpu_count(),
+    }
     old = json.loads(JSON.read_text()) if JSON.exists() else []
     stored = {(row["work"], row["peer"]): row for row in old}
     stored |= {(row.work, row.peer): {**asdict(row), **about} for row in rows}
@@ -89,7 +118,9 @@ def kept(rows: Iterable[Row]) -> None:
 
 
 NUMBER = re.compile(r"\d[\d,]*")
-SMALLER = re.compile(r"explorer, (?!.*x 5 streams.* drawn)|.* shuffled kernels: (?!kernels)")  # not in docs/speed.md
+SMALLER = re.compile(
+    r"explorer, (?!.*x 5 streams.* drawn)|.* shuffled kernels: (?!kernels)"
+)  # not in docs/speed.md
 
 
 def shown() -> str:

@@ -21,7 +21,9 @@ def chromium() -> Iterator[Any]:
     """
     found = extras.program("chromium")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-gpu"]
+        )
         yield browser.new_context(viewport=SIZE)  # its pages compile JupyterLab once
         browser.close()
 

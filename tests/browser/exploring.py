@@ -126,7 +126,9 @@ class Exploring:
         return self._until(f"document.querySelector('{BOX} [role=status]').textContent", text)
 
     def until_other(self, title: str) -> str:
-        self.tab.wait_for_function(f"before => {TITLE} && {TITLE} !== before", arg=title, timeout=LIMIT)
+        self.tab.wait_for_function(
+            f"before => {TITLE} && {TITLE} !== before", arg=title, timeout=LIMIT
+        )
         return self.title
 
     def until_slider_states(self, window: list[int]) -> None:
@@ -141,7 +143,9 @@ class Exploring:
         )
 
     def until_drawn_after(self, spoken: str, timeout: float = LIMIT) -> None:
-        self.tab.wait_for_function(f"before => {SPOKEN} && {SPOKEN} !== before", arg=spoken, timeout=timeout)
+        self.tab.wait_for_function(
+            f"before => {SPOKEN} && {SPOKEN} !== before", arg=spoken, timeout=timeout
+        )
 
     def reset(self) -> None:
         self.press("Reset")
@@ -156,9 +160,9 @@ class Exploring:
         listed.locator("option").get_by_text(option, exact=True).click()
 
     def type(self, name: str, text: str) -> None:
-        field = self.tab.locator(f"{BOX} .jupyter-widgets", has=self.tab.locator("label", has_text=name)).locator(
-            "input"
-        )
+        field = self.tab.locator(
+            f"{BOX} .jupyter-widgets", has=self.tab.locator("label", has_text=name)
+        ).locator("input")
         field.first.fill(text)
         field.first.press("Enter")
 
@@ -182,13 +186,17 @@ class Exploring:
     def until_match(self, before: int) -> int:
         """Return the number of the match that is jumped to, once it is another one than before."""
         number = f"Number({ROOT}.innerText.match(/match ([0-9]+) of [0-9,]+ matches/)?.[1] ?? 0)"
-        self.tab.wait_for_function(f"before => ![0, before].includes({number})", arg=before, timeout=LIMIT)
+        self.tab.wait_for_function(
+            f"before => ![0, before].includes({number})", arg=before, timeout=LIMIT
+        )
         self.settle()
         return int(self.tab.evaluate(number))
 
     def bars(self) -> list[dict[str, Any]]:
         """Return description and place of each operation that the timeline draws one by one, widest first."""
-        found: list[dict[str, Any]] = self.tab.evaluate(f"{ROOT}.perfkitBars().filter(one => one.type === 'gpu')")
+        found: list[dict[str, Any]] = self.tab.evaluate(
+            f"{ROOT}.perfkitBars().filter(one => one.type === 'gpu')"
+        )
         return sorted(found, key=lambda bar: -float(bar["width"]))
 
     @property
@@ -212,7 +220,16 @@ class Exploring:
 
     def contrasts(self) -> list[tuple[str, float]]:
         """Return each text on paper in the explorer with the contrast of its colour and the paper's (WCAG 2.1)."""
-        texts = ("svg.marks text", "label", ".widget-label", ".widget-html-content", "option", "button", "td", "th")
+        texts = (
+            "svg.marks text",
+            "label",
+            ".widget-label",
+            ".widget-html-content",
+            "option",
+            "button",
+            "td",
+            "th",
+        )
         found = self.tab.evaluate(CONTRASTS, ", ".join(f"{BOX} {text}" for text in texts))
         return [(str(text), float(contrast)) for text, contrast in found]
 
@@ -233,10 +250,14 @@ def lead_the_explorer(page: Page) -> None:
     """A click on a finding, a step or a gap moves the explorer there."""
     exploring = Exploring(page.tab)
     steps = "Steps, as far as they were found; click a row to see it"
-    gaps = "Idle gaps, the longest first, who kept the GPU idle, and the range and call they fall in"
+    gaps = (
+        "Idle gaps, the longest first, who kept the GPU idle, and the range and call they fall in"
+    )
 
     def led(place: str, *before: list[int]) -> list[int]:
-        page.tab.locator(place).first.dispatch_event("click", timeout=LIMIT)  # a view that follows never rests
+        page.tab.locator(place).first.dispatch_event(
+            "click", timeout=LIMIT
+        )  # a view that follows never rests
         for _ in range(60):
             page.tab.wait_for_timeout(500)
             if (window := exploring.ask("list(seen.window)")) not in ([], *before):
@@ -244,16 +265,22 @@ def lead_the_explorer(page: Page) -> None:
         return list(window)
 
     found = led("[data-leads] em")
-    at = exploring.ask("[f.seen_at for f in __import__('perfkit').diagnosis.findings(seen.run) if f.seen_at][0]")
+    at = exploring.ask(
+        "[f.seen_at for f in __import__('perfkit').diagnosis.findings(seen.run) if f.seen_at][0]"
+    )
     assert found[0] <= at[0] < at[0] + at[1] <= found[1]
     exploring.ask("seen.choose(window=()) or 0")
     windows = [led(f'[aria-label="{steps}"] tbody tr', found)]
     # On a busy machine the table of gaps follows late: its first row is still that of the window before.
-    page.tab.wait_for_function(STARTS_IN, arg=[f'[aria-label="{gaps}"] tbody tr', *windows[0]], timeout=LIMIT)
+    page.tab.wait_for_function(
+        STARTS_IN, arg=[f'[aria-label="{gaps}"] tbody tr', *windows[0]], timeout=LIMIT
+    )
     windows.append(led(f'[aria-label="{gaps}"] tbody tr', *windows))
     begins = exploring.ask("chosen.steps['start_ns'].tolist()")
     lengths = exploring.ask("chosen.steps['dur_ns'].tolist()")
-    assert windows[0] in [[begin, begin + length] for begin, length in zip(begins, lengths, strict=True)]
+    assert windows[0] in [
+        [begin, begin + length] for begin, length in zip(begins, lengths, strict=True)
+    ]
     # The gap lies in the step, and is shown with some time around it.
     assert windows[0][0] < windows[1][1]
     assert windows[1][0] < windows[0][1]
@@ -267,7 +294,9 @@ COUNTED = """function () {
 def held(tab: Any) -> list[int]:
     """How many charts' menus and tables that are paged the page holds, shown or not; it searches all objects."""
     browser = tab.context.new_cdp_session(tab)
-    of = browser.send("Runtime.evaluate", {"expression": "HTMLElement.prototype"})["result"]["objectId"]
+    of = browser.send("Runtime.evaluate", {"expression": "HTMLElement.prototype"})["result"][
+        "objectId"
+    ]
     found = browser.send("Runtime.queryObjects", {"prototypeObjectId": of})["objects"]["objectId"]
     asked = {"objectId": found, "functionDeclaration": COUNTED, "returnByValue": True}
     counts: list[int] = browser.send("Runtime.callFunctionOn", asked)["result"]["value"]

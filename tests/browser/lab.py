@@ -20,12 +20,17 @@ LOCAL = re.compile(r"(https?|wss?)://(localhost|127\.0\.0\.1)[:/]|data:|blob:|ab
 MOST_PIXELS = 14_000
 START, RUN = 240.0, 240.0  # s that a server, and a notebook, may take on a loaded machine
 SETTINGS = {
-    "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none", "autoStartDefaultKernel": True},
+    "@jupyterlab/notebook-extension/tracker": {
+        "windowingMode": "none",
+        "autoStartDefaultKernel": True,
+    },
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 QUIET = ("--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--expose-app-in-browser")
 
-KERNEL_IS_READY = "() => jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+KERNEL_IS_READY = (
+    "() => jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+)
 OPEN = """async path => {
     await jupyterapp.restored;
     await jupyterapp.commands.execute('docmanager:open', {path});
@@ -45,7 +50,14 @@ class Lab:
         for name in ("config", "data", "runtime", "settings", "workspaces", "cache"):
             (folder / name).mkdir()
         self._log = (folder / "log").open("w")
-        command = [sys.executable, "-m", "jupyterlab", *QUIET, f"--port={self.port}", f"--ServerApp.token={TOKEN}"]
+        command = [
+            sys.executable,
+            "-m",
+            "jupyterlab",
+            *QUIET,
+            f"--port={self.port}",
+            f"--ServerApp.token={TOKEN}",
+        ]
         self.environment = {
             **os.environ,
             "JUPYTER_CONFIG_DIR": str(folder / "config"),
@@ -56,7 +68,10 @@ class Lab:
             "PERFKIT_CACHE": str(cache or folder / "cache"),
         }
         self._process = subprocess.Popen(
-            [*command, str(self.folder)], env=self.environment, stdout=self._log, stderr=subprocess.STDOUT
+            [*command, str(self.folder)],
+            env=self.environment,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
         )
         self._settings = folder / "settings"
         self.set("@jupyterlab/apputils-extension/themes", {"theme": "JupyterLab Light"})
@@ -77,15 +92,21 @@ class Lab:
         return json.loads(body) if body else {}
 
     def write(self, name: str, *cells: str) -> str:
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell) for cell in cells]
+        )
         nbformat.write(notebook, self.folder / f"{name}.ipynb")
         return name
 
     def copy(self, name: str, as_: str, **parameters: str | list[int]) -> str:
         """Write a notebook of perfkit with other values in its parameters cell and return its name."""
         notebook = nbformat.read(notebooks.folder() / f"{name}.ipynb", as_version=4)
-        cell = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
-        cell.source = "\n".join([cell.source, *(f"{key} = {value!r}" for key, value in parameters.items())])
+        cell = next(
+            cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])
+        )
+        cell.source = "\n".join(
+            [cell.source, *(f"{key} = {value!r}" for key, value in parameters.items())]
+        )
         nbformat.write(notebook, self.folder / f"{as_}.ipynb")
         return as_
 
@@ -108,9 +129,14 @@ class Page:
         tab.set_default_timeout(START * 1000)
         self.console: list[str] = []
         self.foreign: list[str] = []
-        tab.on("console", lambda said: self.console.append(said.text) if said.type == "error" else None)
+        tab.on(
+            "console", lambda said: self.console.append(said.text) if said.type == "error" else None
+        )
         tab.on("pageerror", lambda error: self.console.append(str(error)))
-        tab.on("request", lambda asked: None if LOCAL.match(asked.url) else self.foreign.append(asked.url))
+        tab.on(
+            "request",
+            lambda asked: None if LOCAL.match(asked.url) else self.foreign.append(asked.url),
+        )
 
     def run(self, name: str) -> None:
         self.open(name)
@@ -158,9 +184,13 @@ class Page:
 
     def picture(self, file: Path) -> None:
         """Store all of the notebook as a picture, from its top, in a window that is as high."""
-        high = self.tab.evaluate("document.querySelector('.jp-WindowedPanel-viewport').scrollHeight")
+        high = self.tab.evaluate(
+            "document.querySelector('.jp-WindowedPanel-viewport').scrollHeight"
+        )
         self.tab.set_viewport_size({"width": 1400, "height": min(high + 200, MOST_PIXELS)})
-        self.tab.evaluate("document.querySelectorAll('.jp-Notebook, .jp-Notebook *').forEach(one => one.scrollTop = 0)")
+        self.tab.evaluate(
+            "document.querySelectorAll('.jp-Notebook, .jp-Notebook *').forEach(one => one.scrollTop = 0)"
+        )
         self.tab.wait_for_timeout(1000)
         self.tab.locator(".jp-Notebook").screenshot(path=file)
 

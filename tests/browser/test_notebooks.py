@@ -88,11 +88,19 @@ def test_header_and_slider_state_the_window_in_force_and_what_was_chosen_before_
     """
     make.capture(page.lab.folder / "chosen.sqlite", kernels=3_000)
     page.run(page.lab.write("earlier", EARLIER))
-    page.run(page.lab.copy("3_system", "later", profile="chosen.sqlite", window=[1_001_000_000, 1_004_000_000]))
+    page.run(
+        page.lab.copy(
+            "3_system", "later", profile="chosen.sqlite", window=[1_001_000_000, 1_004_000_000]
+        )
+    )
     assert [] == page.errors()
     explorer, header = Exploring(page.tab), page.tab.locator(".jp-OutputArea-output dl").first
     for name in ("Last choice: 1.002 to 1.003 s, kernels matching 'gemm'", ""):
-        said = "1.001 s to 1.004 s, all kernels" if name else "1.002 s to 1.003 s, kernels matching 'gemm'"
+        said = (
+            "1.001 s to 1.004 s, all kernels"
+            if name
+            else "1.002 s to 1.003 s, kernels matching 'gemm'"
+        )
         assert f"all GPUs, {said}" in explorer.until_said(said)
         header.filter(has_text=f"all GPUs, {said}").wait_for(timeout=LIMIT)
         explorer.until_slider_states(explorer.ask("seen.window"))
@@ -108,7 +116,12 @@ def test_header_and_slider_state_the_window_in_force_and_what_was_chosen_before_
         looks = [[0]]
         while looks[-2:-1] != looks[-1:] and len(looks) < 30:
             page.tab.wait_for_timeout(1_000)
-            looks.append([n - shown for n, shown in zip(held(page.tab), page.tab.evaluate(SHOWN), strict=True)])
+            looks.append(
+                [
+                    n - shown
+                    for n, shown in zip(held(page.tab), page.tab.evaluate(SHOWN), strict=True)
+                ]
+            )
         return looks[-1]
 
     counts = []
@@ -119,7 +132,9 @@ def test_header_and_slider_state_the_window_in_force_and_what_was_chosen_before_
         if first != 1_002_000_000:
             counts.append(kept())
     assert 0 < min(page.tab.evaluate(SHOWN))
-    assert max(last - one for one, last in zip(*counts, strict=True)) < 4, counts  # two left 24 charts, or 14 tables
+    assert max(last - one for one, last in zip(*counts, strict=True)) < 4, (
+        counts
+    )  # two left 24 charts, or 14 tables
     assert 0 < page.tab.evaluate("document.querySelectorAll('canvas.marks').length")
     page.tab.evaluate(COUNT)
     page.tab.wait_for_timeout(1_500)  # charts look for a new width every 0.4 s
@@ -130,7 +145,9 @@ def test_header_and_slider_state_the_window_in_force_and_what_was_chosen_before_
 @pytest.fixture(scope="module")
 def opened(loaded: Page) -> Page:
     """The notebook of the tests of the explorer, until a test opens another."""
-    make.capture(loaded.lab.folder / "two.sqlite", kernels=KERNELS, shape=make.Shape(gpus=2, processes=2))
+    make.capture(
+        loaded.lab.folder / "two.sqlite", kernels=KERNELS, shape=make.Shape(gpus=2, processes=2)
+    )
     loaded.tab.set_viewport_size({"width": 1400, "height": 1300})
     loaded.run(loaded.lab.write("explorer", NOTEBOOK))
     assert [] == loaded.errors()
@@ -139,7 +156,9 @@ def opened(loaded: Page) -> Page:
 
 
 @pytest.fixture
-def explorer(opened: Page, shots: Path | None, request: pytest.FixtureRequest) -> Iterator[Exploring]:
+def explorer(
+    opened: Page, shots: Path | None, request: pytest.FixtureRequest
+) -> Iterator[Exploring]:
     """The explorer with nothing chosen; nothing may appear on the console, and no other machine be asked."""
     exploring = Exploring(opened.tab)
     exploring.reset()
@@ -159,7 +178,9 @@ def test_gpu(explorer: Exploring) -> None:
     explorer.mark("GPUs", "1")
     title = explorer.until_other(both)
     assert title.startswith("GPU 1: ")
-    assert explorer.ask("len(run.kernels[run.kernels.gpu == 1]) + len(run.copies[run.copies.gpu == 1])") == count(title)
+    assert explorer.ask(
+        "len(run.kernels[run.kernels.gpu == 1]) + len(run.copies[run.copies.gpu == 1])"
+    ) == count(title)
     assert count(title) < count(both)
     assert (1,) == explorer.ask("explorer.gpus")
 
@@ -169,8 +190,13 @@ def test_kernel_name(explorer: Exploring) -> None:
     explorer.until_title("kernels matching “sgemm”")
     launches = explorer.ask("int(run.kernels.name.astype(str).str.contains('sgemm').sum())")
     assert f"launches: {launches:,};" in explorer.said
-    completed = explorer.tab.locator(f"{BOX} datalist option").evaluate_all("all => all.map(one => one.value)")
-    assert explorer.ask("run.kernels.groupby('name', observed=True).dur_ns.sum().idxmax()") == completed[0]
+    completed = explorer.tab.locator(f"{BOX} datalist option").evaluate_all(
+        "all => all.map(one => one.value)"
+    )
+    assert (
+        explorer.ask("run.kernels.groupby('name', observed=True).dur_ns.sum().idxmax()")
+        == completed[0]
+    )
 
 
 def test_brush(explorer: Exploring) -> None:
@@ -178,19 +204,25 @@ def test_brush(explorer: Exploring) -> None:
     picture = f"document.querySelector('{BOX} svg.marks').closest('.vega-embed').querySelector('canvas').toDataURL()"
     before = explorer.tab.evaluate(picture)
     explorer.drag(OVERVIEW, 0.25, 0.5)
-    for _ in range(100):  # a slow machine is told where the mouse was on its way, before where it ended
+    for _ in range(
+        100
+    ):  # a slow machine is told where the mouse was on its way, before where it ended
         window = explorer.ask("explorer.window")
         edges = [(edge - start) / (end - start) for edge in window]
         if edges == pytest.approx([0.25, 0.5], abs=1 / 600):
             break
         explorer.tab.wait_for_timeout(200)
     assert [0.25, 0.5] == pytest.approx(edges, abs=1 / 600)
-    explorer.until_title(f"{explorer.ask('explorer.lanes.count(window=explorer.window)'):,} operations")
+    explorer.until_title(
+        f"{explorer.ask('explorer.lanes.count(window=explorer.window)'):,} operations"
+    )
     explorer.until_slider_states(window)
     assert before != explorer.tab.evaluate(picture)
     explorer.tab.mouse.move(0, 0)
     explorer.reset()
-    explorer.tab.wait_for_function(f"before => {picture} === before", arg=before, timeout=LIMIT)  # without the brush
+    explorer.tab.wait_for_function(
+        f"before => {picture} === before", arg=before, timeout=LIMIT
+    )  # without the brush
 
 
 def test_the_overview_is_as_wide_as_the_timeline(explorer: Exploring) -> None:
@@ -208,7 +240,10 @@ def test_zoom_until_single(explorer: Exploring) -> None:
     title = explorer.zoom()
     bars = explorer.bars()
     assert 20 < count(title) == len(bars)
-    assert all(re.search(r"name: .+ lane: GPU [01] .+ duration: .+ launched by: cuda", bar["said"]) for bar in bars)
+    assert all(
+        re.search(r"name: .+ lane: GPU [01] .+ duration: .+ launched by: cuda", bar["said"])
+        for bar in bars
+    )
 
 
 def test_click_shows_the_dossier(explorer: Exploring) -> None:
@@ -221,7 +256,9 @@ def test_click_shows_the_dossier(explorer: Exploring) -> None:
     name, correlation = re.search(r"name: (\S+);.* correlation: (\d+);", bar["said"]).groups()  # type: ignore[union-attr]
     assert name in shown.inner_text()
     assert correlation in shown.inner_text()
-    explorer.tab.locator(f"{BOX} table", has_text=f"All launches of {name} in these").wait_for(timeout=LIMIT)
+    explorer.tab.locator(f"{BOX} table", has_text=f"All launches of {name} in these").wait_for(
+        timeout=LIMIT
+    )
 
 
 def test_report_of_the_window(explorer: Exploring, lab: Lab) -> None:
@@ -231,7 +268,9 @@ def test_report_of_the_window(explorer: Exploring, lab: Lab) -> None:
     link = explorer.tab.locator(f"{BOX} a", has_text="index.html")
     link.wait_for(timeout=4 * LIMIT)
     summary = json.loads((lab.folder / link.inner_text()).with_name("summary.json").read_text())
-    assert figures == {name: {**_as_found(summary["figures"][name]), "id": name} for name in figures}
+    assert figures == {
+        name: {**_as_found(summary["figures"][name]), "id": name} for name in figures
+    }
 
 
 def test_gestures(explorer: Exploring) -> None:
@@ -246,7 +285,9 @@ def test_gestures(explorer: Exploring) -> None:
         assert 0 < last - first < 0.9 * length
     start, end = explorer.ask("explorer.lanes.span")
     assert [first, last] == [edge - start for edge in explorer.ask("explorer.window")]
-    assert 0.5 == pytest.approx((first + last) / 2 / (end - start), abs=0.01)  # what the pointer showed is still there
+    assert 0.5 == pytest.approx(
+        (first + last) / 2 / (end - start), abs=0.01
+    )  # what the pointer showed is still there
     tab.evaluate(f"{ROOT}.focus()")
     lengths = {"w": 0.6, "s": 1.0, "a": 1.0, "d": 1.0, "ArrowLeft": 1.0, "ArrowRight": 1.0}
     length, at = last - first, []
@@ -265,8 +306,17 @@ def test_gestures(explorer: Exploring) -> None:
     explorer.drag(TIMELINE, 0.6, 0.4)  # to the left: what comes later moves in
     tab.keyboard.up("Shift")
     view = explorer.settle()
-    assert (last - first, first + 0.2 * (last - first)) == pytest.approx((view[1] - view[0], view[0]), rel=0.05)
-    for key in ("m", "x", "c", "z", "b", "Escape"):  # in the notebook, some of these cut or add cells
+    assert (last - first, first + 0.2 * (last - first)) == pytest.approx(
+        (view[1] - view[0], view[0]), rel=0.05
+    )
+    for key in (
+        "m",
+        "x",
+        "c",
+        "z",
+        "b",
+        "Escape",
+    ):  # in the notebook, some of these cut or add cells
         tab.keyboard.press(key)
     assert tab.evaluate(cells) == before
 
@@ -344,7 +394,9 @@ def test_lanes_are_closed_pinned_and_hidden(explorer: Exploring) -> None:
     rows = explorer.seen["rows"]
     left, middle = x - explorer.seen["left"], y + rows[1]["top"] + rows[1]["high"] / 2
     explorer.tab.mouse.click(left + 22, middle)  # pin
-    assert [rows[1]["label"], rows[0]["label"]] == [row["label"] for row in explorer.seen["rows"][:2]]
+    assert [rows[1]["label"], rows[0]["label"]] == [
+        row["label"] for row in explorer.seen["rows"][:2]
+    ]
     explorer.tab.mouse.click(left + 45, y + rows[0]["top"] + 5)  # hide the one that is on top now
     assert rows[1]["label"] not in [row["label"] for row in explorer.seen["rows"]]
     explorer.tab.mouse.click(left + 6, y + rows[0]["top"] + 5)  # close
@@ -356,7 +408,9 @@ def test_lanes_are_closed_pinned_and_hidden(explorer: Exploring) -> None:
 def test_nothing_is_a_sentence(explorer: Exploring) -> None:
     explorer.type("kernels", "no_such_kernel")
     explorer.until_said("none of the 18 kernel names contains 'no_such_kernel'")
-    explorer.ask("explorer.choose(kernels='softmax', window=(explorer.lanes.span[0], explorer.lanes.span[0] + 9))")
+    explorer.ask(
+        "explorer.choose(kernels='softmax', window=(explorer.lanes.span[0], explorer.lanes.span[0] + 9))"
+    )
     said = explorer.until_said("nothing ran of all GPUs")
     assert said.endswith("Choose a longer window, other GPUs, or other kernels.")
     assert not explorer.tab.locator(f"{BOX} .perfkit-timeline canvas").is_visible()
@@ -367,26 +421,38 @@ def test_text_is_read_in(theme: str, explorer: Exploring) -> None:
     """Each text has a contrast of 4.5 to 1, in pictures drawn before and after the theme was chosen."""
     explorer.zoom()
     window = explorer.ask("explorer.window")
-    explorer.tab.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+    explorer.tab.evaluate(
+        "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme
+    )
     explorer.tab.wait_for_function(f"document.body.dataset.jpThemeName === '{theme}'")
     explorer.tab.wait_for_timeout(1000)  # colours fade
-    assert window == explorer.ask("explorer.window")  # kept, though the page has no width between two themes
+    assert window == explorer.ask(
+        "explorer.window"
+    )  # kept, though the page has no width between two themes
     before = explorer.contrasts()
     explorer.reset()
     contrasts = {*before, *explorer.contrasts()}
     texts = {text for text, _ in contrasts}
     assert {"GPUs", "families", "kernels", "window (ms)", "Reset", "filter"} < texts
     assert any(text.startswith("time since the start") for text in texts)
-    assert [] == sorted((text, contrast) for text, contrast in contrasts if contrast < LEAST_CONTRAST)
+    assert [] == sorted(
+        (text, contrast) for text, contrast in contrasts if contrast < LEAST_CONTRAST
+    )
 
 
 def _as_found(figure: dict[str, Any]) -> dict[str, Any]:
     """A figure without what a report says of where it stands: notebook, cell, and files of tables."""
-    return {name: value for name, value in figure.items() if name not in ("notebook", "cell", "tables")}
+    return {
+        name: value for name, value in figure.items() if name not in ("notebook", "cell", "tables")
+    }
 
 
 # What is tried further in a notebook that has run.
-TRIED = {"2_monitoring": fit_their_cells, "3_system": lead_the_explorer, "5_framework": fit_their_cells}
+TRIED = {
+    "2_monitoring": fit_their_cells,
+    "3_system": lead_the_explorer,
+    "5_framework": fit_their_cells,
+}
 
 
 @pytest.mark.parametrize("name", sorted([START, *NOTEBOOKS]))
@@ -396,14 +462,19 @@ def test_runs_and_draws(page: Page, name: str, shots: Path | None) -> None:
     page.idle()
     assert [] == page.errors()
     told = page.tab.locator(".perfkit-sentence").all_inner_texts()
-    assert [] == [text for text in told if "are missing. It has" in text], "what a view failed with is a sentence"
+    assert [] == [text for text in told if "are missing. It has" in text], (
+        "what a view failed with is a sentence"
+    )
     assert 0 < page.tab.locator(".jp-OutputArea-output table, .jp-OutputArea-output canvas").count()
     cut = (
-        "[...document.querySelectorAll('.widget-readout')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
+        "[...document.querySelectorAll('.widget-readout')].filter(one => "
+        "one.scrollWidth > one.clientWidth + 1).length"
     )
     assert 0 == page.tab.evaluate(cut), "the window of the explorer is cut"
     if page.tab.locator(BOX).count():
-        page.tab.locator(f"{BOX} svg.marks").first.wait_for(timeout=LIMIT)  # a page that is left earlier complains
+        page.tab.locator(f"{BOX} svg.marks").first.wait_for(
+            timeout=LIMIT
+        )  # a page that is left earlier complains
     if shots:
         page.picture(shots / f"{name}.png")
     if name in TRIED:
@@ -445,7 +516,10 @@ def test_comparison_follows(page: Page, shots: Path | None) -> None:
     explorer.press("Copy as parameters")
     copied = page.tab.locator(".perfkit-explorer textarea")
     copied.wait_for()
-    assert f'baseline: "{page.lab.folder.resolve()}/before.sqlite"' in copied.input_value().splitlines()
+    assert (
+        f'baseline: "{page.lab.folder.resolve()}/before.sqlite"'
+        in copied.input_value().splitlines()
+    )
     explorer.type("kernels", "gemm")
     explorer.until_said("kernels matching 'gemm'")
     some = explorer.ask(f"len({COMPARED}.kernels)")

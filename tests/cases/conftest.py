@@ -8,7 +8,9 @@ from cases.table import Case
 
 
 @pytest.fixture(scope="session")
-def judge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Judgement]:
+def judge(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Case], Judgement]:
     """Return what perfkit concludes of a case; the first question about a case takes a second, others nothing."""
     known: dict[str, Judgement] = {}
 

@@ -193,7 +193,10 @@ def advice_before(earlier: str, later: str) -> Test:
 
     def test(judgement: Judgement) -> str:
         steps = judgement.steps_of_advice
-        places = [[number for number, step in enumerate(steps) if named(step, [word])] for word in (earlier, later)]
+        places = [
+            [number for number, step in enumerate(steps) if named(step, [word])]
+            for word in (earlier, later)
+        ]
         if not places[0]:
             return f"no advice says {earlier!r}"
         if places[1] and places[1][0] < places[0][0]:
@@ -207,7 +210,9 @@ def not_recorded_again(*words: str) -> Test:
     """What is there is not asked for: neither a refusal nor a step of advice holds these words."""
 
     def test(judgement: Judgement) -> str:
-        asked = [refusal.question for refusal in judgement.refusals if named(refusal.question, words)]
+        asked = [
+            refusal.question for refusal in judgement.refusals if named(refusal.question, words)
+        ]
         return f"it asks: {asked[0]}" if asked else not_advised(*words)(judgement)
 
     return test
@@ -236,7 +241,11 @@ def figure_is(name: str, value: Value, tolerance: float = 0.01) -> Test:
         if name not in judgement.figures:
             return f"no figure {name}: {judgement.error}"
         given = judgement.figures[name].value
-        return "" if math.isclose(given, right, rel_tol=tolerance) else f"{name} is {given}, not {right}"
+        return (
+            ""
+            if math.isclose(given, right, rel_tol=tolerance)
+            else f"{name} is {given}, not {right}"
+        )
 
     return test
 
@@ -262,7 +271,9 @@ def nothing_gained(*words: str) -> Test:
     def test(judgement: Judgement) -> str:
         if judgement.error:
             return judgement.error
-        about = [finding for finding in _of_run(judgement) if not words or named(finding.title, words)]
+        about = [
+            finding for finding in _of_run(judgement) if not words or named(finding.title, words)
+        ]
         wrong = [finding for finding in about if finding.gain.high > HARDLY]
         return f"{wrong[0].title}: {wrong[0].gain.text}" if wrong else ""
 
@@ -277,7 +288,11 @@ def gain_of(*words: str, most: Value, least: Value = 1.0) -> Test:
         if not about:
             return f"no finding of {spoken(words)}: {judgement.error}"
         low, high = _value(least, judgement), _value(most, judgement)
-        wrong = [finding for finding in about if not low - ROUNDING <= finding.gain.high <= high + ROUNDING]
+        wrong = [
+            finding
+            for finding in about
+            if not low - ROUNDING <= finding.gain.high <= high + ROUNDING
+        ]
         return f"{wrong[0].title}: up to {wrong[0].gain.high:.3f}x" if wrong else ""
 
     return test
@@ -290,7 +305,11 @@ def gain_within_share(*words: str) -> Test:
         about = [finding for finding in judgement.findings if named(finding.title, words)]
         if not about:
             return f"no finding of {spoken(words)}: {judgement.error}"
-        wrong = [finding for finding in about if finding.gain.high * (1 - (finding.gain.share or 0)) > 1 + ROUNDING]
+        wrong = [
+            finding
+            for finding in about
+            if finding.gain.high * (1 - (finding.gain.share or 0)) > 1 + ROUNDING
+        ]
         return f"{wrong[0].title}: up to {wrong[0].gain.high:.3f}x" if wrong else ""
 
     return test
@@ -303,7 +322,11 @@ def gain_beyond(word: str, line: str) -> Test:
         about = [finding for finding in judgement.findings if named(finding.title, [word])]
         if not about:
             return f"no finding of {word!r}: {judgement.error}"
-        return "" if line in about[0].gain.beyond else f"{about[0].title}: beyond its share {about[0].gain.beyond}"
+        return (
+            ""
+            if line in about[0].gain.beyond
+            else f"{about[0].title}: beyond its share {about[0].gain.beyond}"
+        )
 
     return test
 
@@ -380,7 +403,11 @@ def verdict_agrees_with_the_first_finding(judgement: Judgement) -> str:
     first = judgement.findings[0]
     factors = [float(factor) for factor in FACTOR.findall(judgement.verdict)]
     lowest, highest = first.gain.low - 0.05, first.gain.high + 0.05
-    if factors and all(lowest <= factor <= highest for factor in factors) and max(factors) > 0.9 * first.gain.low:
+    if (
+        factors
+        and all(lowest <= factor <= highest for factor in factors)
+        and max(factors) > 0.9 * first.gain.low
+    ):
         return ""
     return f"{first.title}: {first.gain.text}, the verdict: {judgement.verdict}"
 
@@ -407,7 +434,9 @@ def only_kernels_means_most_of_the_time(judgement: Judgement) -> str:
     if not named(judgement.verdict, ["only faster or fewer kernels"]):
         return ""
     computing = judgement.figures["computation_frac"].value
-    return "" if 1 / computing < 1.25 else f"all else gains {1 / computing:.2f}x: {judgement.verdict}"
+    return (
+        "" if 1 / computing < 1.25 else f"all else gains {1 / computing:.2f}x: {judgement.verdict}"
+    )
 
 
 def sure_at_most(*levels: str) -> Test:

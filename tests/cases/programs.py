@@ -16,7 +16,9 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 Loop = Callable[[Machine, Thread, int], Steps]
 
 
-def alone(loop: Callable[[Machine, Thread], Steps], *, gpus: int = 1, launch_us: float = 5.0) -> Machine:
+def alone(
+    loop: Callable[[Machine, Thread], Steps], *, gpus: int = 1, launch_us: float = 5.0
+) -> Machine:
     """Run a program of one thread."""
     machine = Machine("cases", gpus, launch_us)
     machine.spawn(loop(machine, Thread(machine, 7000, 7000, "main")))
@@ -97,7 +99,10 @@ def uploading_weights(has_cause: bool) -> Machine:
 def prefilling(has_cause: bool) -> Machine:
     """A prefill of 90 ms by large kernels, then 40 equal decode steps of 3 ms by other kernels (a12)."""
     large = ("void flash_fwd_kernel<Kernel_traits<128, 128>>(Params)", GEMM)
-    small = ("void flash_fwd_splitkv_kernel<Kernel_traits<64>>(Params)", "void gemvx::kernel<float, 64>(Params)")
+    small = (
+        "void flash_fwd_splitkv_kernel<Kernel_traits<64>>(Params)",
+        "void gemvx::kernel<float, 64>(Params)",
+    )
 
     def loop(machine: Machine, thread: Thread) -> Steps:
         stream = Stream(machine.gpus[0], 7)
@@ -183,7 +188,9 @@ def pipelining(has_cause: bool) -> Machine:
         for part in range(parts):
             yield from collective(thread, forward, SEND, 0.1, (step, part, "to"), 2)
             yield from computing(thread, stream, 20, kernel_us, after=(forward.last,))
-            yield from collective(thread, backward, SEND, 0.1, (step, part, "back"), 2, (stream.last,))
+            yield from collective(
+                thread, backward, SEND, 0.1, (step, part, "back"), 2, (stream.last,)
+            )
 
     def loop(machine: Machine, thread: Thread, rank: int) -> Steps:
         gpu = machine.gpus[rank]
@@ -238,7 +245,9 @@ def loading_on_one_rank(has_cause: bool) -> Machine:
         for step in range(15):
             with thread.range("step"):
                 with thread.range(LOADER):
-                    yield from thread.spend((5 if has_cause and rank == 1 else 0.05) * MS, "read", "os")
+                    yield from thread.spend(
+                        (5 if has_cause and rank == 1 else 0.05) * MS, "read", "os"
+                    )
                 yield from computing(thread, stream, 25, 200)
                 yield from collective(thread, stream, NCCL, 1, step, 2)
                 yield from thread.synchronise(stream)
@@ -298,9 +307,13 @@ def allocating_each_tensor(has_cause: bool) -> Machine:
     return alone(loop)
 
 
-def gathering(name: str, per_layer_ms: float, layer_us: float, *, backward: bool = False) -> Callable[[bool], Machine]:
+def gathering(
+    name: str, per_layer_ms: float, layer_us: float, *, backward: bool = False
+) -> Callable[[bool], Machine]:
     """A program of 12 layers that each begin with a collective that nothing hides, or with none (e14)."""
-    layer = (GEMM, "void layer_norm_backward_kernel<float>(Params)") if backward else (GEMM, NAMES[4])
+    layer = (
+        (GEMM, "void layer_norm_backward_kernel<float>(Params)") if backward else (GEMM, NAMES[4])
+    )
 
     def program(has_cause: bool) -> Machine:
         def loop(machine: Machine, thread: Thread, rank: int) -> Steps:
@@ -331,7 +344,9 @@ def losing_its_core(has_cause: bool) -> Machine:
             with thread.range("step"):
                 for number in range(20):
                     if number % 5 == 0:
-                        yield from thread.spend(2 * MS, "off its core" if has_cause else "computing", "scheduled")
+                        yield from thread.spend(
+                            2 * MS, "off its core" if has_cause else "computing", "scheduled"
+                        )
                     yield from computing(thread, stream, 1, 200, [NAMES[number % 6]])
                 yield from thread.copy(stream, "d2h", 4, pinned=False)
 

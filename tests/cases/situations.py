@@ -99,7 +99,9 @@ def with_scheduling(machine: Machine, folder: Path) -> Path:
     path = writing.nsys(machine, folder / "run.sqlite")
     rows = list(_switches(machine))
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE SCHED_EVENTS (start INT, cpu INT, isSchedIn INT, globalTid INT)")
+        database.execute(
+            "CREATE TABLE SCHED_EVENTS (start INT, cpu INT, isSchedIn INT, globalTid INT)"
+        )
         database.executemany("INSERT INTO SCHED_EVENTS VALUES (?, ?, ?, ?)", sorted(rows))
     return path
 

@@ -57,13 +57,23 @@ def waiting_at_an_openmp_barrier(has_cause: bool) -> Run:
         {"node": 4, "parent": 3, "name": "update_cell", "module": "/app/relax"},
         {"node": 5, "parent": 3, "name": "<omp barrier wait>", "module": "/lib/libomp.so"},
     )
-    spent = ((1, total, 0.0), (2, total, 0.0), (3, total, 0.0), (4, busy, busy), (5, total - busy, total - busy))
-    metrics = call_metrics(*((node, "CPUTIME", "s", inclusive, own) for node, inclusive, own in spent))
+    spent = (
+        (1, total, 0.0),
+        (2, total, 0.0),
+        (3, total, 0.0),
+        (4, busy, busy),
+        (5, total - busy, total - busy),
+    )
+    metrics = call_metrics(
+        *((node, "CPUTIME", "s", inclusive, own) for node, inclusive, own in spent)
+    )
     numbers = range(1, THREADS + 1)
     tables = {
         "CALLTREE": tree,
         "CALL_METRICS": metrics,
         "THREADS": threads(*((number, "cpu", f"thread {number}") for number in numbers)),
-        "THREAD_METRICS": thread_metrics(*((number, "main thread", "CPUTIME", "s", 1.0) for number in numbers)),
+        "THREAD_METRICS": thread_metrics(
+            *((number, "main thread", "CPUTIME", "s", 1.0) for number in numbers)
+        ),
     }
     return Run([profile("hpctoolkit", "database", 0, 10**9, **tables)])

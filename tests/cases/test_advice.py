@@ -108,7 +108,12 @@ CASES = (
     Case(
         "e4 twin",
         UNCACHED.twin,
-        (Fact("no allocator is blamed", not_advised("pytorch_no_cuda_memory_caching", "empty_cache")),),
+        (
+            Fact(
+                "no allocator is blamed",
+                not_advised("pytorch_no_cuda_memory_caching", "empty_cache"),
+            ),
+        ),
     ),
     Case(
         "e5",
@@ -197,7 +202,10 @@ CASES = (
                 "it is not at 99 %",
                 not_told("never fell below 99"),
             ),
-            Fact("only a higher limit helps", advised("higher limit", "raise the power limit", "nvidia-smi -pl")),
+            Fact(
+                "only a higher limit helps",
+                advised("higher limit", "raise the power limit", "nvidia-smi -pl"),
+            ),
         ),
     ),
     Case(
@@ -297,5 +305,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("case", "fact"), facts_of(*CASES))
-def test_advice_meets_its_condition(case: Case, fact: Fact, judge: Callable[[Case], Judgement]) -> None:
+def test_advice_meets_its_condition(
+    case: Case, fact: Fact, judge: Callable[[Case], Judgement]
+) -> None:
     assert "" == fact.test(judge(case))

@@ -33,7 +33,11 @@ CASES = (
             Fact("the three pauses are told", told("pause 3 times")),
         ),
     ),
-    Case("h1 twin", AFTER_A_WAIT.twin, (Fact("waits for a busy GPU cost nothing", no_title_says("waits of the cpu")),)),
+    Case(
+        "h1 twin",
+        AFTER_A_WAIT.twin,
+        (Fact("waits for a busy GPU cost nothing", no_title_says("waits of the cpu")),),
+    ),
     Case(
         "h1 where the copy waits",
         AFTER_A_COPY,
@@ -54,7 +58,10 @@ CASES = (
         "h2 twin",
         HIDDEN.twin,
         (
-            Fact("a loader that is too slow is the verdict", verdict_says("loading data", "data loading")),
+            Fact(
+                "a loader that is too slow is the verdict",
+                verdict_says("loading data", "data loading"),
+            ),
             Fact("a loader that is too slow is the first finding", first_says("data loading")),
         ),
     ),
@@ -67,10 +74,16 @@ CASES = (
             Fact("the optimizer's range is told", told("optimizer.step#adamw.step")),
         ),
     ),
-    Case("h3 twin", ON_THE_CPU.twin, (Fact("an optimizer on the GPU is no cause", verdict_omits("optimizer")),)),
+    Case(
+        "h3 twin",
+        ON_THE_CPU.twin,
+        (Fact("an optimizer on the GPU is no cause", verdict_omits("optimizer")),),
+    ),
 )
 
 
 @pytest.mark.parametrize(("case", "fact"), facts_of(*CASES))
-def test_idle_time_has_its_own_cause(case: Case, fact: Fact, judge: Callable[[Case], Judgement]) -> None:
+def test_idle_time_has_its_own_cause(
+    case: Case, fact: Fact, judge: Callable[[Case], Judgement]
+) -> None:
     assert "" == fact.test(judge(case))

@@ -83,7 +83,12 @@ CASES = (
     Case(
         "c3",
         RESNET_MI300,
-        (Fact("without communication up to 2.78 times", gain_of("communication", least=2.5, most=2.78)),),
+        (
+            Fact(
+                "without communication up to 2.78 times",
+                gain_of("communication", least=2.5, most=2.78),
+            ),
+        ),
     ),
     Case(
         "c4",
@@ -102,7 +107,10 @@ CASES = (
         "c6",
         T4,
         (
-            Fact("6.6 % of copies gain 1.07 times at most", gain_of("pageable", most=1 / (1 - 0.0661))),
+            Fact(
+                "6.6 % of copies gain 1.07 times at most",
+                gain_of("pageable", most=1 / (1 - 0.0661)),
+            ),
             Fact("no bound exceeds its share", bounds_follow_from_shares),
         ),
     ),
@@ -115,7 +123,10 @@ CASES = (
         "c8",
         RESNET,
         (
-            Fact("18.7 % of loading gain 1.23 times at most", gain_of("data loading", most=1 / (1 - 0.1869))),
+            Fact(
+                "18.7 % of loading gain 1.23 times at most",
+                gain_of("data loading", most=1 / (1 - 0.1869)),
+            ),
             Fact(
                 "11.0 % of launches gain more because loading gets shorter too",
                 gain_beyond("small operators", "data_loading"),
@@ -209,7 +220,9 @@ CASES = (
 
 
 @pytest.mark.parametrize(("case", "fact"), facts_of(*CASES))
-def test_gains_bound_what_can_be_had(case: Case, fact: Fact, judge: Callable[[Case], Judgement]) -> None:
+def test_gains_bound_what_can_be_had(
+    case: Case, fact: Fact, judge: Callable[[Case], Judgement]
+) -> None:
     assert "" == fact.test(judge(case))
 
 
@@ -277,4 +290,6 @@ def test_c18_one_run_of_each_is_not_sure() -> None:
 @pytest.mark.xfail(reason="no caution", strict=True)
 def test_c18_one_run_of_each_is_told_to_be_one() -> None:
     found = compared(stepped("old", 10.0, 1), stepped("new", 10.15, 2))
-    assert any(named(text, ["one run", "single run", "spread between runs"]) for text in found.cautions)
+    assert any(
+        named(text, ["one run", "single run", "spread between runs"]) for text in found.cautions
+    )

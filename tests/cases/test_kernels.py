@@ -37,7 +37,9 @@ ONE_THREAD = "ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep"
 RANDOM = "ncu/flyinglandlord__sglang__profile.ncu-rep"
 ADDITION = "torch/TraceLens__evals_mi300__elem_01_add_poor_bw.json.gz"
 FEW_TILES = "torch/TraceLens__evals_mi300__gemm_01_compute_few_tiles.json.gz"
-ADDED_BYTES_PER_S = 3 * 8192**2 * 4 / 421e-6  # two matrices of floats read and one written in 421 µs
+ADDED_BYTES_PER_S = (
+    3 * 8192**2 * 4 / 421e-6
+)  # two matrices of floats read and one written in 421 µs
 MI300X_BYTES_PER_S = 5.3e12
 TAIL = Tables(a_last_wave_of_one_block)
 SLOWED = Situation(programs.slowed_by_communication, by_ranks)
@@ -304,5 +306,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("case", "fact"), facts_of(*CASES))
-def test_kernels_are_told_what_limits_them(case: Case, fact: Fact, judge: Callable[[Case], Judgement]) -> None:
+def test_kernels_are_told_what_limits_them(
+    case: Case, fact: Fact, judge: Callable[[Case], Judgement]
+) -> None:
     assert "" == fact.test(judge(case))

@@ -109,7 +109,10 @@ CASES = (
         "a3",
         SORT,
         (
-            Fact("copies before and after the sort are outside of the loop", verdict_says("what follows the last")),
+            Fact(
+                "copies before and after the sort are outside of the loop",
+                verdict_says("what follows the last"),
+            ),
             Fact(
                 "the copies are made once",
                 told("once", "one-off", "one copy in", "before the loop", "outside the loop"),
@@ -179,7 +182,13 @@ CASES = (
         (
             Fact(
                 "the upload comes once",
-                told("once", "start-up", "before the first step", "before the loop", "outside the steps"),
+                told(
+                    "once",
+                    "start-up",
+                    "before the first step",
+                    "before the loop",
+                    "outside the steps",
+                ),
             ),
             Fact(
                 "the verdict is not the copies of the steps",
@@ -245,7 +254,11 @@ CASES = (
             ),
         ),
     ),
-    Case("a13 twin", SAVING.twin, (Fact("no checkpoint is found", no_title_says("checkpoint", "file")),)),
+    Case(
+        "a13 twin",
+        SAVING.twin,
+        (Fact("no checkpoint is found", no_title_says("checkpoint", "file")),),
+    ),
     Case(
         "a14",
         LOGGED,
@@ -282,14 +295,21 @@ CASES = (
                 "the short steps are told",
                 told("11.3 ms", "11.4 ms", "11.5 ms"),
             ),
-            Fact("what differs are the frees", told("cudafree", "allocate or free", "allocating or freeing")),
+            Fact(
+                "what differs are the frees",
+                told("cudafree", "allocate or free", "allocating or freeing"),
+            ),
             Fact(
                 "nothing is removed from all steps",
                 not_advised_first("empty_cache"),
             ),
         ),
     ),
-    Case("a15 twin", FREEING.twin, (Fact("steps of one length are one kind", not_told("two kinds", "two lengths")),)),
+    Case(
+        "a15 twin",
+        FREEING.twin,
+        (Fact("steps of one length are one kind", not_told("two kinds", "two lengths")),),
+    ),
     Case(
         "a16 control",
         EQUAL_GEMMS,
@@ -304,5 +324,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("case", "fact"), facts_of(*CASES))
-def test_start_up_and_phases_are_not_the_loop(case: Case, fact: Fact, judge: Callable[[Case], Judgement]) -> None:
+def test_start_up_and_phases_are_not_the_loop(
+    case: Case, fact: Fact, judge: Callable[[Case], Judgement]
+) -> None:
     assert "" == fact.test(judge(case))

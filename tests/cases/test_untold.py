@@ -56,7 +56,9 @@ CASES = (
         (
             Fact(
                 "one of two GPUs is used",
-                verdict_says("one of two", "one of the two", "1 of 2", "not used", "unused", "never used"),
+                verdict_says(
+                    "one of two", "one of the two", "1 of 2", "not used", "unused", "never used"
+                ),
             ),
             Fact("GPU 0 is 91.0 % busy", share_told(used_by_the_first, 0.001)),
             Fact(
@@ -93,13 +95,17 @@ CASES = (
         ),
     ),
     Case(
-        "f5 twin", BARRIER.twin, (Fact("an even load is no finding", no_title_says("barrier", "imbalance", "openmp")),)
+        "f5 twin",
+        BARRIER.twin,
+        (Fact("an even load is no finding", no_title_says("barrier", "imbalance", "openmp")),),
     ),
     Case(
         "f6",
         ONE_CARD,
         (
-            Fact("data go through the memory of the host", verdict_says("gpudirect", "host memory")),
+            Fact(
+                "data go through the memory of the host", verdict_says("gpudirect", "host memory")
+            ),
             Fact(
                 "eight GPUs share one card",
                 told("nccl_ib_hca", "one card", "one network card", "mlx5_0"),
@@ -120,7 +126,11 @@ CASES = (
             ),
         ),
     ),
-    Case("f7 twin", SHARED.twin, (Fact("one process shares nothing", not_told("two processes", "2 processes")),)),
+    Case(
+        "f7 twin",
+        SHARED.twin,
+        (Fact("one process shares nothing", not_told("two processes", "2 processes")),),
+    ),
     Case(
         "f8",
         EXPERTS,
@@ -142,7 +152,11 @@ CASES = (
     Case(
         "f8 twin",
         EXPERTS.twin,
-        (Fact("an even load is no imbalance", no_title_says("imbalance", "comes late", "slowest")),),
+        (
+            Fact(
+                "an even load is no imbalance", no_title_says("imbalance", "comes late", "slowest")
+            ),
+        ),
     ),
     Case(
         "f9",
@@ -159,7 +173,11 @@ CASES = (
             Fact("the throttling is found", some_title_says("clock")),
         ),
     ),
-    Case("f9 twin", THROTTLED.twin, (Fact("a full clock is no finding", no_title_says("clock", "throttl")),)),
+    Case(
+        "f9 twin",
+        THROTTLED.twin,
+        (Fact("a full clock is no finding", no_title_says("clock", "throttl")),),
+    ),
     Case(
         "f10",
         PIECES,
@@ -175,7 +193,11 @@ CASES = (
             Fact("one buffer is advised", advised("one buffer")),
         ),
     ),
-    Case("f10 twin", PIECES.twin, (Fact("one copy is not many", no_title_says("small copies", "cuda calls")),)),
+    Case(
+        "f10 twin",
+        PIECES.twin,
+        (Fact("one copy is not many", no_title_says("small copies", "cuda calls")),),
+    ),
     Case(
         "f11",
         SERVER,
@@ -190,7 +212,11 @@ CASES = (
             ),
         ),
     ),
-    Case("f11 twin", SERVER.twin, (Fact("a full server waits for no request", verdict_omits("no request")),)),
+    Case(
+        "f11 twin",
+        SERVER.twin,
+        (Fact("a full server waits for no request", verdict_omits("no request")),),
+    ),
     Case(
         "f12",
         UNUSED,
@@ -201,11 +227,17 @@ CASES = (
             ),
             Fact(
                 "two GPUs are twice as fast at most",
-                gain_of("used", "never used", "unused", "no work", "does nothing", most=2.0, least=1.9),
+                gain_of(
+                    "used", "never used", "unused", "no work", "does nothing", most=2.0, least=1.9
+                ),
             ),
         ),
     ),
-    Case("f12 twin", UNUSED.twin, (Fact("a single GPU is used", no_title_says("unused", "never used", "not used")),)),
+    Case(
+        "f12 twin",
+        UNUSED.twin,
+        (Fact("a single GPU is used", no_title_says("unused", "never used", "not used")),),
+    ),
     Case(
         "f13",
         GEMMS,
@@ -220,5 +252,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("case", "fact"), facts_of(*CASES))
-def test_what_a_recording_shows_is_told(case: Case, fact: Fact, judge: Callable[[Case], Judgement]) -> None:
+def test_what_a_recording_shows_is_told(
+    case: Case, fact: Fact, judge: Callable[[Case], Judgement]
+) -> None:
     assert "" == fact.test(judge(case))

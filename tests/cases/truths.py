@@ -7,7 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 
 Span = tuple[int, int]
-OPERATIONS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+OPERATIONS = (
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+)
 HEAVIEST = """SELECT value, sum(end - start) AS taken FROM CUPTI_ACTIVITY_KIND_KERNEL
     JOIN StringIds ON id = shortName GROUP BY value ORDER BY taken DESC LIMIT 1"""
 

@@ -19,7 +19,9 @@ def checked(chart: alt.TopLevelMixin) -> Spec:
         _encoded_fields_exist(view)
         assert view["mark"].get("tooltip") is False or "tooltip" in view["encoding"]
     for group in spec.get("vconcat", [spec]):  # layers share axes
-        _numbers_have_units([(name, one) for view in _views(group) for name, one in _channels(view)])
+        _numbers_have_units(
+            [(name, one) for view in _views(group) for name, one in _channels(view)]
+        )
     return spec
 
 
@@ -37,7 +39,9 @@ def drawn(view: Spec, *fields: str) -> list[tuple[Any, ...]]:
     return [tuple(row[field] for field in fields) for row in view["rows"]]
 
 
-def refuses(error: type[Exception], words: str, draw: Callable[..., object], *frames: object, **how: object) -> None:
+def refuses(
+    error: type[Exception], words: str, draw: Callable[..., object], *frames: object, **how: object
+) -> None:
     """A chart of these frames is an error that says so."""
     with pytest.raises(error, match=words):
         draw(*frames, **how)
@@ -68,13 +72,21 @@ def _channels(view: Spec) -> Iterator[tuple[str, Spec]]:
 
 def _encoded_fields_exist(view: Spec) -> None:
     for channel, one in _channels(view):
-        for field in filter(None, [one.get("field"), one.get("condition", {}).get("test", {}).get("field")]):
-            assert all(field in row for row in view["rows"]), f"{channel} draws {field}, which the data lack"
+        for field in filter(
+            None, [one.get("field"), one.get("condition", {}).get("test", {}).get("field")]
+        ):
+            assert all(field in row for row in view["rows"]), (
+                f"{channel} draws {field}, which the data lack"
+            )
 
 
 def _numbers_have_units(axes: list[tuple[str, Spec]]) -> None:
     for name in ("x", "y"):
-        numbers = [one for channel, one in axes if channel == name and one.get("type") == "quantitative"]
+        numbers = [
+            one for channel, one in axes if channel == name and one.get("type") == "quantitative"
+        ]
         told = [str(one.get("title")) for one in numbers]
         told += ["(own)" for one in numbers if (one.get("axis") or {}).get("labelExpr")]
-        assert not numbers or any("(" in text for text in told), f"the {name} axis names no unit: {told}"
+        assert not numbers or any("(" in text for text in told), (
+            f"the {name} axis names no unit: {told}"
+        )

@@ -18,10 +18,16 @@ def table(*rows: tuple[str, float, float, str]) -> pd.DataFrame:
     frame[["before_ns", "after_ns"]] *= 1e6
     ratio = frame["after_ns"] / frame["before_ns"].where(frame["before_ns"] > 0)
     differ = frame["after_ns"] - frame["before_ns"]
-    return frame.assign(difference_ns=differ, ratio=ratio, ratio_low=0.9 * ratio, ratio_high=1.1 * ratio)
+    return frame.assign(
+        difference_ns=differ, ratio=ratio, ratio_low=0.9 * ratio, ratio_high=1.1 * ratio
+    )
 
 
-TRAINING = table(("copy", 1.0, 1.0, "no difference seen"), ("gemm", 5.0, 2.5, "better"), ("softmax", 0.0, 0.2, "new"))
+TRAINING = table(
+    ("copy", 1.0, 1.0, "no difference seen"),
+    ("gemm", 5.0, 2.5, "better"),
+    ("softmax", 0.0, 0.2, "new"),
+)
 
 
 def test_families_side_by_side() -> None:
@@ -46,7 +52,11 @@ def test_intervals_and_verdicts() -> None:
     assert "Of 2: 1 better, 1 no difference seen" == spec["title"]["text"]
     assert len(VERDICT_COLOURS) == len(set(VERDICT_COLOURS.values()))
     frame = table(("a", 1.0, 2.0, "cannot tell"), ("b", 1.0, 900.0, "worse"))
-    spec = checked(intervals(frame.assign(ratio_low=[math.nan, 0.0], ratio_high=[math.nan, math.inf]), label="family"))
+    spec = checked(
+        intervals(
+            frame.assign(ratio_low=[math.nan, 0.0], ratio_high=[math.nan, math.inf]), label="family"
+        )
+    )
     first, (start, end, told) = drawn(spec["layer"][1], "low", "high", "told")
     assert (2.0, 2.0, "2.00 (no interval)") == first
     assert "900 (0 to ∞)" == told
@@ -66,7 +76,13 @@ def test_names_are_text() -> None:
 
 
 # The four-step optimisation of the guide.
-GUIDE = {"FP32": 0.65, "BF16": 0.78, "8 workers, pinned": 0.87, "batch 8": 0.92, "torch.compile": 0.95}
+GUIDE = {
+    "FP32": 0.65,
+    "BF16": 0.78,
+    "8 workers, pinned": 0.87,
+    "batch 8": 0.92,
+    "torch.compile": 0.95,
+}
 
 
 def steady(milliseconds: float) -> pd.DataFrame:
@@ -74,7 +90,9 @@ def steady(milliseconds: float) -> pd.DataFrame:
     return spans.steps(*((number * whole, (number + 1) * whole) for number in range(8)))
 
 
-SERIES = ledger({"before": steady(200), "bf16": steady(150), "workers": steady(160), "compile": steady(80)})
+SERIES = ledger(
+    {"before": steady(200), "bf16": steady(150), "workers": steady(160), "compile": steady(80)}
+)
 
 
 def test_steps_by_hand() -> None:
@@ -89,7 +107,10 @@ def test_steps_by_hand() -> None:
     ] == drawn(bars, "begin", "end", "verdict")
     times = ["200 ms", "150 ms (-25.0 %)", "160 ms (+6.7 %)", "80.0 ms (-50.0 %)", "80.0 ms"]
     assert times == [word for (word,) in drawn(words, "words")]
-    assert "3 changes take the step from 200 ms to 80.0 ms: 2.50 times as fast" == spec["title"]["text"]
+    assert (
+        "3 changes take the step from 200 ms to 80.0 ms: 2.50 times as fast"
+        == spec["title"]["text"]
+    )
     other = checked(steps(SERIES, of="time by sample"))["layer"][0]
     assert other["encoding"]["x"]["title"].startswith("time by sample (")
     assert {("time by sample",), ("better",), ("worse",)} == {*drawn(other, "verdict")}
@@ -105,12 +126,22 @@ def test_runs_without_steps_or_kernels() -> None:
 
 
 def test_utilisation_of_the_guide() -> None:
-    spec = checked(utilisation(ledger({label: STEPS.empty() for label in GUIDE}, utilisation=GUIDE)))
+    spec = checked(
+        utilisation(ledger({label: STEPS.empty() for label in GUIDE}, utilisation=GUIDE))
+    )
     gained = [row for row in drawn(spec, "part", "begin", "end", "words") if row[0] == "gained"]
-    assert [0.0, 0.13, 0.09, 0.05, 0.03] == pytest.approx([end - begin for _, begin, end, _ in gained])
-    assert ["65.0 %", "78.0 % (+13.0 points)", "87.0 % (+9.00 points)"] == [words for *_, words in gained[:3]]
+    assert [0.0, 0.13, 0.09, 0.05, 0.03] == pytest.approx(
+        [end - begin for _, begin, end, _ in gained]
+    )
+    assert ["65.0 %", "78.0 % (+13.0 points)", "87.0 % (+9.00 points)"] == [
+        words for *_, words in gained[:3]
+    ]
     assert "GPU utilisation goes from 65.0 % to 95.0 % in 4 changes" == spec["title"]["text"]
-    falling = utilisation(pd.DataFrame({"label": ["a", "b"], "utilisation_frac": [0.8, 0.6]}), of="SM activity")
+    falling = utilisation(
+        pd.DataFrame({"label": ["a", "b"], "utilisation_frac": [0.8, 0.6]}), of="SM activity"
+    )
     rows = drawn(checked(falling), "label", "part", "begin", "end", "words")
-    assert [("reached before", 0.0, 0.6), ("lost", 0.6, 0.8)] == [row[1:4] for row in rows if row[0] == "1. b"]
+    assert [("reached before", 0.0, 0.6), ("lost", 0.6, 0.8)] == [
+        row[1:4] for row in rows if row[0] == "1. b"
+    ]
     assert "60.0 % (-20.0 points)" == rows[-1][-1]

@@ -9,29 +9,44 @@ from perfkit.charts import kernels as charts_kernels
 from perfkit.charts.kernels import bars, formats, of_peak, stalled_kernels, stalls
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
-LAUNCHES = pd.DataFrame({"rank": [0, 0], "launch": [0, 1], "name": ["short", "long"], "dur_ns": [10.0, 90.0]})
+LAUNCHES = pd.DataFrame(
+    {"rank": [0, 0], "launch": [0, 1], "name": ["short", "long"], "dur_ns": [10.0, 90.0]}
+)
 
 
 def summary(**totals: int) -> pd.DataFrame:
     total = pd.Series(totals.values(), dtype="int64")
-    columns = {"name": pd.Series(list(totals), dtype="category"), "family": "gemm", "count": 2, "total_ns": total}
+    columns = {
+        "name": pd.Series(list(totals), dtype="category"),
+        "family": "gemm",
+        "count": 2,
+        "total_ns": total,
+    }
     return pd.DataFrame({**columns, "share_frac": total / max(total.sum(), 1)})
 
 
 def shares(*rows: tuple[str, str, str, int]) -> pd.DataFrame:
     """Matrix work from family, format, tensor cores and time in µs."""
-    frame = pd.DataFrame(rows, columns=["family", "format", "tensor_cores", "total_ns"]).astype({"total_ns": "int64"})
+    frame = pd.DataFrame(rows, columns=["family", "format", "tensor_cores", "total_ns"]).astype(
+        {"total_ns": "int64"}
+    )
     frame = frame.assign(source="name", count=1, total_ns=frame["total_ns"] * 1000)
     return frame.assign(share_frac=frame["total_ns"] / (frame["total_ns"].sum() or np.nan))
 
 
 def launch_shares(*rows: tuple[int, str, float]) -> pd.DataFrame:
     """Shares as `analysis.warps.stall_shares` returns them."""
-    return pd.DataFrame([(0, *row) for row in rows], columns=["rank", "launch", "reason", "share_frac"])
+    return pd.DataFrame(
+        [(0, *row) for row in rows], columns=["rank", "launch", "reason", "share_frac"]
+    )
 
 
 def of_kernels(**kernels: dict[str, float]) -> pd.DataFrame:
-    rows = [(name, reason, value) for name, reasons in kernels.items() for reason, value in reasons.items()]
+    rows = [
+        (name, reason, value)
+        for name, reasons in kernels.items()
+        for reason, value in reasons.items()
+    ]
     frame = pd.DataFrame(rows, columns=["name", "reason", "value"])
     return frame.assign(share_frac=frame["value"] / frame.groupby("name")["value"].transform("sum"))
 
@@ -39,9 +54,15 @@ def of_kernels(**kernels: dict[str, float]) -> pd.DataFrame:
 def test_longest_first_and_the_rest_in_one_bar() -> None:
     spec = checked(bars(summary(d=5_000, a=60_000, c=10_000, b=25_000), top=2))
     rows = drawn(spec, "label", "time", "share", "count")
-    assert [("a", 60, "60.0 %", 2), ("b", 25, "25.0 %", 2), ("2 other kernels", 15, "15.0 %", 4)] == rows
+    assert [
+        ("a", 60, "60.0 %", 2),
+        ("b", 25, "25.0 %", 2),
+        ("2 other kernels", 15, "15.0 %", 4),
+    ] == rows
     assert "a takes 60.0 % of GPU kernel time" == spec["title"]["text"]
-    unknown = checked(bars(summary(a=3, b=2).assign(family=pd.Categorical(["communication", None]))))
+    unknown = checked(
+        bars(summary(a=3, b=2).assign(family=pd.Categorical(["communication", None])))
+    )
     assert ["communication", "other"] == unknown["layer"][0]["encoding"]["color"]["scale"]["domain"]
     assert [("a",), ("1 other kernel",)] == drawn(checked(bars(summary(a=2, b=1), top=1)), "label")
     assert [("a",), ("b",)] == drawn(checked(bars(summary(a=2, b=1))), "label")
@@ -64,15 +85,22 @@ def test_throughput_of_a_kernel_is_the_mean_over_its_time() -> None:
         ("copy<", 50_000, float("nan"), 0.9),
         ("none", 9e9, float("nan"), float("nan")),
     ]
-    spec = checked(of_peak(pd.DataFrame(rows, columns=["name", "dur_ns", "sm_frac", "memory_frac"]), top=2))
+    spec = checked(
+        of_peak(pd.DataFrame(rows, columns=["name", "dur_ns", "sm_frac", "memory_frac"]), top=2)
+    )
     first, *others = drawn(spec, "label", "unit", "told", "time")
     assert ("gemm", "compute", "30.0 %", "40.0 µs") == first
-    assert {("copy<", "memory", "90.0 %", "50.0 µs"), ("gemm", "memory", "50.0 %", "40.0 µs")} == set(others)
+    assert {
+        ("copy<", "memory", "90.0 %", "50.0 µs"),
+        ("gemm", "memory", "50.0 %", "40.0 µs"),
+    } == set(others)
     assert "copy< reaches 90.0 % of the memory peak" == spec["title"]["text"]
 
 
 def test_formats_lie_end_to_end_in_their_family() -> None:
-    frame = shares(("convolution", "tf32", "yes", 20), ("gemm", "bf16", "yes", 60), ("gemm", "fp32", "no", 20))
+    frame = shares(
+        ("convolution", "tf32", "yes", 20), ("gemm", "bf16", "yes", 60), ("gemm", "fp32", "no", 20)
+    )
     spec = checked(formats(frame))
     assert [
         ("GEMM", "FP32", 0.0, 20.0, "20.0 %"),
@@ -103,10 +131,16 @@ def test_the_values_are_those_of_the_analysis() -> None:
 
 
 def test_the_longest_launch_comes_first_and_names_its_stall() -> None:
-    spec = checked(stalls(launch_shares((1, "selected", 0.7), (1, "long_scoreboard", 0.3), (0, "wait", 1.0)), LAUNCHES))
+    spec = checked(
+        stalls(
+            launch_shares((1, "selected", 0.7), (1, "long_scoreboard", 0.3), (0, "wait", 1.0)),
+            LAUNCHES,
+        )
+    )
     assert "1. long: long scoreboard is 30.0 % of warp time" == spec["title"]["text"]
     assert [("1. long", 0.0, 0.3), ("1. long", 0.3, 1.0), ("2. short", 0.0, 1.0)] == [
-        (label, round(begin, 9), round(end, 9)) for label, begin, end in drawn(spec, "label", "begin", "end")
+        (label, round(begin, 9), round(end, 9))
+        for label, begin, end in drawn(spec, "label", "begin", "end")
     ]
 
 

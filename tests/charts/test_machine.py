@@ -24,7 +24,11 @@ def picture(sheet: Peaks | None = GPU, own: Peaks | None = None) -> Spec:
     """The typical operations; on the measured roof where there is one."""
     peaks = own or sheet
     assert peaks is not None
-    return checked(roofline(placed(peaks), llm_operations.ceilings(peaks=sheet, measured=own), roof="bf16_tensor"))
+    return checked(
+        roofline(
+            placed(peaks), llm_operations.ceilings(peaks=sheet, measured=own), roof="bf16_tensor"
+        )
+    )
 
 
 def view(spec: Spec, mark: str) -> Spec:
@@ -35,7 +39,9 @@ def test_operations_lie_on_the_roof_and_words_below_each_other() -> None:
     spec = picture()
     points = view(spec, "point")["rows"]
     assert 8 == len(points)
-    assert [min(100e12, p["intensity"] * 1e12) for p in points] == [p["performance"] for p in points]
+    assert [min(100e12, p["intensity"] * 1e12) for p in points] == [
+        p["performance"] for p in points
+    ]
     assert "Memory limits 6 of 8 typical operations" == spec["title"]["text"]
     assert "computes nothing: embedding." in spec["title"]["subtitle"][0]
     low, high = spec["layer"][-1]["encoding"]["y"]["scale"]["domain"]
@@ -49,9 +55,13 @@ def test_operations_lie_on_the_roof_and_words_below_each_other() -> None:
 def test_measured_roofs_are_dashed() -> None:
     spec = picture(own=OWN)
     dash = spec["layer"][0]["encoding"]["strokeDash"]
-    assert {"data sheet": [1, 0], "measured": [5, 4]} == dict(zip(*dash["scale"].values(), strict=True))
+    assert {"data sheet": [1, 0], "measured": [5, 4]} == dict(
+        zip(*dash["scale"].values(), strict=True)
+    )
     assert {("data sheet",), ("measured",)} == {*drawn(spec, "source")}
-    assert {("memory 1.00 TB/s",), ("BF16 tensor 100 TFLOP/s",)} == {*drawn(spec["layer"][1], "label")}
+    assert {("memory 1.00 TB/s",), ("BF16 tensor 100 TFLOP/s",)} == {
+        *drawn(spec["layer"][1], "label")
+    }
     assert (80e12,) == max(drawn(view(spec, "point"), "performance"))
     for sheet, own in ((GPU, None), (None, OWN)):  # a single roof is solid and needs no legend
         dash = picture(sheet, own)["layer"][0]["encoding"]["strokeDash"]
@@ -62,7 +72,11 @@ def log(*lengths: float, rank: int = 0, chosen: int = 0, count: int = 1) -> pd.D
     """Iterations of so many ms, a line each second, chosen from the one of this number on."""
     rows = [
         {"rank": rank, "time_ns": n * SECOND, "count": count, "chosen": n >= chosen}
-        | {"median_ns": ms * MS, "least_ns": (ms - count + 1) * MS, "most_ns": (ms + count - 1) * MS}
+        | {
+            "median_ns": ms * MS,
+            "least_ns": (ms - count + 1) * MS,
+            "most_ns": (ms + count - 1) * MS,
+        }
         for n, ms in enumerate(lengths)
     ]
     return pd.DataFrame(rows)
@@ -80,7 +94,9 @@ def test_points_in_time_and_their_median_by_log() -> None:
     assert [(298, 302), (308, 312)] == drawn(view(spec, "point"), "least", "most")
     words = "Points: medians of neighbouring iterations; bars: from the least to the most."
     assert spec["title"]["subtitle"] == [words]
-    spec = checked(iterations(pd.concat([log(100 + rank, 100 + rank, rank=rank) for rank in range(10)])))
+    spec = checked(
+        iterations(pd.concat([log(100 + rank, 100 + rank, rank=rank) for rank in range(10)]))
+    )
     scale = view(spec, "point")["encoding"]["color"]["scale"]
     assert [f"log {rank}" for rank in range(8)] == scale["domain"]
     assert 8 == len({*scale["range"]})
@@ -116,7 +132,9 @@ def test_runs_beside_the_ideal() -> None:
     assert [1, 8, 64, 512] == across["axis"]["values"]
     assert "throughput (tokens/s, logarithmic)" == up["title"]
     assert "512 GPUs reach 62.5 % of the ideal throughput" == spec["title"]["text"]
-    assert "Dashed: the ideal, 1,000 tokens/s for each GPU as on 1 GPU" in spec["title"]["subtitle"][0]
+    assert (
+        "Dashed: the ideal, 1,000 tokens/s for each GPU as on 1 GPU" in spec["title"]["subtitle"][0]
+    )
     (left, right), (low, high) = across["scale"]["domain"], up["scale"]["domain"]
     assert left < 1 < 512 * 1.5 < right  # room for the last figure
     assert low < 1000 < 512000 < high
@@ -131,7 +149,9 @@ def test_several_runs_on_one_number_of_gpus_and_above_the_ideal() -> None:
     assert [(1, 100, "100 %"), (4, 200, "50.0 % to 75.0 %"), (4, 300, "")] == rows
     assert "4 GPUs reach 50.0 % to 75.0 % of the ideal throughput" == spec["title"]["text"]
     spec = checked(scaling_efficiency(table((1, 100.0), (2, 220.0))))
-    assert "Above 100 %: check that all runs do the same work per step" in spec["title"]["subtitle"][1]
+    assert (
+        "Above 100 %: check that all runs do the same work per step" in spec["title"]["subtitle"][1]
+    )
     assert spec["layer"][3]["encoding"]["y"]["scale"]["domain"][1] > 220
     assert 1 == len(subtitle(scaling_efficiency(GUIDE)))
 

@@ -17,7 +17,10 @@ from perfkit.logs.charts.monitor import BESIDE, DRAWN_METRICS
 from perfkit.tables import METRICS, SAMPLES
 
 BUSY = samples(gpu_busy_frac=[0.5, 1.0, 0.0, 0.5])
-POWER, HEAT = samples(throttled_power_frac=[0, 1, 0, 0]), samples(thermal_violation_frac=[0, 0, 0, 1])
+POWER, HEAT = (
+    samples(throttled_power_frac=[0, 1, 0, 0]),
+    samples(thermal_violation_frac=[0, 0, 0, 1]),
+)
 
 
 def bins(*tables: pd.DataFrame, number: int = 300) -> pd.DataFrame:
@@ -31,7 +34,14 @@ def dashboard(*tables: pd.DataFrame, number: int = 300, **options: Any) -> alt.T
 
 def limits(quantity: str, limit: float, at_limit: float, gpu: int = 0) -> pd.DataFrame:
     """A row as `monitoring.at_limit` returns it."""
-    row = {"rank": 0, "gpu": gpu, "quantity": quantity, "mean": 0.0, "limit": limit, "at_limit_frac": at_limit}
+    row = {
+        "rank": 0,
+        "gpu": gpu,
+        "quantity": quantity,
+        "mean": 0.0,
+        "limit": limit,
+        "at_limit_frac": at_limit,
+    }
     return pd.DataFrame([row])
 
 
@@ -53,7 +63,9 @@ def test_levels_are_steps_within_a_band() -> None:
     assert "step-after" == line["mark"]["interpolate"]
     assert [(0, 50), (1, 100), (2, 0), (3, 50), (4, 50)] == drawn(line, "time", "value")
     layers = panel(checked(dashboard(BUSY, number=2)), "GPU busy")
-    assert [(50, 75, 100), (0, 25, 50), (0, 25, 50)] == drawn(view(layers, "area"), "least", "value", "most")
+    assert [(50, 75, 100), (0, 25, 50), (0, 25, 50)] == drawn(
+        view(layers, "area"), "least", "value", "most"
+    )
     strip = view(layers, "rect")
     assert [(0,), (2,)] == drawn(strip, "time")
     titles = [one["title"] for one in strip["encoding"]["tooltip"]]
@@ -63,12 +75,16 @@ def test_levels_are_steps_within_a_band() -> None:
 def test_the_title_says_how_busy_and_how_long_at_the_limit() -> None:
     spec = checked(dashboard(BUSY, limits=limits("power", 300, 0.12)))["title"]
     assert "GPU 0 is busy 50.0 % of the time, power at its limit for 12.0 %" == spec["text"]
-    assert spec["subtitle"][0].startswith("4 readings of 1 metric over 4.00 s. Lines: mean of each 1.00 s; band")
+    assert spec["subtitle"][0].startswith(
+        "4 readings of 1 metric over 4.00 s. Lines: mean of each 1.00 s; band"
+    )
     assert "GPU 0 is busy 50.0 % of the time" == title(dashboard(BUSY))
     assert "Node 3" == title(dashboard(BUSY, title="Node 3"))
     both = pd.concat([limits("power", 300, 0.5), limits("power", 300, 0.25, gpu=1)])
     ends = title(dashboard(BUSY, samples(gpu_busy_frac=[1] * 4, gpu=1), limits=both))
-    assert "2 GPUs are busy 50.0 % to 100 % of the time, power at its limit for up to 50.0 %" == ends
+    assert (
+        "2 GPUs are busy 50.0 % to 100 % of the time, power at its limit for up to 50.0 %" == ends
+    )
 
 
 def test_the_meanings_of_utilisation_have_panels_of_their_own() -> None:
@@ -89,11 +105,15 @@ def test_the_meanings_of_utilisation_have_panels_of_their_own() -> None:
         ("sm_clock_hz", 1.98e9, 1980, "(MHz)"),
         ("pcie_rx_bytes_per_s", 3e6, 3, "(MB/s)"),
         ("sm_occupancy_frac", 0.25, 25, "(%)"),
-        pytest.param("sm_active_frac", 1.2, 120, "(%)", id="a share of 120 % stays inside the picture"),
+        pytest.param(
+            "sm_active_frac", 1.2, 120, "(%)", id="a share of 120 % stays inside the picture"
+        ),
     ],
 )
 def test_each_quantity_has_its_unit(metric: str, value: float, shown: float, symbol: str) -> None:
-    line = view(checked(dashboard(samples(**{metric: [value, value]})))["vconcat"][0]["layer"], "line")
+    line = view(
+        checked(dashboard(samples(**{metric: [value, value]})))["vconcat"][0]["layer"], "line"
+    )
     assert shown == line["rows"][0]["value"]
     encoding = line["encoding"]["y"]
     assert symbol == encoding["title"]
@@ -130,7 +150,9 @@ def test_traffic_both_ways_in_one_panel() -> None:
     layers = panel(checked(dashboard(there, back)), "PCIe traffic")
     line = view(layers, "line")
     assert ["to the GPU", "from the GPU"] == line["encoding"]["strokeDash"]["scale"]["domain"]
-    assert {("to the GPU", 2), ("to the GPU", 3), ("from the GPU", 1)} == {*drawn(line, "way", "value")}
+    assert {("to the GPU", 2), ("to the GPU", 3), ("from the GPU", 1)} == {
+        *drawn(line, "way", "value")
+    }
     told = [one["title"] for one in view(layers, "rect")["encoding"]["tooltip"]][1:]
     assert ["GPU 0, to the GPU (GB/s)", "GPU 0, from the GPU (GB/s)"] == told
     alone = view(panel(checked(dashboard(there)), "PCIe traffic: PCIe traffic to the GPU"), "line")
@@ -138,7 +160,9 @@ def test_traffic_both_ways_in_one_panel() -> None:
 
 
 def test_eight_gpus_have_a_colour_each_and_more_are_faint_lines_in_a_band() -> None:
-    layers = panel(checked(dashboard(*(samples(power_w=[1, 2], gpu=gpu) for gpu in range(8)))), "Power")
+    layers = panel(
+        checked(dashboard(*(samples(power_w=[1, 2], gpu=gpu) for gpu in range(8)))), "Power"
+    )
     scale = view(layers, "line")["encoding"]["color"]["scale"]
     assert [f"GPU {gpu}" for gpu in range(8)] == scale["domain"]
     assert 8 == len(set(scale["range"]))
@@ -150,20 +174,34 @@ def test_eight_gpus_have_a_colour_each_and_more_are_faint_lines_in_a_band() -> N
     assert {(f"rank {rank} · GPU 0",) for rank in range(9)} == {*drawn(line, "gpu")}
     assert ("min", "max") == (band["y"]["aggregate"], band["y2"]["aggregate"])
     assert "band: from the lowest to the highest GPU" in spec["title"]["subtitle"][0]
-    spec = checked(dashboard(*(samples(gpu_busy_frac=[1 - gpu / 20] * 2, gpu=gpu) for gpu in range(18))))
-    assert {(f"GPU {gpu}",) for gpu in range(2, 18)} == {*drawn(view(panel(spec, "GPU busy"), "line"), "gpu")}
+    spec = checked(
+        dashboard(*(samples(gpu_busy_frac=[1 - gpu / 20] * 2, gpu=gpu) for gpu in range(18)))
+    )
+    assert {(f"GPU {gpu}",) for gpu in range(2, 18)} == {
+        *drawn(view(panel(spec, "GPU busy"), "line"), "gpu")
+    }
     assert "18 GPUs are busy 15.0 % to 100 % of the time" == spec["title"]["text"]
-    assert "Drawn are the 16 of 18 GPUs that are lowest in the first panel." == spec["title"]["subtitle"][-1]
+    assert (
+        "Drawn are the 16 of 18 GPUs that are lowest in the first panel."
+        == spec["title"]["subtitle"][-1]
+    )
 
 
 def test_a_lowered_clock_is_shaded_and_has_a_lane_and_one_that_never_was_is_said() -> None:
     spec = checked(dashboard(BUSY, samples(power_w=[1, 2, 3, 4]), POWER, HEAT))
     lane, shade = panel(spec, "Clock lowered")[0], panel(spec, "Power")[0]
-    assert [(1, 2, "power", "100 %"), (3, 4, "heat", "100 %")] == drawn(lane, "time", "end", "cause", "told")
+    assert [(1, 2, "power", "100 %"), (3, 4, "heat", "100 %")] == drawn(
+        lane, "time", "end", "cause", "told"
+    )
     assert ("rect", lane["rows"]) == (shade["mark"]["type"], shade["rows"])
     assert ["power", "heat"] == lane["encoding"]["fill"]["scale"]["domain"]
-    assert "The clock was lowered because of power in 1, heat in 1 of 4 bins." == spec["title"]["subtitle"][1]
-    never = checked(dashboard(BUSY, samples(throttled_power_frac=[0, 0], thermal_violation_frac=[0, 0])))
+    assert (
+        "The clock was lowered because of power in 1, heat in 1 of 4 bins."
+        == spec["title"]["subtitle"][1]
+    )
+    never = checked(
+        dashboard(BUSY, samples(throttled_power_frac=[0, 0], thermal_violation_frac=[0, 0]))
+    )
     assert "The clock was never lowered because of power or heat." == never["title"]["subtitle"][1]
     assert "Clock lowered" not in names(never)
     assert "clocks_event_reasons.active" in subtitle(dashboard(BUSY))[1]
@@ -193,22 +231,36 @@ def test_without_a_course_over_time_the_chart_says_so() -> None:
 def growing(*tables: pd.DataFrame, until: int = 4) -> Spec:
     """The picture of the first seconds of these samples."""
     table = together(*tables)
-    tops = {str(metric): float(top) for metric, top in table.groupby("metric", observed=True)["value"].max().items()}
+    tops = {
+        str(metric): float(top)
+        for metric, top in table.groupby("metric", observed=True)["value"].max().items()
+    }
     window = 0, until * SECOND
     return strips(alignment.bins(table, bins=10, window=window), window=window, tops=tops)
 
 
 def test_a_growing_log_draws_each_reading_until_the_next_on_the_axes_of_the_whole() -> None:
     spec = growing(
-        samples(gpu_busy_frac=[0, 1], power_w=[300, 700], sm_clock_hz=[1e9, 2e9], memory_used_bytes=[0, 4e10])
+        samples(
+            gpu_busy_frac=[0, 1],
+            power_w=[300, 700],
+            sm_clock_hz=[1e9, 2e9],
+            memory_used_bytes=[0, 4e10],
+        )
     )
     panels = checked(alt.VConcatChart.from_dict(spec))["vconcat"]
-    assert ["GPU busy", "memory used", "power", "SM clock"] == [one["title"]["text"] for one in panels]
+    assert ["GPU busy", "memory used", "power", "SM clock"] == [
+        one["title"]["text"] for one in panels
+    ]
     (rows,) = growing(samples(gpu_busy_frac=[0.25, 0.75]))["datasets"].values()
-    assert [(0, 25, "GPU 0"), (1, 75, "GPU 0"), (2, 75, "GPU 0")] == drawn({"rows": rows}, "time", "value", "gpu")
+    assert [(0, 25, "GPU 0"), (1, 75, "GPU 0"), (2, 75, "GPU 0")] == drawn(
+        {"rows": rows}, "time", "value", "gpu"
+    )
     busy, power = growing(samples(gpu_busy_frac=[0.25], power_w=[200]), until=60)["vconcat"]
     assert [0, 60] == busy["encoding"]["x"]["scale"]["domain"]
-    assert ([0, 100], [0, 210]) == tuple(one["encoding"]["y"]["scale"]["domain"] for one in (busy, power))
+    assert ([0, 100], [0, 210]) == tuple(
+        one["encoding"]["y"]["scale"]["domain"] for one in (busy, power)
+    )
     (zero,) = growing(samples(pcie_rx_bytes_per_s=[0, 0]))["vconcat"]
     assert [0, 1] == zero["encoding"]["y"]["scale"]["domain"]
     spec = growing(*[samples(gpu=gpu, gpu_busy_frac=[0.5]) for gpu in range(10)])

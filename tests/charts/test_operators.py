@@ -23,7 +23,9 @@ def summary(*rows: tuple[str | None, int, int]) -> pd.DataFrame:
 def waits(*rows: tuple[int, int, int | None], rank: int = 0) -> pd.DataFrame:
     """Steps of a rank from number, duration and wait in ms; None was not recorded."""
     frame = pd.DataFrame(rows, columns=["step", "dur_ns", "wait_ns"]).astype({"wait_ns": "Int64"})
-    frame = frame.assign(rank=rank, dur_ns=frame["dur_ns"] * 10**6, wait_ns=frame["wait_ns"] * 10**6)
+    frame = frame.assign(
+        rank=rank, dur_ns=frame["dur_ns"] * 10**6, wait_ns=frame["wait_ns"] * 10**6
+    )
     return frame.assign(wait_frac=(frame["wait_ns"] / frame["dur_ns"]).astype("float64"))
 
 
@@ -36,7 +38,10 @@ def test_gpu_and_cpu_stand_beside_each_other() -> None:
         ("2. a", "CPU time", "CPU", 40.0, "40.0 µs"),
         ("no operator recorded", "GPU time, no operator recorded", "GPU", 10.0, "10.0 µs · 10.0 %"),
     ] == drawn(spec, "label", "series", "slot", "time", "said")
-    assert "b launches 60.0 % of the GPU time; 10.0 % has no operator recorded" == spec["title"]["text"]
+    assert (
+        "b launches 60.0 % of the GPU time; 10.0 % has no operator recorded"
+        == spec["title"]["text"]
+    )
     assert "100 µs of kernels, 45.0 µs on the CPU meanwhile" in spec["title"]["subtitle"][0]
     encoding = checked(bars(summary((None, 90, 0), ("a", 10, 1))))["layer"][0]["encoding"]
     assert ["1. a", "no operator recorded"] == encoding["y"]["sort"]  # however long it is
@@ -47,18 +52,27 @@ def test_what_was_not_recorded_of_operators_is_said() -> None:
     assert [("1. b", "CPU", 3.0), ("2. a", "CPU", 1.0)] == drawn(spec, "label", "slot", "time")
     assert "b takes 75.0 % of the CPU time" == spec["title"]["text"]
     assert "kernels" not in spec["title"]["subtitle"][0]
-    for frame in (summary((None, 90, 0), ("a", 0, 1)), summary((None, 9, 0))):  # all kernels in a replayed graph
+    for frame in (
+        summary((None, 90, 0), ("a", 0, 1)),
+        summary((None, 9, 0)),
+    ):  # all kernels in a replayed graph
         assert "No operator was recorded for any kernel" == title(bars(frame))
     empty = analysis.operators.totals.summary(OPS.empty(), KERNELS.empty(), API_CALLS.empty())
     for frame in (summary(), summary(("a", 0, 0)), empty):
         assert "No operator took time" in subtitle(bars(frame))[0]
-    for frame in (waits(), waits((0, 100, None)), analysis.host.input_wait(RANGES.empty(), STEPS.empty())):
+    for frame in (
+        waits(),
+        waits((0, 100, None)),
+        analysis.host.input_wait(RANGES.empty(), STEPS.empty()),
+    ):
         assert "record_function" in subtitle(steps(frame))[0]
 
 
 def test_hostile_names_stay_text_and_keep_their_bars() -> None:
     names = ["<b>x</b>\n\u202e", *("x" * 5_000 + middle + "x" * 5_000 for middle in "ab")]
-    rows = checked(bars(summary(*((name, 9 - n, 1) for n, name in enumerate(names)))))["layer"][0]["rows"]
+    rows = checked(bars(summary(*((name, 9 - n, 1) for n, name in enumerate(names)))))["layer"][0][
+        "rows"
+    ]
     assert "1. <b>x</b> �" == rows[0]["label"]
     assert (3, 400) == (len({row["label"] for row in rows}), len(rows[1]["name"]))
 
@@ -83,7 +97,9 @@ def test_each_rank_that_waits_has_a_panel_up_to_eight() -> None:
     assert 1 == len({str(panel["layer"][0]["encoding"]["y"]["scale"]) for panel in spec["vconcat"]})
     assert "30.0 ms in 2 steps of 2 ranks" in spec["title"]["subtitle"][0]
     spec = checked(steps(pd.concat([waits((0, 10, rank), rank=rank) for rank in range(9)])))
-    assert [f"rank {rank}" for rank in range(1, 9)] == [panel["title"]["text"] for panel in spec["vconcat"]]
+    assert [f"rank {rank}" for rank in range(1, 9)] == [
+        panel["title"]["text"] for panel in spec["vconcat"]
+    ]
     assert "Drawn are the 8 ranks that wait most." == spec["title"]["subtitle"][1]
     assert "Waiting for data takes 40.0 % of the steps' time" == spec["title"]["text"]
     long = checked(steps(waits(*((n, 10, 1) for n in range(201)))))
@@ -98,7 +114,9 @@ def test_points_and_their_line() -> None:
     """By hand: 5 ms + 1.5 ms per sample are 53 ms at 32, 3 ms above the point there; 32 in 50 ms are 640 per second."""
     spec = checked(latency(TIMES, intercept_ns=5e6, slope_ns=1.5e6))
     line, points, words = spec["layer"]
-    assert [(0.0, 5.0), (37.76, 61.64)] == [pytest.approx(row) for row in drawn(line, "batch", "ms")]
+    assert [(0.0, 5.0), (37.76, 61.64)] == [
+        pytest.approx(row) for row in drawn(line, "batch", "ms")
+    ]
     assert [
         (1, 9.0, "above by 2.50 ms", "111"),
         (8, 20.0, "above by 3.00 ms", "400"),
@@ -107,7 +125,9 @@ def test_points_and_their_line() -> None:
     assert [("9.00 ms",), ("20.0 ms",), ("50.0 ms",)] == drawn(words, "words")
     assert "A batch takes 5.00 ms and 1.50 ms for each sample" in spec["title"]["text"]
     for first in (5e6, -4e6):  # a line that begins below 0 is seen, too
-        encoding = checked(latency(TIMES, intercept_ns=first, slope_ns=1.5e6))["layer"][1]["encoding"]
+        encoding = checked(latency(TIMES, intercept_ns=first, slope_ns=1.5e6))["layer"][1][
+            "encoding"
+        ]
         (left, right), (low, high) = (encoding[axis]["scale"]["domain"] for axis in ("x", "y"))
         assert (0, min(first / 1e6, 0)) == (left, low)
         assert right > 32
@@ -117,11 +137,15 @@ def test_points_and_their_line() -> None:
 
 def samples(*levels: tuple[int, int, int | None], gpu: int = 0, rank: int = 0) -> pd.DataFrame:
     """SAMPLES of (time in ms, allocated, reserved in MB) of a device; reserved None is not recorded."""
-    scaled = [tuple(value if value is None else value * 10**6 for value in level) for level in levels]
+    scaled = [
+        tuple(value if value is None else value * 10**6 for value in level) for level in levels
+    ]
     return sampled.allocated(*scaled, rank=rank, gpu=gpu)
 
 
-def chart(*tables: pd.DataFrame, bins: int = 500, title: str = "") -> alt.LayerChart | alt.VConcatChart:
+def chart(
+    *tables: pd.DataFrame, bins: int = 500, title: str = ""
+) -> alt.LayerChart | alt.VConcatChart:
     """The picture of what the analyses say of these samples."""
     table = sampled.together(*tables)
     binned = analysis_memory.bins(analysis_memory.timeline(table), bins=bins)
@@ -141,7 +165,9 @@ def test_levels_in_one_unit_and_the_peak() -> None:
     assert "At most 8.00 MB allocated on GPU 0, at most 20.0 MB reserved" == spec["title"]["text"]
     assert "within each 25.0 ms" in spec["title"]["subtitle"][0]
     early, late = chart(samples((0, 9, 9), (10, 1, 9))), chart(samples((0, 1, 9), (10, 9, 9)))
-    assert ["left", "right"] == [checked(one)["layer"][-1]["mark"]["align"] for one in (early, late)]
+    assert ["left", "right"] == [
+        checked(one)["layer"][-1]["mark"]["align"] for one in (early, late)
+    ]
 
 
 def test_the_host_only_where_no_gpu_is_and_nothing_without_samples() -> None:

@@ -13,8 +13,23 @@ from perfkit.analysis import communication
 from perfkit.charts.ranks import bandwidth, bars, connections, parts, step_times, waits
 from perfkit.tables import COLLECTIVES
 
-PARTS = ["computation_ns", "exposed_communication_ns", "other_kernels_ns", "exposed_copy_ns", "idle_ns"]
-STRAGGLERS = ["rank", "gpu", "count", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count"]
+PARTS = [
+    "computation_ns",
+    "exposed_communication_ns",
+    "other_kernels_ns",
+    "exposed_copy_ns",
+    "idle_ns",
+]
+STRAGGLERS = [
+    "rank",
+    "gpu",
+    "count",
+    "last_count",
+    "last_frac",
+    "wait_ns",
+    "apart_count",
+    "unmatched_count",
+]
 NAN = float("nan")
 
 
@@ -26,7 +41,10 @@ def split(*rows: tuple[int, ...]) -> pd.DataFrame:
 
 def late(*rows: tuple[int, int, int], count: int = 10, apart: int = 0) -> pd.DataFrame:
     """Stragglers from rank, collectives to which it came last of `count`, and wait in ms."""
-    whole = [(r, r, count, last, last / count if count else None, ms * 10**6, apart, 0) for r, last, ms in rows]
+    whole = [
+        (r, r, count, last, last / count if count else None, ms * 10**6, apart, 0)
+        for r, last, ms in rows
+    ]
     return pd.DataFrame(whole, columns=STRAGGLERS)
 
 
@@ -35,7 +53,9 @@ def stepped(*rows: tuple[int, int, float]) -> Spec:
 
 
 def test_a_column_for_each_rank_and_the_mean() -> None:
-    spec = checked(bars(split((1, 0, 10, 0, 0, 0, 0), (0, 0, 30, 0, 0, 0, 0)), value="computation_ns"))
+    spec = checked(
+        bars(split((1, 0, 10, 0, 0, 0, 0), (0, 0, 30, 0, 0, 0, 0)), value="computation_ns")
+    )
     columns = drawn(spec, "place", "name", "figure", "said")
     assert [("0", "rank 0", 30.0, "30.0 ms"), ("1", "rank 1", 10.0, "10.0 ms")] == columns
     assert [(20.0, "← mean 20.0 ms")] == drawn(spec["layer"][2], "figure", "said")
@@ -43,12 +63,17 @@ def test_a_column_for_each_rank_and_the_mean() -> None:
 
 
 def test_a_map_of_steps_shows_who_is_behind_and_who_was_cut() -> None:
-    spec = stepped(*((r, step, 15e6 if (r, step) == (2, 1) else 10e6) for r in range(3) for step in range(2)))
+    spec = stepped(
+        *((r, step, 15e6 if (r, step) == (2, 1) else 10e6) for r in range(3) for step in range(2))
+    )
     assert spec["title"]["text"] == "Rank 2 is furthest behind: 50.0 % over the median in step 1"
     assert [(2, 1)] == [cell[:2] for cell in drawn(spec, "rank", "step", "apart") if cell[2]]
     spec = stepped(*((rank, step, 1e6 + step) for rank in range(5) for step in range(1600)))
     colour = spec["layer"][0]["encoding"]["color"]
-    assert ([-5, 0, 5], 1) == ([round(100 * value) for value in colour["legend"]["values"]], len(spec["layer"]))
+    assert ([-5, 0, 5], 1) == (
+        [round(100 * value) for value in colour["legend"]["values"]],
+        len(spec["layer"]),
+    )
     assert 5 * 800 == len(spec["layer"][0]["rows"])
     assert ["A cell is the average of 2 steps."] == spec["title"]["subtitle"]
     assert spec["title"]["text"] == "All ranks take each step in the same time, within 1.0 %"
@@ -58,7 +83,9 @@ def test_a_map_of_steps_shows_who_is_behind_and_who_was_cut() -> None:
     # Of 1,000 ranks five share a row, drawn as the slowest of them; rank 503 is cut, which its row shows.
     cells = [(r, s) for r in range(1000) for s in range(10) if r != 503 or s < 5]
     spec = stepped(*((*cell, 20e6 if cell == (42, 3) else 10e6) for cell in cells))
-    assert [(40, 42, 3, 1.0)] == [cell for cell in drawn(spec, "row", "rank", "step", "apart") if cell[3]]
+    assert [(40, 42, 3, 1.0)] == [
+        cell for cell in drawn(spec, "row", "rank", "step", "apart") if cell[3]
+    ]
     assert [(500, step) for step in range(5, 10)] == drawn(spec["layer"][1], "row", "step")
     assert (200, 2000) == (len({*drawn(spec, "row")}), len(spec["layer"][0]["rows"]))
     assert spec["title"]["subtitle"] == [
@@ -77,7 +104,10 @@ def test_parts_stand_on_one_another() -> None:
         ("0", "idle", 70.0, 100.0, "30.0 %"),
         ("1", "idle", 60.0, 100.0, "40.0 %"),
     ] == drawn(spec, "place", "part", "begin", "end", "share")
-    assert "Computation time differs most: 40.0 ms on rank 1, 50.0 ms on rank 0" == spec["title"]["text"]
+    assert (
+        "Computation time differs most: 40.0 ms on rank 1, 50.0 ms on rank 0"
+        == spec["title"]["text"]
+    )
     same = split((0, 0, 1, 0, 0, 0, 1), (1, 1, 1, 0, 0, 0, 1))
     assert "All ranks spend their time alike" == title(parts(same))
     assert "Where the time of rank 0 goes" == title(parts(same.iloc[:1]))
@@ -103,11 +133,19 @@ def test_without_figures_the_charts_say_so() -> None:
     assert "Not drawn: 2 without size or bandwidth." == subtitle(some)[-1]
     for empty in (frame.iloc[1:], frame.iloc[:0]):
         assert "No rank has this figure" in subtitle(bars(empty, value="mean_frac"))[0]
-    for empty in (split(), split((0, 0, 0, 0, 0, 0, 0)), analysis.timeline.breakdown(kernels(), copies())):
+    for empty in (
+        split(),
+        split((0, 0, 0, 0, 0, 0, 0)),
+        analysis.timeline.breakdown(kernels(), copies()),
+    ):
         assert "No kernel or copy ran" in subtitle(parts(empty))[0]
     for empty in (late(), late((0, 0, 0), count=0), communication.stragglers(COLLECTIVES.empty())):
         assert "collectives of several ranks" in subtitle(waits(empty))[0]
-    for empty in (summary(), summary(("barrier", 0, NAN)), communication.summary(COLLECTIVES.empty())):
+    for empty in (
+        summary(),
+        summary(("barrier", 0, NAN)),
+        communication.summary(COLLECTIVES.empty()),
+    ):
         assert "nccl-tests" in subtitle(bandwidth(empty))[0]
 
 
@@ -120,16 +158,25 @@ def test_connections_are_squares_in_the_colour_of_their_way(profiles: Path) -> N
     view = checked(connections(perfkit.load(path).links))
     squares = drawn(view, "from_rank", "to_rank", "way")
     near, far = "from GPU to GPU in the node", "over the network, straight from GPU memory"
-    assert sorted(squares) == sorted((*pair, near if via.startswith("P2P") else far) for pair, via in by_pair.items())
+    assert sorted(squares) == sorted(
+        (*pair, near if via.startswith("P2P") else far) for pair, via in by_pair.items()
+    )
     channels = {line[:3] for line in lines if line[3].startswith("P2P")}
-    assert view["title"]["text"] == f"{len(channels)} of {len({line[:3] for line in lines})} connections go {near}"
+    assert (
+        view["title"]["text"]
+        == f"{len(channels)} of {len({line[:3] for line in lines})} connections go {near}"
+    )
 
 
-def summary(*rows: tuple[str, int, float], group: str = "0", placement: str | None = None) -> pd.DataFrame:
+def summary(
+    *rows: tuple[str, int, float], group: str = "0", placement: str | None = None
+) -> pd.DataFrame:
     """Bandwidths of 8 ranks from operation, bytes and median in GB/s; the least is half of it, the most the double."""
     frame = pd.DataFrame(rows, columns=["operation", "bytes", "bus_bytes_per_s"])
     bus = frame["bus_bytes_per_s"] * 1e9
-    frame = frame.assign(bus_bytes_per_s=bus, min_bus_bytes_per_s=bus / 2, max_bus_bytes_per_s=bus * 2, count=3)
+    frame = frame.assign(
+        bus_bytes_per_s=bus, min_bus_bytes_per_s=bus / 2, max_bus_bytes_per_s=bus * 2, count=3
+    )
     return frame.assign(
         operation=frame["operation"].astype("category"),
         group=pd.Categorical([group] * len(frame)),
@@ -149,16 +196,23 @@ def test_points_lines_and_spread_in_one_unit() -> None:
     assert "All-reduce reaches up to 200 GB/s at 1.00 GB" == spec["title"]["text"]
     assert "group 0, 8 ranks" in spec["title"]["subtitle"][0]
     assert "lower bounds" in spec["title"]["subtitle"][1]
-    assert "reaches up to 0 B/s at 8 B" in title(bandwidth(summary(("all_reduce", 8, 0.0))))  # a single rank
+    assert "reaches up to 0 B/s at 8 B" in title(
+        bandwidth(summary(("all_reduce", 8, 0.0)))
+    )  # a single rank
 
 
 def test_a_line_rate_to_compare_with() -> None:
     spec = checked(bandwidth(summary(("all_gather", 10**9, 200.0)), line_rate_bytes_per_s=4e11))
-    assert "All-gather reaches up to 200 GB/s at 1.00 GB, 50.0 % of the line rate" == spec["title"]["text"]
+    assert (
+        "All-gather reaches up to 200 GB/s at 1.00 GB, 50.0 % of the line rate"
+        == spec["title"]["text"]
+    )
     assert [(400.0, "line rate 400 GB/s")] == drawn(views(spec)["text"], "rate", "said")
     assert spec["layer"][-1]["encoding"]["y"]["scale"]["domain"][1] > 400
     assert not [line for line in spec["title"]["subtitle"] if "NVLS" in line]
-    above = checked(bandwidth(summary(("all_reduce", 10**9, 480.0)), line_rate_bytes_per_s=4.5e11))["title"]
+    above = checked(bandwidth(summary(("all_reduce", 10**9, 480.0)), line_rate_bytes_per_s=4.5e11))[
+        "title"
+    ]
     assert "106.7 % of the line rate" in above["text"]
     assert "NVLS" in above["subtitle"][2]
 

@@ -12,7 +12,9 @@ from perfkit.analysis import roofline as places
 from perfkit.charts.roofline import roofline
 from perfkit.hardware import Peaks
 
-GPU = Peaks("made up", {"fp32": 10e12, "fp64": 5e12, "fp16_tensor": 100e12}, memory_bytes_per_s=1e12)
+GPU = Peaks(
+    "made up", {"fp32": 10e12, "fp64": 5e12, "fp16_tensor": 100e12}, memory_bytes_per_s=1e12
+)
 FP32 = {"name": "sgemm", "dur_ns": 1e3, "fp32_flops": 8e6, "dram_bytes": 1e5}
 
 
@@ -26,7 +28,12 @@ def picture(*rows: dict[str, Any], bound: bool = True, **more: Any) -> alt.Layer
 
 def texts(spec: Spec) -> set[str]:
     """Everything written next to roofs and ridges."""
-    return {row["label"] for view in spec["layer"] if view["mark"]["type"] == "text" for row in view["rows"]}
+    return {
+        row["label"]
+        for view in spec["layer"]
+        if view["mark"]["type"] == "text"
+        for row in view["rows"]
+    }
 
 
 def test_a_point_under_its_roofs() -> None:

@@ -13,8 +13,13 @@ NAN = float("nan")
 def summary(**columns: list[float]) -> pd.DataFrame:
     """Rows of `calltree.gpu_summary` by entry; what is not given was not recorded."""
     count = len(next(iter(columns.values())))
-    times = [column for column in shares.PARTS if column != "other_ns"] + ["operation_ns", "host_ns"]
-    frame = pd.DataFrame({"rank": 0, **{column: columns.get(column, [NAN] * count) for column in times}})
+    times = [column for column in shares.PARTS if column != "other_ns"] + [
+        "operation_ns",
+        "host_ns",
+    ]
+    frame = pd.DataFrame(
+        {"rank": 0, **{column: columns.get(column, [NAN] * count) for column in times}}
+    )
     return frame.assign(entry=[f"entry {n}" for n in range(count)])
 
 
@@ -24,7 +29,9 @@ def kernels(**rows: tuple[str, float, float]) -> pd.DataFrame:
 
 
 def test_cpu_and_gpu_stand_in_one_unit_and_other_operations_are_what_is_left() -> None:
-    frame = summary(host_ns=[3e9, 1e9], kernel_ns=[2e6, NAN], copy_ns=[0.0, NAN], operation_ns=[2e6, NAN])
+    frame = summary(
+        host_ns=[3e9, 1e9], kernel_ns=[2e6, NAN], copy_ns=[0.0, NAN], operation_ns=[2e6, NAN]
+    )
     spec = checked(host_and_gpu(frame))
     assert [
         ("entry 0", "CPU threads", 3.0, "3.00 s"),
@@ -33,8 +40,12 @@ def test_cpu_and_gpu_stand_in_one_unit_and_other_operations_are_what_is_left() -
     ] == drawn(spec, "label", "series", "time", "told")
     assert "4.00 s of CPU time and 2.00 ms of GPU operations" == spec["title"]["text"]
     assert "their ratio is no utilisation" in spec["title"]["subtitle"][0]
-    assert "3.00 s of CPU time, no GPU operation recorded" == title(host_and_gpu(summary(host_ns=[3e9])))
-    spec = checked(host_and_gpu(summary(kernel_ns=[0.0, 4e6], copy_ns=[1e6, 5e6], operation_ns=[1e6, 10e6])))
+    assert "3.00 s of CPU time, no GPU operation recorded" == title(
+        host_and_gpu(summary(host_ns=[3e9]))
+    )
+    spec = checked(
+        host_and_gpu(summary(kernel_ns=[0.0, 4e6], copy_ns=[1e6, 5e6], operation_ns=[1e6, 10e6]))
+    )
     assert [
         ("entry 1", "kernels", 4.0),
         ("entry 1", "copies", 5.0),
@@ -52,7 +63,10 @@ def test_parts_fill_their_bar() -> None:
         ("copies", 0.3, 0.8, "50.0 %"),
         ("memset", 0.8, 0.9, "10.0 %"),
         ("other operations", 0.9, 1.0, "10.0 %"),
-    ] == [(part, round(b, 9), round(e, 9), share) for part, b, e, share in drawn(spec, "part", "begin", "end", "share")]
+    ] == [
+        (part, round(b, 9), round(e, 9), share)
+        for part, b, e, share in drawn(spec, "part", "begin", "end", "share")
+    ]
     assert "Copies take 50.0 % of the GPU's time" == spec["title"]["text"]
     one = gpu_time(summary(synchronisation_ns=[3e6], operation_ns=[3e6]))
     assert "Synchronisation takes 100 % of the GPU's time" == title(one)
@@ -63,16 +77,28 @@ def test_parts_fill_their_bar() -> None:
 def test_launches_are_judged_by_the_mean_of_their_kernel_and_the_largest_are_named() -> None:
     frame = kernels(short=("copy", 300, 4e3), middle=("gemm", 100, 9e3), long=("gemm", 100, 20e3))
     spec = checked(launch_efficiency(frame))
-    assert "400 of 500 launches (80.0 %) are of kernels shorter than 10 µs on average" == spec["title"]["text"]
-    assert [("long", 2e6), ("short", 1.2e6), ("middle", 9e5)] == drawn(spec["layer"][2], "label", "time")
+    assert (
+        "400 of 500 launches (80.0 %) are of kernels shorter than 10 µs on average"
+        == spec["title"]["text"]
+    )
+    assert [("long", 2e6), ("short", 1.2e6), ("middle", 9e5)] == drawn(
+        spec["layer"][2], "label", "time"
+    )
     assert (5_000, 10_000) == drawn(spec, "mean", "end")[0]
     spec = checked(launch_efficiency(kernels(a=("gemm", 10, 1e6))))
-    assert "All 10 launches are of kernels that run 10 µs or longer on average" == spec["title"]["text"]
+    assert (
+        "All 10 launches are of kernels that run 10 µs or longer on average"
+        == spec["title"]["text"]
+    )
     assert [2_500, 2e6] == spec["layer"][2]["encoding"]["x"]["scale"]["domain"]
-    spec = checked(launch_efficiency(kernels(**{f"k{n}": ("gemm", 10, 1e3 * 4**n) for n in range(6)})))
+    spec = checked(
+        launch_efficiency(kernels(**{f"k{n}": ("gemm", 10, 1e3 * 4**n) for n in range(6)}))
+    )
     names = [("k5", "right"), ("k4", "right"), ("k3", "right"), ("k2", "left")]
     assert names == drawn(spec["layer"][3], "label", "side")
-    spec = checked(launch_efficiency(kernels(a=("gemm", 10, 1e3), b=("gemm", 0, NAN), c=("gemm", NAN, NAN))))
+    spec = checked(
+        launch_efficiency(kernels(a=("gemm", 10, 1e3), b=("gemm", 0, NAN), c=("gemm", NAN, NAN)))
+    )
     assert [("a",)] == drawn(spec["layer"][2], "name")  # the others were not timed
     spec = checked(launch_efficiency(kernels(**{"<b>\n" + "x" * 10_000: ("gemm", 1, 1e3)})))
     ((label, name),) = drawn(spec["layer"][2], "label", "name")
@@ -125,4 +151,7 @@ def test_parts_under_a_hundredth_of_the_time_are_one() -> None:
 def test_unknown_time_is_no_part_of_what_is_idle() -> None:
     recorded = [("computation", "gemm", "sgemm", 25), ("idle", "sync", None, 25)]
 
-    assert title(time(lines(*recorded, ("unknown", "lost", None, 50)))) == "The GPU is idle 50.0 % of 50 ns"
+    assert (
+        title(time(lines(*recorded, ("unknown", "lost", None, 50))))
+        == "The GPU is idle 50.0 % of 50 ns"
+    )

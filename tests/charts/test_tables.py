@@ -76,7 +76,12 @@ def shown(**columns: Any) -> list[list[str]]:
         ("name", ["a_b", None], "name", ["a_b", "n/a"]),
         ("main_stall", ["long_scoreboard", None], "main stall", ["long scoreboard", "n/a"]),
         ("check", ["l2_hit_frac", "sm_throughput"], "check", ["L2 hit", "SM throughput"]),
-        ("reason", ["load_sectors", "the_kernel (a name)"], "reason", ["load_sectors", "the_kernel (a name)"]),
+        (
+            "reason",
+            ["load_sectors", "the_kernel (a name)"],
+            "reason",
+            ["load_sectors", "the_kernel (a name)"],
+        ),
         ("total_ns", [np.nan, 1e9], "total (s)", ["n/a", "1.00"]),
         ("total_ns", [np.nan, np.nan], "total (ns)", ["n/a", "n/a"]),
         ("count", pd.array([None, 2], "Int64"), "count", ["n/a", "2"]),
@@ -87,13 +92,20 @@ def shown(**columns: Any) -> list[list[str]]:
         ("start_ns", [10**9, 10**9 + 1, None], "start (s)", ["1.000000", "1.000000", "n/a"]),
     ],
 )
-def test_units_come_from_the_column_name(name: str, values: Any, header: str, cells: list[str]) -> None:
+def test_units_come_from_the_column_name(
+    name: str, values: Any, header: str, cells: list[str]
+) -> None:
     assert [[header], *([cell] for cell in cells)] == shown(**{name: values})
 
 
 def test_the_numbers_of_a_metric_have_its_unit() -> None:
-    metrics = {"metric": ["sm_clock_hz", "sm_active_frac", "bytes", "power_w"], "missing_frac": [0.0, 0.5, 0, 0]}
-    rows = shown(**metrics, p50=[2.1e8, 0.25, 3.0, np.nan], max=[1.41e9, 1.0, 12.0, np.nan], ratio=[2.0] * 4)
+    metrics = {
+        "metric": ["sm_clock_hz", "sm_active_frac", "bytes", "power_w"],
+        "missing_frac": [0.0, 0.5, 0, 0],
+    }
+    rows = shown(
+        **metrics, p50=[2.1e8, 0.25, 3.0, np.nan], max=[1.41e9, 1.0, 12.0, np.nan], ratio=[2.0] * 4
+    )
     assert rows[0] == ["metric", "missing (%)", "median", "max", "ratio"]
     medians = ["0.210 GHz", "25.0 %", "3.00", "n/a"]
     most = ["1.41 GHz", "100 %", "12.0", "n/a"]
@@ -103,7 +115,9 @@ def test_the_numbers_of_a_metric_have_its_unit() -> None:
 
 def test_text_from_a_profile_cannot_become_markup() -> None:
     hostile = "<script>alert('1')</script>"
-    table = _Page(show(pd.DataFrame({hostile: [hostile, '" onmouseover="x']}), caption=hostile).html)
+    table = _Page(
+        show(pd.DataFrame({hostile: [hostile, '" onmouseover="x']}), caption=hostile).html
+    )
     assert {"div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td"} == table.tags
     assert [[hostile], [hostile], ['" onmouseover="x']] == table.rows
 
@@ -137,19 +151,31 @@ def test_long_names_are_cut_and_sentences_and_commands_are_wrapped() -> None:
 def test_columns_and_rows_are_chosen() -> None:
     frame = pd.DataFrame({"a": [1], "b_ns": [2]})
     assert [["b (ns)"], ["2.00"]] == _Page(show(frame, columns=["b_ns"]).html).rows
-    assert ["time (ns)", "first"] == _Page(show(frame, columns={"b_ns": "time", "a": "first"}).html).rows[0]
+    assert ["time (ns)", "first"] == _Page(
+        show(frame, columns={"b_ns": "time", "a": "first"}).html
+    ).rows[0]
     html = show(pd.DataFrame({"a": range(1_002)}), rows=2).html
     assert 3 == len(_Page(html).rows)
     assert "1,000 more rows are not shown." in html
-    assert "<p>Table: no rows.</p>" == show(pd.DataFrame({"a_ns": pd.Series([], dtype="int64")})).html
+    assert (
+        "<p>Table: no rows.</p>" == show(pd.DataFrame({"a_ns": pd.Series([], dtype="int64")})).html
+    )
     copies = show(pd.DataFrame({"a": [1, 2]}), caption="Copies")
-    assert 'role="region" aria-label="Copies" tabindex="0"' in copies.html  # for screen readers and the keyboard
+    assert (
+        'role="region" aria-label="Copies" tabindex="0"' in copies.html
+    )  # for screen readers and the keyboard
     assert "Copies: 2 rows of a" == repr(copies)
 
 
 def test_wrong_arguments_are_refused() -> None:
     for table in (show, searchable):
-        refuses(SchemaError, r"columns \['b'\] are missing", table, pd.DataFrame({"a": [1]}), columns=["b"])
+        refuses(
+            SchemaError,
+            r"columns \['b'\] are missing",
+            table,
+            pd.DataFrame({"a": [1]}),
+            columns=["b"],
+        )
         refuses(ValueError, "rows: 0 is not at least 1", table, pd.DataFrame({"a": [1]}), rows=0)
 
 
@@ -161,23 +187,33 @@ def test_a_card_shows_the_first_row_with_units() -> None:
     assert "<p>Table: no rows.</p>" == card(frame.head(0)).html
 
 
-HOSTILE = ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>&amp;", '"><svg onload=alert(1)>']
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>&amp;",
+    '"><svg onload=alert(1)>',
+]
 HOSTILE += ["=cmd|' /C calc'!A0"]
 
 
 def csv(html: str) -> str:
     """What the link downloads."""
-    return b64decode(re.findall(r'href="data:text/csv;charset=utf-8;base64,([^"]+)"', html)[0]).decode()
+    return b64decode(
+        re.findall(r'href="data:text/csv;charset=utf-8;base64,([^"]+)"', html)[0]
+    ).decode()
 
 
 def test_cells_are_those_of_short_tables_and_sorted_by_exact_values() -> None:
-    frame = pd.DataFrame({"total_ns": [2_500_001.0, np.nan], "count": [12_345, 1], "in_graph": [True, False]})
+    frame = pd.DataFrame(
+        {"total_ns": [2_500_001.0, np.nan], "count": [12_345, 1], "in_graph": [True, False]}
+    )
     short, long = _Page(show(frame).html), _Page(searchable(frame).html)
     assert short.rows == long.rows
     keys = [attributes.get("data-order") for _, attributes in long.cells]
     assert [None, None, None, "2500001.0", "12345", None, "", "1", None] == keys
     # Times in ns since 1970 are integers above 2**53: no digit of them is lost.
-    html = searchable(pd.DataFrame({"start_ns": pd.array([1_750_075_200_000_000_001, None], dtype="Int64")})).html
+    html = searchable(
+        pd.DataFrame({"start_ns": pd.array([1_750_075_200_000_000_001, None], dtype="Int64")})
+    ).html
     assert 'data-order="1750075200000000001"' in html
     assert "start_ns\n1750075200000000001\n" in csv(html)
 
@@ -187,7 +223,11 @@ def test_hostile_names_are_text_and_elided_ones_are_found() -> None:
     parsed = _Page(searchable(frame, caption=HOSTILE[0] + '"x').html)
     assert not {"script", "img", "svg", "b"} & parsed.tags
     assert not [a for a in parsed.attributes if {"onerror", "onload"} & set(a)]
-    names = {text: attributes["data-search"] for text, attributes in parsed.cells if "data-search" in attributes}
+    names = {
+        text: attributes["data-search"]
+        for text, attributes in parsed.cells
+        if "data-search" in attributes
+    }
     assert HOSTILE == list(names)
     (link,) = [a for a in parsed.attributes if "download" in a]
     assert "script_alert_1_script_x.csv" == link["download"]
@@ -202,7 +242,9 @@ def test_hostile_names_are_text_and_elided_ones_are_found() -> None:
 
 def test_csv_holds_all_digits_under_the_names_with_units() -> None:
     frame = pd.DataFrame({"name": ["a,b\n", None], "total_ns": [1e9 / 3, np.nan], "count": [1, 2]})
-    read = pd.read_csv(io.StringIO(csv(searchable(frame, columns={"total_ns": "time", "name": "who"}).html)))
+    read = pd.read_csv(
+        io.StringIO(csv(searchable(frame, columns={"total_ns": "time", "name": "who"}).html))
+    )
     assert ["total_ns", "name"] == list(read)
     assert (frame["total_ns"][0], "a,b\n") == (read["total_ns"][0], read["name"][0])
     assert read.loc[1].isna().all()
@@ -212,7 +254,9 @@ def test_csv_holds_all_digits_under_the_names_with_units() -> None:
 def test_csv_holds_no_formula(text: str) -> None:
     """A spreadsheet would run it; a negative number is left alone."""
     for kind in ("object", "category", "string"):
-        html = searchable(pd.DataFrame({"name": pd.Series([text], dtype=kind), "gain_frac": [-0.5]})).html
+        html = searchable(
+            pd.DataFrame({"name": pd.Series([text], dtype=kind), "gain_frac": [-0.5]})
+        ).html
         (row,) = pd.read_csv(io.StringIO(csv(html)), lineterminator="\n").to_dict("records")
         assert {"name": "'" + text, "gain_frac": -0.5} == row
 
@@ -232,7 +276,9 @@ def test_a_searchable_table_can_be_read_without_its_scripts() -> None:
     assert (50, made._repr_html_()) == (made.html.count("<td"), verbatim(made.html))
     assert "<script" not in made.html
     assert "more rows" not in made.html
-    empty = pd.DataFrame({"name": pd.Series(dtype="category"), "total_ns": pd.Series(dtype="int64")})
+    empty = pd.DataFrame(
+        {"name": pd.Series(dtype="category"), "total_ns": pd.Series(dtype="int64")}
+    )
     made = searchable(empty, caption="K")
     assert ("<p>K: no rows.</p>", "K: 0 rows of name, total (ns)") == (made.html, repr(made))
     assert made.data is empty

@@ -21,12 +21,28 @@ from perfkit.names.families import FAMILIES
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
 SIGHT = {
     "normal": np.eye(3),
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.01182, 0.04294, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.3039],
+    ],
 }
 TO_XYZ = np.array(
-    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+    [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.072175],
+        [0.0193339, 0.119192, 0.9503041],
+    ]
 )
 WHITE = np.array([0.95047, 1.0, 1.08883])
 
@@ -55,9 +71,13 @@ PALETTES = {
     "states": theme.STATE_COLOURS,
     "formats": kernels.FORMAT_COLOURS,
     "parts": shares.PART_COLOURS,
-    "series": {key: shares.SERIES_COLOURS[key] for key in shares.SERIES_COLOURS if key in shares.SERIES},
+    "series": {
+        key: shares.SERIES_COLOURS[key] for key in shares.SERIES_COLOURS if key in shares.SERIES
+    },
     "operations": ranks.OPERATION_COLOURS,
-    "contexts": {colour: colour for colour in icicle.COLOURS.values()},  # kinds of two pictures share colours
+    "contexts": {
+        colour: colour for colour in icicle.COLOURS.values()
+    },  # kinds of two pictures share colours
     "lowered clocks": monitor.THROTTLED_COLOURS,
 }
 
@@ -72,7 +92,10 @@ def test_colours_stay_apart(sight: str) -> None:
 
 def test_colours_show_on_light_and_dark_and_under_dark_text() -> None:
     for palette, colours in {**PALETTES, "details": DETAIL_COLOURS}.items():
-        assert min(_contrast(c, page) for c in colours.values() for page in ("#FFFFFF", "#16181C")) >= 1.6, palette
+        assert (
+            min(_contrast(c, page) for c in colours.values() for page in ("#FFFFFF", "#16181C"))
+            >= 1.6
+        ), palette
     assert min(_contrast(colour, icicle.INK) for colour in icicle.COLOURS.values()) >= 4.5
 
 
@@ -112,17 +135,35 @@ def test_the_theme_sets_no_colour_of_text() -> None:
     with alt.theme.enable("perfkit"):
         themed = theme.nothing("a", "b").to_dict()["config"]
     assert "title" not in plain
-    assert not [key for part in themed.values() if isinstance(part, dict) for key in part if "color" in key.lower()]
+    assert not [
+        key
+        for part in themed.values()
+        if isinstance(part, dict)
+        for key in part
+        if "color" in key.lower()
+    ]
 
 
 def test_wrong_frames_are_refused() -> None:
-    refuses(SchemaError, r"columns \['b', 'c'\] are missing. It has \['a'\]", need, pd.DataFrame({"a": [1]}), *"abc")
+    refuses(
+        SchemaError,
+        r"columns \['b', 'c'\] are missing. It has \['a'\]",
+        need,
+        pd.DataFrame({"a": [1]}),
+        *"abc",
+    )
     causes = pd.DataFrame({"cause": ["edge", None, "rain"]})
-    refuses(ValueError, r"cause: \['rain'\] are not among \['edge'\]", known, causes, "cause", ["edge"])
+    refuses(
+        ValueError, r"cause: \['rain'\] are not among \['edge'\]", known, causes, "cause", ["edge"]
+    )
     for share in (-0.1, 1.001):  # never clipped: an error in what computed it
         words = f"share_frac: {share} is not a fraction between 0 and 1"
-        refuses(ValueError, words, fraction, pd.DataFrame({"share_frac": [0.5, share]}), "share_frac")
-    refuses(ValueError, "20001 rows are more than 20000", inline, pd.DataFrame({"a": range(20_001)}))
+        refuses(
+            ValueError, words, fraction, pd.DataFrame({"share_frac": [0.5, share]}), "share_frac"
+        )
+    refuses(
+        ValueError, "20001 rows are more than 20000", inline, pd.DataFrame({"a": range(20_001)})
+    )
     missing = pd.DataFrame({"a": [1.5, float("nan")], "b": pd.array([1, None], "Int64")})  # no JSON
     assert [{"a": 1.5, "b": 1}, {"a": None, "b": None}] == inline(missing).to_dict()["values"]
 
@@ -130,31 +171,64 @@ def test_wrong_frames_are_refused() -> None:
 def test_a_chart_that_follows_its_cell_compiles_to_the_signal_that_is_replaced() -> None:
     """By Vega-Lite's own compiler, with a height of steps, too; facets and panels of several widths keep theirs."""
     rows = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "a" * 40], "c": ["host wait", "kernel wait"]})
-    chart = alt.Chart(theme.inline(rows)).mark_bar().encode(x="a:Q", y="b:N", color="c:N").properties(width=640)
+    chart = (
+        alt.Chart(theme.inline(rows))
+        .mark_bar()
+        .encode(x="a:Q", y="b:N", color="c:N")
+        .properties(width=640)
+    )
     chosen = chart.add_params(alt.param(name="first", value=1, bind=alt.binding_range(max=5)))
     wide = theme.following(chosen.properties(height=alt.Step(20), title="word " * 30).to_dict())
     patch, seen = wide["usermeta"]["embedOptions"]["patch"]
-    assert {"events": {"signal": seen["value"]["name"]}, "update": seen["value"]["name"]} == patch["value"]["on"][0]
-    assert "width" == vl_convert.vegalite_to_vega(wide)["signals"][int(patch["path"].rpartition("/")[2])]["name"]
+    assert {"events": {"signal": seen["value"]["name"]}, "update": seen["value"]["name"]} == patch[
+        "value"
+    ]["on"][0]
+    assert (
+        "width"
+        == vl_convert.vegalite_to_vega(wide)["signals"][int(patch["path"].rpartition("/")[2])][
+            "name"
+        ]
+    )
     assert 1 < len(wide["title"]["text"])
     own = alt.Chart(rows, width=640).mark_bar().encode(x="a:Q")
     for field, columns in (("b:N", 1), ("c:N", 4)):  # as many names in a row as fit
-        assert columns == theme.following(own.encode(color=field).to_dict())["config"]["legend"]["columns"]
-    other = {"datasets": {"a": [1], "b": "x"}, "encoding": {"color": {"field": {"repeat": "layer"}, "type": "nominal"}}}
+        assert (
+            columns
+            == theme.following(own.encode(color=field).to_dict())["config"]["legend"]["columns"]
+        )
+    other = {
+        "datasets": {"a": [1], "b": "x"},
+        "encoding": {"color": {"field": {"repeat": "layer"}, "type": "nominal"}},
+    }
     assert 5 == theme.following({"mark": "bar", **other})["config"]["legend"]["columns"]
     narrow = chart.properties(width=200)
-    for kept in (chart & narrow, chart | chart, chart.facet("c:N"), chart.encode(row="c:N"), narrow):
+    for kept in (
+        chart & narrow,
+        chart | chart,
+        chart.facet("c:N"),
+        chart.encode(row="c:N"),
+        narrow,
+    ):
         assert theme.following(spec := kept.to_dict()) == spec
 
 
 @pytest.mark.parametrize(("axis", "labels"), [("b:N", theme.NAMES), ("a:Q", theme.NUMBERS)])
-def test_panels_that_follow_their_cell_share_the_width_that_is_added(axis: str, labels: int) -> None:
+def test_panels_that_follow_their_cell_share_the_width_that_is_added(
+    axis: str, labels: int
+) -> None:
     rows = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
-    panel = alt.Chart(theme.inline(rows), title="word " * 30).mark_bar().encode(y=axis).properties(width=640)
+    panel = (
+        alt.Chart(theme.inline(rows), title="word " * 30)
+        .mark_bar()
+        .encode(y=axis)
+        .properties(width=640)
+    )
     wide = theme.following((panel & panel).to_dict())
     made = vl_convert.vegalite_to_vega(wide)
     assert 640 == made["width"], "a signal of this name adds to it"
-    assert [{"signal": "width"}] * 2 == [group["encode"]["update"]["width"] for group in made["marks"]]
+    assert [{"signal": "width"}] * 2 == [
+        group["encode"]["update"]["width"] for group in made["marks"]
+    ]
     assert "width" not in [signal["name"] for signal in made["signals"]]
     patch = wide["usermeta"]["embedOptions"]["patch"]
     assert ["/signals/-"] * 2 == [step["path"] for step in patch]

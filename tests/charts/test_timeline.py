@@ -19,11 +19,16 @@ PARTS += ["exposed_copy_ns", "idle_ns"]
 
 def _bins(*rows: tuple[int, int, int, str, int, int, float]) -> pd.DataFrame:
     """Bins from rank, gpu, stream, kind, start and length in ms, and busy share."""
-    full = [(*row[:4], row[4] * 10**6, row[5] * 10**6, int(row[5] * row[6] * 10**6), row[6]) for row in rows]
+    full = [
+        (*row[:4], row[4] * 10**6, row[5] * 10**6, int(row[5] * row[6] * 10**6), row[6])
+        for row in rows
+    ]
     return pd.DataFrame(full, columns=BINS)
 
 
-def _copy(dur: int = 10, busy: float = 0.5, *, rank: int = 0, stream: int = 7, start: int = 0) -> pd.DataFrame:
+def _copy(
+    dur: int = 10, busy: float = 0.5, *, rank: int = 0, stream: int = 7, start: int = 0
+) -> pd.DataFrame:
     return _bins((rank, 0, stream, "copy", start, dur, busy))
 
 
@@ -37,20 +42,34 @@ def _fills(spec: Spec) -> list[Spec]:
 
 def test_kinds_of_a_bin_stand_on_one_another() -> None:
     """0.5 computation and 0.25 copy of one bin: a lane's fill is 0.86 high, so the copy lies between 0.43 and 0.645."""
-    rows = _fills(checked(lanes(_bins((0, 0, 7, "copy", 0, 10, 0.25), (0, 0, 7, "computation", 0, 10, 0.5)))))
-    heights = {row["kind"]: (round(0.93 - row["low"], 4), round(0.93 - row["high"], 4)) for row in rows}
+    rows = _fills(
+        checked(lanes(_bins((0, 0, 7, "copy", 0, 10, 0.25), (0, 0, 7, "computation", 0, 10, 0.5))))
+    )
+    heights = {
+        row["kind"]: (round(0.93 - row["low"], 4), round(0.93 - row["high"], 4)) for row in rows
+    }
     assert {"computation": (0, 0.43), "copy": (0.43, 0.645)} == heights
-    spec = checked(lanes(_bins((0, 0, 7, "copy", 0, 10, 0.8), (0, 0, 7, "computation", 0, 10, 0.8))))
-    assert pytest.approx(0.07) == min(row["high"] for row in _fills(spec))  # overlap keeps to its lane
+    spec = checked(
+        lanes(_bins((0, 0, 7, "copy", 0, 10, 0.8), (0, 0, 7, "computation", 0, 10, 0.8)))
+    )
+    assert pytest.approx(0.07) == min(
+        row["high"] for row in _fills(spec)
+    )  # overlap keeps to its lane
     assert "busy 160.0 % of the bin's time" in spec["title"]["subtitle"][0]
 
 
 def test_lanes_are_named_and_sorted() -> None:
     spec = checked(lanes(pd.concat([_copy(rank=1), _copy(stream=-1), _copy()])))
     labels = spec["layer"][0]["encoding"]["y"]["axis"]["labelExpr"]
-    names = ["rank 0 · GPU 0 · unknown stream", "rank 0 · GPU 0 · stream 7", "rank 1 · GPU 0 · stream 7"]
+    names = [
+        "rank 0 · GPU 0 · unknown stream",
+        "rank 0 · GPU 0 · stream 7",
+        "rank 1 · GPU 0 · stream 7",
+    ]
     assert sorted(names, key=lambda name: labels.index(name.replace("·", "\\u00b7"))) == names
-    spec = checked(lanes(pd.concat([_copy(busy=0.1 + stream / 100, stream=stream) for stream in range(25)])))
+    spec = checked(
+        lanes(pd.concat([_copy(busy=0.1 + stream / 100, stream=stream) for stream in range(25)]))
+    )
     assert set(range(1, 25)) == {int(row["lane"].split()[-1]) for row in _fills(spec)}
     assert "These are the busiest 24 of 25 streams." in spec["title"]["subtitle"][0]
 
@@ -115,12 +134,22 @@ def _hist(*rows: tuple[int, int, str, int, int]) -> pd.DataFrame:
 
 def _causes(*rows: tuple[int, str, str | None, int]) -> pd.DataFrame:
     """Idle time from gpu, cause, detail and total."""
-    frame = pd.DataFrame(rows, columns=["gpu", "cause", "detail", "total_ns"]).assign(rank=0, count=1)
-    return frame.assign(share_frac=frame["total_ns"] / frame.groupby("gpu")["total_ns"].transform("sum"))
+    frame = pd.DataFrame(rows, columns=["gpu", "cause", "detail", "total_ns"]).assign(
+        rank=0, count=1
+    )
+    return frame.assign(
+        share_frac=frame["total_ns"] / frame.groupby("gpu")["total_ns"].transform("sum")
+    )
 
 
 def test_causes_of_a_bin_stand_on_one_another() -> None:
-    spec = checked(histogram(_hist((5_000, 10_000, "kernel_wait", 2, 10_000), (5_000, 10_000, "host_wait", 5, 30_000))))
+    spec = checked(
+        histogram(
+            _hist(
+                (5_000, 10_000, "kernel_wait", 2, 10_000), (5_000, 10_000, "host_wait", 5, 30_000)
+            )
+        )
+    )
     assert [(0, 30), (30, 40)] == drawn(spec, "bottom", "top")
     assert "Gaps of 5 µs to 10 µs hold 100 % of the idle time" == spec["title"]["text"]
     assert ["All devices together: 40.0 µs in 7 gaps."] == spec["title"]["subtitle"]
@@ -136,7 +165,9 @@ def test_each_device_has_its_panel() -> None:
     assert 1 == len({str(panel["layer"][0]["encoding"]["x"]["scale"]) for panel in spec["vconcat"]})
     rows = _causes(*((rank, "host_wait", "sync", 1_000 * (rank + 1)) for rank in range(1_000)))
     spec = checked(causes(rows.assign(rank=range(1_000), gpu=0)))
-    assert [f"rank {rank}" for rank in range(992, 1_000)] == [panel["title"]["text"][:8] for panel in spec["vconcat"]]
+    assert [f"rank {rank}" for rank in range(992, 1_000)] == [
+        panel["title"]["text"][:8] for panel in spec["vconcat"]
+    ]
     assert "The 8 of 1,000 GPUs that are idle longest." == spec["title"]["subtitle"]
 
 
@@ -156,7 +187,9 @@ def phases(*rows: tuple[int, str, int, int]) -> pd.DataFrame:
 
 
 def test_phases_lie_end_to_end() -> None:
-    chart = timeline.phases(phases((0, "start_up", 0, 200), (0, "loop", 200, 700), (0, "end", 900, 100)))
+    chart = timeline.phases(
+        phases((0, "start_up", 0, 200), (0, "loop", 200, 700), (0, "end", 900, 100))
+    )
     strip = drawn(checked(chart), "rank", "phase", "start", "end", "repetitions")
     assert strip == [  # in µs
         ("rank 0", "start-up", 0, 0.2, None),
@@ -166,7 +199,10 @@ def test_phases_lie_end_to_end() -> None:
 
 
 def test_phases_are_named_after_the_longest() -> None:
-    assert title(timeline.phases(phases((0, "start_up", 0, 200), (0, "loop", 200, 600)))) == "Loop: 75.0 % of the time"
+    assert (
+        title(timeline.phases(phases((0, "start_up", 0, 200), (0, "loop", 200, 600))))
+        == "Loop: 75.0 % of the time"
+    )
 
 
 def test_each_rank_has_a_lane_of_phases() -> None:

@@ -12,7 +12,9 @@ from perfkit.selection import Selection
 
 UNITS = {"1": "_frac|_ratio|log_check_.*", "bytes/s": "_bytes_per_s|log_check_.*", "1/s": "_per_s"}
 # A setting, a function, a command: something that can be looked up or typed.
-CONCRETE = re.compile(r"\w+_\w+|\w\(|\w=\w|--\w|[a-z][A-Z]\w|nsys |ncu |perfkit |nvidia-smi|NCCL|torch\.|#pragma")
+CONCRETE = re.compile(
+    r"\w+_\w+|\w\(|\w=\w|--\w|[a-z][A-Z]\w|nsys |ncu |perfkit |nvidia-smi|NCCL|torch\.|#pragma"
+)
 
 
 def complete(view: Selection, peaks: str = "") -> list[Finding]:
@@ -35,11 +37,17 @@ def _check(finding: Finding, known: dict[str, diagnosis.Figure]) -> None:
         assert figure.unit in SPOKEN
         assert not pd.isna(figure.value)
         assert all((figure.label, figure.definition, figure.source, figure.text))
-        assert figure.id not in known or known[figure.id].value == figure.value, "one id, two values"
-    assert all((finding.title, finding.explanation, finding.target, finding.gain.reason, finding.next))
+        assert figure.id not in known or known[figure.id].value == figure.value, (
+            "one id, two values"
+        )
+    assert all(
+        (finding.title, finding.explanation, finding.target, finding.gain.reason, finding.next)
+    )
     rule = rules()[finding.rule]
     assert finding.threshold == rule.threshold
-    assert all(any(fnmatchcase(figure.id, of) for of in rule.evidence) for figure in finding.evidence)
+    assert all(
+        any(fnmatchcase(figure.id, of) for of in rule.evidence) for figure in finding.evidence
+    )
     assert 1.0 <= finding.gain.low <= finding.gain.high
     assert set(finding.advice) <= set(HORIZONS)
     assert all(finding.advice.values())

@@ -64,7 +64,10 @@ THIRD: dict[str, tuple[str, ...]] = {
 CASES |= SECOND | THIRD
 # What the advice gains, measured on the same machine: the whole step in a CUDA graph, or under torch.compile.
 ADVISED = (
-    *((f"{case}-good", "small_operators", "graph") for case in ("batch_one", "full_sort", "moe_loop", "rnn_loop")),
+    *(
+        (f"{case}-good", "small_operators", "graph")
+        for case in ("batch_one", "full_sort", "moe_loop", "rnn_loop")
+    ),
     *((f"{case}-bad", "small_operators", "graph") for case in ("batch_one", "deterministic")),
     ("one_hot-bad", "fusion", "compile"),
     ("grad_in_eval-good", "fusion", "compile"),
@@ -98,4 +101,8 @@ def faster(times: Mapping[str, float]) -> dict[str, float]:
     """How many times as fast the mended form of each case is."""
     of_bad = {name: time for name, time in times.items() if name.endswith("-bad")}
     cases = {name.removesuffix("-bad"): time for name, time in of_bad.items()}
-    return {case: time / times[f"{case}-good"] for case, time in cases.items() if f"{case}-good" in times}
+    return {
+        case: time / times[f"{case}-good"]
+        for case, time in cases.items()
+        if f"{case}-good" in times
+    }

@@ -42,7 +42,10 @@ def training(folder: Path, *, gpus: int, ms: int, batch: int, tflops: float = 0.
         f"global batch size: {batch} | lm loss: 1.0 |"
         for i in range(1, 6)
     ]
-    settings = [f"using world size: {gpus}, data-parallel-size: {gpus}", "  seq_length ............ 1024"]
+    settings = [
+        f"using world size: {gpus}, data-parallel-size: {gpus}",
+        "  seq_length ............ 1024",
+    ]
     text = "\n".join([*settings, *steps, ""])
     (folder / f"train_{gpus:03}.log").write_text(text, encoding="utf-8")
 
@@ -55,7 +58,10 @@ def test_a_benchmark_against_data_sheet_and_line_rate(profiles: Path) -> None:
     figures = diagnosis.figures(seen(profiles / "monitor" / H100))
     found = {id.removeprefix("baseline_"): figure.value for id, figure in figures.items()}
     assert (989.4e12, 3.35e12) == (found["peak_flops_per_s"], found["memory_bytes_per_s"])
-    assert (295.34, 482.12) == (round(found["ridge"], 2), round(found["all_reduce_bytes_per_s"] / 1e9, 2))
+    assert (295.34, 482.12) == (
+        round(found["ridge"], 2),
+        round(found["all_reduce_bytes_per_s"] / 1e9, 2),
+    )
     assert found["all_reduce_ratio"] == pytest.approx(482.12 / 450, rel=1e-5)
     assert "in place (the slower)" in figures["baseline_all_reduce_bytes_per_s"].definition
     assert "step_ns" not in found
@@ -63,12 +69,18 @@ def test_a_benchmark_against_data_sheet_and_line_rate(profiles: Path) -> None:
 
 def test_what_has_no_line_rate(profiles: Path) -> None:
     chosen = seen(profiles / "monitor" / POLARIS)
-    limit, asked = diagnosis_machine.line_rate(chosen), [r.question for r in diagnosis.refusals(chosen)]
+    limit, asked = (
+        diagnosis_machine.line_rate(chosen),
+        [r.question for r in diagnosis.refusals(chosen)],
+    )
     assert limit.bytes_per_s is None
     assert "8 ranks on nodes of 4 GPUs communicate over a network" in limit.why
     assert "How close do collectives come to the speed of the links?" in asked
     assert not [name for name in values(chosen) if name.endswith("_ratio")]
-    assert "the log has no bus bandwidth" == diagnosis_machine.line_rate(seen(profiles / "monitor" / NETWORKED)).why
+    assert (
+        "the log has no bus bandwidth"
+        == diagnosis_machine.line_rate(seen(profiles / "monitor" / NETWORKED)).why
+    )
     # The A100-SXM4-40GB of an older driver: NVLink of 600 GB/s both ways, 300 GB/s one way.
     assert 300e9 == diagnosis_machine.line_rate(seen(profiles / "monitor" / OLD_NAME)).bytes_per_s
 
@@ -81,8 +93,12 @@ def test_measured_beside_the_data_sheet(profiles: Path, tmp_path: Path) -> None:
     chosen = seen(profiles / "monitor" / H100)
     own = peaks(tmp_path, "NVIDIA H100 80GB HBM3,718,2900")
     found = diagnosis.figures(chosen, peaks=own)
-    assert ["72.6 %", "86.6 %"] == [found[f"baseline_{part}_frac"].text for part in ("peak", "memory")]
-    assert {"718 TFLOP/s", "2.90 TB/s"} <= set(diagnosis_machine.machine(chosen, peaks=own).table["measured"])
+    assert ["72.6 %", "86.6 %"] == [
+        found[f"baseline_{part}_frac"].text for part in ("peak", "memory")
+    ]
+    assert {"718 TFLOP/s", "2.90 TB/s"} <= set(
+        diagnosis_machine.machine(chosen, peaks=own).table["measured"]
+    )
     for row, why, most in (
         ("NVIDIA H100 80GB HBM3,718,2900", "", 718e12),
         ("mine,1,1", "the file of peaks lacks NVIDIA H100 80GB HBM3; it has mine", 989.4e12),
@@ -105,16 +121,22 @@ def test_a_training_by_its_medians(profiles: Path) -> None:
     assert "baseline_mfu_frac" not in found
     # Passes, optimizer and iteration in ms, as the log prints them; Megatron prints iterations alone.
     printed = [76.67, 108.02, 0.03409, 184.73 - 76.67 - 108.02 - 0.03409]
-    phases = diagnosis_machine.phases(seen(profiles / "monitor" / FLOPS_PROFILER))["median_ns"] / 1e6
+    phases = (
+        diagnosis_machine.phases(seen(profiles / "monitor" / FLOPS_PROFILER))["median_ns"] / 1e6
+    )
     assert pytest.approx(printed, abs=1e-6) == phases.tolist()
     assert diagnosis_machine.phases(chosen).empty
 
 
-def test_what_is_missing_of_a_training_is_the_peak_of_its_gpu(profiles: Path, tmp_path: Path) -> None:
+def test_what_is_missing_of_a_training_is_the_peak_of_its_gpu(
+    profiles: Path, tmp_path: Path
+) -> None:
     chosen = seen(profiles / "monitor" / MEGATRON)
     questions = [r.question for r in diagnosis.refusals(chosen)]
     assert "How much memory does the training use?" in questions
-    assert ["What share of the peak does the training use (MFU)?"] == [q for q in questions if "MFU" in q]
+    assert ["What share of the peak does the training use (MFU)?"] == [
+        q for q in questions if "MFU" in q
+    ]
     own = peaks(tmp_path, "NVIDIA A100-SXM4-80GB,250,1800")
     assert [] == [r for r in diagnosis.refusals(chosen, peaks=own) if "MFU" in r.question]
     assert 149.11 / 312 == pytest.approx(values(chosen, peaks=own)["baseline_mfu_frac"], rel=1e-12)
@@ -153,13 +175,18 @@ def test_scaling_over_logs_of_several_sizes(tmp_path: Path) -> None:
 def test_memory_of_a_log_beside_the_training(tmp_path: Path) -> None:
     training(tmp_path, gpus=8, ms=1000, batch=64, tflops=124.8)
     lines = ["timestamp, index, name, memory.used [MiB], memory.total [MiB]"]
-    lines += [f"2026/01/01 00:00:0{s}.000, 0, NVIDIA A100-SXM4-80GB, {70 + s} MiB, 81920 MiB" for s in range(3)]
+    lines += [
+        f"2026/01/01 00:00:0{s}.000, 0, NVIDIA A100-SXM4-80GB, {70 + s} MiB, 81920 MiB"
+        for s in range(3)
+    ]
     (tmp_path / "gpus.csv").write_text("\n".join([*lines, ""]), encoding="utf-8")
     chosen = seen(tmp_path)
     found = values(chosen)
     assert 72 * 2**20 == found["baseline_memory_bytes"]
     assert 0.4 == pytest.approx(found["baseline_mfu_frac"], rel=1e-12)
-    assert "How much memory does the training use?" not in [r.question for r in diagnosis.refusals(chosen)]
+    assert "How much memory does the training use?" not in [
+        r.question for r in diagnosis.refusals(chosen)
+    ]
 
 
 def test_another_run_has_no_baseline(tmp_path: Path) -> None:
@@ -183,24 +210,45 @@ def all_reduce(folder: Path, *rates: float, ranks: int = 8) -> Path:
 def test_published_logs_reach_what_links_carry(profiles: Path) -> None:
     """Eight H100 and eight A100 whose operations reach 0.75 to 1.07 of NVLink's line rate: nothing is found."""
     bridge = "Timez-zx__nccl-tests__nccl.log"  # NVLink joins two A100 PCIe: 216.6 of 300 GB/s
-    for name in (H100, OLD_NAME, "superbench__nccl_allreduce.log", "superbench__nccl_alltoall.log", bridge):
+    for name in (
+        H100,
+        OLD_NAME,
+        "superbench__nccl_allreduce.log",
+        "superbench__nccl_alltoall.log",
+        bridge,
+    ):
         assert "bus_bandwidth" not in told(seen(profiles / "monitor" / name))
-    slow = told(seen(profiles / "monitor" / "Timez-zx__nccl-tests__nccl-fault.log"))["bus_bandwidth"]
+    slow = told(seen(profiles / "monitor" / "Timez-zx__nccl-tests__nccl-fault.log"))[
+        "bus_bandwidth"
+    ]
     assert 28.55 / 300 == pytest.approx(slow.evidence[0].value, abs=0.0005)
-    assert not [step for step in slow.advice["immediate"] if "NCCL_DEBUG" in step], "the log holds the transports"
+    assert not [step for step in slow.advice["immediate"] if "NCCL_DEBUG" in step], (
+        "the log holds the transports"
+    )
 
 
 @pytest.mark.parametrize(
     ("rate", "severity"),
-    [(400.0, ""), (280.0, ""), (260.0, "medium"), (190.0, "medium"), (170.0, "high"), (40.0, "high")],
+    [
+        (400.0, ""),
+        (280.0, ""),
+        (260.0, "medium"),
+        (190.0, "medium"),
+        (170.0, "high"),
+        (40.0, "high"),
+    ],
 )
-def test_links_below_six_tenths_of_the_line_rate(tmp_path: Path, rate: float, severity: str) -> None:
+def test_links_below_six_tenths_of_the_line_rate(
+    tmp_path: Path, rate: float, severity: str
+) -> None:
     """Of 450 GB/s: 270 GB/s are 0.6 and 180 GB/s 0.4, here on a flat curve, which leaves no doubt."""
     found = told(seen(all_reduce(tmp_path, rate, rate, rate))).get("bus_bandwidth")
     assert severity == (found.severity if found else "")
     if found:
         assert ("high", ()) == (found.confidence, found.against)
-        assert [rate / 450, rate * 1e9] == pytest.approx([figure.value for figure in found.evidence], rel=1e-3)
+        assert [rate / 450, rate * 1e9] == pytest.approx(
+            [figure.value for figure in found.evidence], rel=1e-3
+        )
 
 
 def test_a_curve_that_still_grows_is_doubted_and_one_that_falls_is_told(tmp_path: Path) -> None:
@@ -208,7 +256,10 @@ def test_a_curve_that_still_grows_is_doubted_and_one_that_falls_is_told(tmp_path
 
     Sixteen ranks on two nodes, whose line rate nobody knows: 40 GB/s of 100 GB/s that smaller messages reach.
     """
-    for rates, doubt in (((100, 150, 200), "the bandwidth still grows by 33.3 %"), ((200,), "one message size")):
+    for rates, doubt in (
+        ((100, 150, 200), "the bandwidth still grows by 33.3 %"),
+        ((200,), "one message size"),
+    ):
         found = told(seen(all_reduce(tmp_path, *rates)))["bus_bandwidth"]
         assert ("medium", True) == (found.confidence, doubt in found.against[0])
     fell = told(seen(all_reduce(tmp_path, 90.0, 100.0, 40.0, 40.0, ranks=16)))["bus_bandwidth"]
@@ -225,14 +276,34 @@ def connected(folder: Path, *transports: str, path: str = "PIX") -> Path:
 
 
 def test_tcp_and_host_memory_between_nodes_are_told(tmp_path: Path) -> None:
-    direct = ("NET/IB/0/GDRDMA", "NET/IB/0/GDRDMA(PCI)", "NET/IB/0(2)/GDRDMA/Shared", "NET/IB/0/GDRDMA/flush=Always")
-    log = connected(tmp_path, "NET/Socket/1", "NET/FastSocket/0", "NET/IB/0", "NET/IB/1/Shared", *direct, "P2P/CUMEM")
+    direct = (
+        "NET/IB/0/GDRDMA",
+        "NET/IB/0/GDRDMA(PCI)",
+        "NET/IB/0(2)/GDRDMA/Shared",
+        "NET/IB/0/GDRDMA/flush=Always",
+    )
+    log = connected(
+        tmp_path,
+        "NET/Socket/1",
+        "NET/FastSocket/0",
+        "NET/IB/0",
+        "NET/IB/1/Shared",
+        *direct,
+        "P2P/CUMEM",
+    )
     found = told(seen(log))
-    assert {"network_tcp": 0.25, "network_by_host": 0.25} == {rule: f.evidence[0].value for rule, f in found.items()}
+    assert {"network_tcp": 0.25, "network_by_host": 0.25} == {
+        rule: f.evidence[0].value for rule, f in found.items()
+    }
     assert ("high", "medium") == (found["network_tcp"].severity, found["network_tcp"].confidence)
     assert "25.0 %" in found["network_tcp"].title
-    for path, tried in (("SYS", True), ("PIX", False)):  # behind one switch a higher level would change nothing
-        steps = told(seen(connected(tmp_path, "NET/IB/0", path=path)))["network_by_host"].advice["immediate"]
+    for path, tried in (
+        ("SYS", True),
+        ("PIX", False),
+    ):  # behind one switch a higher level would change nothing
+        steps = told(seen(connected(tmp_path, "NET/IB/0", path=path)))["network_by_host"].advice[
+            "immediate"
+        ]
         assert tried == ("Try a higher NCCL_NET_GDR_LEVEL" in " ".join(steps))
 
 
@@ -248,7 +319,8 @@ def test_networks_with_gpudirect_are_not_told(profiles: Path, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("tflops", "severity"), [(312, ""), (420, ""), (430, "medium"), (740, "medium"), (750, "high"), (215, "")]
+    ("tflops", "severity"),
+    [(312, ""), (420, ""), (430, "medium"), (740, "medium"), (750, "high"), (215, "")],
 )
 def test_share_of_the_peak(profiles: Path, tmp_path: Path, tflops: float, severity: str) -> None:
     """149.11 TFLOP/s of a GPU: 0.35 of 426, 0.2 of 745.6; at most what separates it from 0.55 is gained."""
@@ -266,8 +338,12 @@ def test_a_training_that_waits_for_its_optimizer(profiles: Path, tmp_path: Path)
 
     The log prints 34.12 s of an iteration of 41.39 s; that of BERT has 34.09 us of 184.73 ms, which is nothing.
     """
-    found = told(seen(profiles / "monitor" / SLOW_OPTIMIZER), peaks=peaks(tmp_path, "mine,312,2000"))
-    assert 3 * 82.5439 / 41.39 / 312 == pytest.approx(found["training_mfu"].evidence[0].value, rel=1e-3)
+    found = told(
+        seen(profiles / "monitor" / SLOW_OPTIMIZER), peaks=peaks(tmp_path, "mine,312,2000")
+    )
+    assert 3 * 82.5439 / 41.39 / 312 == pytest.approx(
+        found["training_mfu"].evidence[0].value, rel=1e-3
+    )
     assert "high" == found["training_mfu"].severity
     step = found["training_optimizer"]
     assert [34.12 / 41.39, 34.12e9] == pytest.approx([figure.value for figure in step.evidence])
@@ -299,7 +375,10 @@ def test_the_rate_of_a_real_report_of_deepspeed_is_that_of_the_iteration(profile
 
 def test_the_first_screen_names_which_rate_of_deepspeed_it_shows(profiles: Path) -> None:
     shown = tile(profiles / "monitor" / FOUR_GPUS, "Arithmetic of a GPU")
-    assert ("50.7 TFLOP/s", "over the iteration, 65.9 TFLOP/s in both passes") == (shown.value, shown.note)
+    assert ("50.7 TFLOP/s", "over the iteration, 65.9 TFLOP/s in both passes") == (
+        shown.value,
+        shown.note,
+    )
 
 
 def test_the_rate_of_megatron_is_that_of_the_log(profiles: Path) -> None:
@@ -309,7 +388,9 @@ def test_the_rate_of_megatron_is_that_of_the_log(profiles: Path) -> None:
 
 def test_the_memory_of_a_real_log_of_primus_is_no_open_question(profiles: Path) -> None:
     chosen = seen(profiles / REPORTS / "primus_log" / "primus_log_plain.txt")
-    assert "How much memory does the training use?" not in [r.question for r in diagnosis.refusals(chosen)]
+    assert "How much memory does the training use?" not in [
+        r.question for r in diagnosis.refusals(chosen)
+    ]
 
 
 def test_the_first_screen_shows_the_memory_of_a_real_log_of_primus(profiles: Path) -> None:
@@ -324,7 +405,9 @@ def test_a_real_log_of_primus_tells_the_tokens_of_a_gpu(profiles: Path) -> None:
 
 def test_an_excerpt_of_nccl_names_at_least_as_many_ranks_as_its_largest(profiles: Path) -> None:
     """Its four connections are of rank 0 to ranks 7 and 15."""
-    assert "NCCL connected at least 16 ranks" in first_screen(profiles / "monitor" / EXCERPT).verdict
+    assert (
+        "NCCL connected at least 16 ranks" in first_screen(profiles / "monitor" / EXCERPT).verdict
+    )
 
 
 def test_a_real_switch_may_exceed_the_line_rate(profiles: Path) -> None:

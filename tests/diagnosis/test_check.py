@@ -21,15 +21,26 @@ JACOBI = "nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_{}_report.sqlite"
 
 
 @cache
-def training(length: float = 10.0, *, copy: float = 1.0, count: int = 20, seed: int = 0) -> perfkit.Run:
+def training(
+    length: float = 10.0, *, copy: float = 1.0, count: int = 20, seed: int = 0
+) -> perfkit.Run:
     """Steps of so many ms with a GEMM of 4 ms, a copy kernel and a tiny softmax, all 1 % off by chance; made once."""
     random, rows, spans, at = np.random.default_rng(seed), [], [], 0
     for step in range(count):
         wobble = random.normal(1, 0.01)
         whole = round(length * MS * wobble)
-        for place, (family, dur) in enumerate((("gemm", 4.0), ("copy", copy), ("softmax", 0.001 * copy))):
+        for place, (family, dur) in enumerate(
+            (("gemm", 4.0), ("copy", copy), ("softmax", 0.001 * copy))
+        ):
             start = at + round(place * 4 * MS * wobble)
-            rows += [{"name": family, "family": family, "start_ns": start, "dur_ns": round(dur * MS * wobble)}]
+            rows += [
+                {
+                    "name": family,
+                    "family": family,
+                    "start_ns": start,
+                    "dur_ns": round(dur * MS * wobble),
+                }
+            ]
         spans += [{"name": f"step {step}", "start_ns": at, "dur_ns": whole}]
         at += whole
     return trained.run(kernels=kernels(*rows), ranges=ranges(*spans), devices=devices("A100"))
@@ -46,9 +57,13 @@ def budget(tmp_path: Path) -> Path:
 
 def test_an_equal_and_a_faster_run_pass() -> None:
     found = check(training(seed=1), training())
-    assert {"step_median_ns", "step_mean_ns", "family_gemm_ns", "family_copy_ns"} == set(outcomes(found))
+    assert {"step_median_ns", "step_mean_ns", "family_gemm_ns", "family_copy_ns"} == set(
+        outcomes(found)
+    )
     assert ("pass", 0, "medium") == (found.outcome, found.exit_code, found.confidence)
-    assert 0 == check(training(copy=0.2, seed=1), training()).exit_code  # a share of busy time that falls with it
+    assert (
+        0 == check(training(copy=0.2, seed=1), training()).exit_code
+    )  # a share of busy time that falls with it
 
 
 def test_a_slower_run_and_a_slower_family_fail() -> None:
@@ -59,10 +74,16 @@ def test_a_slower_run_and_a_slower_family_fail() -> None:
     assert "worse by more than 5.0 %" in first.reason
     assert "at most 1.05 times the baseline" == first.limit
     assert 1.05 < first.low < first.ratio < first.high
-    found = check(training(copy=2.0, seed=1), training())  # no step gets longer; the softmax is under 1 %
-    assert {"family_copy_ns"} == {verdict.id for verdict in found.verdicts if verdict.outcome == "fail"}
+    found = check(
+        training(copy=2.0, seed=1), training()
+    )  # no step gets longer; the softmax is under 1 %
+    assert {"family_copy_ns"} == {
+        verdict.id for verdict in found.verdicts if verdict.outcome == "fail"
+    }
     few = check(training(12, count=4), training(count=4)).verdicts  # their values decide
-    assert ("fail", True) == next((v.outcome, "no interval" in v.reason) for v in few if v.id == "step_median_ns")
+    assert ("fail", True) == next(
+        (v.outcome, "no interval" in v.reason) for v in few if v.id == "step_median_ns"
+    )
 
 
 @pytest.mark.parametrize(("length", "code"), [(10.2, 0), (10.4, 2), (12.0, 1)])
@@ -88,7 +109,9 @@ def test_within_the_tolerance(length: float, code: int, budget: Path) -> None:
         ("higher", 0.91, 0.94, 0.97, "fail"),
     ],
 )
-def test_an_interval_and_its_limit(better: str, low: float, after: float, high: float, outcome: str) -> None:
+def test_an_interval_and_its_limit(
+    better: str, low: float, after: float, high: float, outcome: str
+) -> None:
     """With 5 %: at most 1.05 times where lower is better, at least 1 / 1.05 = 0.952 times where higher is.
 
     What lies within the limit as a whole passes. What is beyond the limit, and as a whole further than 1 % from 1,
@@ -106,20 +129,39 @@ def test_what_makes_runs_unlike() -> None:
         few = training(count=count)
         for run, baseline, before, after in ((few, many, 30, fewest), (many, few, fewest, 30)):
             found = check(run, baseline)
-            assert (2, {"error"}, "low") == (found.exit_code, set(outcomes(found).values()), found.confidence)
-            assert all(f"{before} steady steps before and {after} after" in each.reason for each in found.verdicts)
-    for other, said in (({"gpu": "H100"}, "different GPUs: A100"), ({"reader": "torch_trace"}, "different profilers")):
+            assert (2, {"error"}, "low") == (
+                found.exit_code,
+                set(outcomes(found).values()),
+                found.confidence,
+            )
+            assert all(
+                f"{before} steady steps before and {after} after" in each.reason
+                for each in found.verdicts
+            )
+    for other, said in (
+        ({"gpu": "H100"}, "different GPUs: A100"),
+        ({"reader": "torch_trace"}, "different profilers"),
+    ):
         found = check(trained.training(seed=1, **other), trained.training())
         assert (2, {"error"}) == (found.exit_code, set(outcomes(found).values()))
         assert said in found.verdicts[0].reason
 
 
 def test_a_recording_passes_against_itself(profiles: Path) -> None:
-    rows = [{"name": "k", "start_ns": at * 200 * MS, "dur_ns": MS if at % 3 else 90 * MS} for at in range(24)]
-    spans = [{"name": f"step {i}", **{k: row[k] for k in ("start_ns", "dur_ns")}} for i, row in enumerate(rows)]
+    rows = [
+        {"name": "k", "start_ns": at * 200 * MS, "dur_ns": MS if at % 3 else 90 * MS}
+        for at in range(24)
+    ]
+    spans = [
+        {"name": f"step {i}", **{k: row[k] for k in ("start_ns", "dur_ns")}}
+        for i, row in enumerate(rows)
+    ]
     tables = {"kernels": kernels(*rows), "ranges": ranges(*spans), "devices": devices("A100")}
     found = check(trained.run(**tables), trained.run(**tables))
-    assert ({"pass"}, {"the same recording"}) == (set(outcomes(found).values()), {v.reason for v in found.verdicts})
+    assert ({"pass"}, {"the same recording"}) == (
+        set(outcomes(found).values()),
+        {v.reason for v in found.verdicts},
+    )
     for name in (
         "hpctoolkit/hpctoolkit-dlrm-gpu-database",
         "ncu/meinie0826__Roofline-Analysis__flashinfer_paged_decode__gqa_bf16_b1_ctx4k_p64.ncu.csv",
@@ -143,14 +185,19 @@ def test_budgets(budget: Path) -> None:
     assert "family_copy_ns" not in outcomes(found)
     budget.write_text("[figures.step_median_ns]\nmax = 9e6\nmin = 1\n")
     found = check(training(), budget=budget)
-    assert [("max 9.00 ms", "fail"), ("min 1 ns", "pass")] == [(v.limit, v.outcome) for v in found.verdicts]
+    assert [("max 9.00 ms", "fail"), ("min 1 ns", "pass")] == [
+        (v.limit, v.outcome) for v in found.verdicts
+    ]
     assert found.verdicts[0].values.startswith("none -> ")
     budget.write_text(
         "[figures.mfu]\nmin = 0.4\n[figures.step_x]\ntolerance = 0.1\n[figures.kernel_count]\ntolerance = 0.1\n"
     )
     found = check(training(12), training(), budget)
     said = {verdict.id: verdict.reason for verdict in found.verdicts if verdict.outcome == "error"}
-    assert {"mfu": "the run lacks this figure", "step_x": "the run lacks this figure"}.items() <= said.items()
+    assert {
+        "mfu": "the run lacks this figure",
+        "step_x": "the run lacks this figure",
+    }.items() <= said.items()
     assert "does not know if more or less of" in said["kernel_count"]
     assert 1 == found.exit_code  # the step surely failed
     assert "fail" == found.verdicts[0].outcome
@@ -168,7 +215,9 @@ def test_a_limit_within_the_interval(budget: Path) -> None:
         found = check(training(), budget=budget)
         assert code == found.exit_code
         assert ["budget"] == [verdict.against for verdict in found.verdicts]
-        assert np.isnan([found.verdicts[0].ratio, found.verdicts[0].low, found.verdicts[0].high]).all()
+        assert np.isnan(
+            [found.verdicts[0].ratio, found.verdicts[0].low, found.verdicts[0].high]
+        ).all()
 
 
 @pytest.mark.parametrize(
@@ -180,7 +229,10 @@ def test_a_limit_within_the_interval(budget: Path) -> None:
         ("tolerance = true", "tolerance is 'True'. Give a number"),
         ("noise = 0.6", "noise is '0.6'. Give a number from 0 to 0.5."),
         ("figures = 1", "figures is '1'. Give tables, one per figure."),
-        ("[figures]\nmfu = 1", "figures.mfu is '1', no table. Give it tolerance, max, min, ignore."),
+        (
+            "[figures]\nmfu = 1",
+            "figures.mfu is '1', no table. Give it tolerance, max, min, ignore.",
+        ),
         ("[figures.mfu]\nmaximum = 1", "the key figures.mfu.maximum is unknown"),
         ("[figures.mfu]\nmax = 'x'", "figures.mfu.max is 'x'. Give a number."),
         ("[figures.mfu]\nmax = nan", "figures.mfu.max is 'nan'. Give a number."),
@@ -223,7 +275,12 @@ def test_real_pairs(profiles: Path) -> None:
     kinds = outcomes(found)
     assert ("pass", "pass") == (kinds["step_median_ns"], kinds["family_other_ns"])
     assert (0, "medium") == (found.exit_code, found.confidence)
-    found = check(*(perfkit.load(profiles / AI.format(name)) for name in ("baseline_nvtx", "baseline")))
+    found = check(
+        *(perfkit.load(profiles / AI.format(name)) for name in ("baseline_nvtx", "baseline"))
+    )
     assert (2, ["equal_work_ns"]) == (found.exit_code, [verdict.id for verdict in found.verdicts])
-    assert "cannot tell, the runs do not compare: different recordings: 0 ranges before" in found.verdicts[0].reason
+    assert (
+        "cannot tell, the runs do not compare: different recordings: 0 ranges before"
+        in found.verdicts[0].reason
+    )
     assert pytest.approx(12.445 / 10.118, rel=0.03) == found.verdicts[0].ratio

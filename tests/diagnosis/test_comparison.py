@@ -40,7 +40,10 @@ def test_a_faster_program() -> None:
     one = training()
     assert {"no difference seen"} == set(verdicts(compared(one, one)).values())
     assert 0.02 == found.noise
-    groups = [[training(length, seed=10 * place + i) for i in range(3)] for place, length in enumerate((10, 12))]
+    groups = [
+        [training(length, seed=10 * place + i) for i in range(3)]
+        for place, length in enumerate((10, 12))
+    ]
     repeated = compared(*groups)
     assert ("high", 0.0) == (repeated.confidence, repeated.noise)
     table = repeated.figures.set_index("id")
@@ -64,7 +67,11 @@ def test_matched_kernels_by_hand() -> None:
     [
         ({"gpu": "H100"}, "different GPUs: A100 before, H100 after", "low"),
         ({"gpu": ""}, "not every run names its GPU", "medium"),
-        ({"reader": "torch_trace"}, "different profilers, with different overhead: nsys before, torch_trace", "low"),
+        (
+            {"reader": "torch_trace"},
+            "different profilers, with different overhead: nsys before, torch_trace",
+            "low",
+        ),
     ],
 )
 def test_doubts_are_told(after: dict[str, Any], caution: str, confidence: str) -> None:
@@ -72,20 +79,27 @@ def test_doubts_are_told(after: dict[str, Any], caution: str, confidence: str) -
     assert caution in found.cautions[0]
     assert confidence == found.confidence
     assert "no difference seen" == verdicts(found)["step_median_ns"]
-    recorded = perfkit.load(sample("cpu_workloads") / "mlp_training")  # of the CPU, which has no GPU to name
+    recorded = perfkit.load(
+        sample("cpu_workloads") / "mlp_training"
+    )  # of the CPU, which has no GPU to name
     assert () == compared(recorded, recorded).cautions
 
 
 def test_steps_that_are_not_the_same_thing() -> None:
     one = training()
     starts = [start + 1000 * k for start in one.ranges["start_ns"] for k in range(6)]
-    thrice = kernels(*({"name": f"k{i % 6}", "start_ns": at, "dur_ns": 500} for i, at in enumerate(starts)))
+    thrice = kernels(
+        *({"name": f"k{i % 6}", "start_ns": at, "dur_ns": 500} for i, at in enumerate(starts))
+    )
     found = compared(one, run(kernels=thrice, ranges=one.ranges, devices=one.devices))
     assert ("a step has 2 kernels before and 6 after: the work may differ",) == found.cautions
     found = verdict.attempted(training(), training(8, seed=1, named=False))
     said = verdict.sentence(found)
     assert said.startswith("perfkit cannot tell whether the step got faster. A median step took 9.")
-    assert "Confidence in the comparison: low (perfkit found the steps in different ways: nvtx before, kernel" in said
+    assert (
+        "Confidence in the comparison: low (perfkit found the steps in different ways: nvtx before, kernel"
+        in said
+    )
     assert {"cannot tell"} == {*found.steps["verdict"], *found.families["verdict"]}
     rows = verdict.side_rows(found).set_index("id")["verdict"]
     assert {"cannot tell"} == set(rows[rows.index.str.match("step_|part_|family_")])
@@ -93,13 +107,19 @@ def test_steps_that_are_not_the_same_thing() -> None:
 
 def test_without_steps_and_with_too_few() -> None:
     found = compared(ONE, ONE)
-    assert (True, ["same"], "medium") == (found.steps.empty, found.kernels["status"].tolist(), found.confidence)
+    assert (True, ["same"], "medium") == (
+        found.steps.empty,
+        found.kernels["status"].tolist(),
+        found.confidence,
+    )
     assert "Did the steps get faster?" == found.refusals[0].question
     assert "no steady steps were found" in found.refusals[0].reason
     said = verdict.sentence(verdict.attempted(ONE, ONE))
     assert "The runs share no steps. Of " in said
     assert " figures, 0 are better, 0 are worse and 0 changed without a test. " in said
-    shorter = verdict.attempted(ONE, run(kernels=kernels({"start_ns": 0, "dur_ns": 5}), devices=devices("A100")))
+    shorter = verdict.attempted(
+        ONE, run(kernels=kernels({"start_ns": 0, "dur_ns": 5}), devices=devices("A100"))
+    )
     changed = shorter.figures["verdict"].eq(UNTESTED).sum()
     assert changed
     assert f" {changed} changed without a test. " in verdict.sentence(shorter)
@@ -111,11 +131,16 @@ def test_without_steps_and_with_too_few() -> None:
 def test_counters_and_call_paths_and_logs() -> None:
     def paths(seconds: float) -> perfkit.Run:
         tree = calltree({"node": 1, "name": MAIN}, {"node": 2, "parent": 1, "name": "f"})
-        metrics = call_metrics((1, "CPUTIME", "s", seconds, 0.0), (2, "CPUTIME", "s", seconds, seconds))
+        metrics = call_metrics(
+            (1, "CPUTIME", "s", seconds, 0.0), (2, "CPUTIME", "s", seconds, seconds)
+        )
         return run("hpctoolkit", calltree=tree, call_metrics=metrics)
 
     counters = compared(*(run("ncu", launches=launches({"dur_ns": ns})) for ns in (100, 50)))
-    assert ("changed", UNTESTED) == (counters.launches.loc[0, "status"], verdicts(counters)["matched_kernels_ns"])
+    assert ("changed", UNTESTED) == (
+        counters.launches.loc[0, "status"],
+        verdicts(counters)["matched_kernels_ns"],
+    )
     trees = compared(paths(1), paths(3))
     assert ("CPUTIME", [2.0]) == (trees.paths_metric, trees.paths["difference"].tolist()[:1])
     assert UNTESTED == verdicts(trees)["paths_host_ns"]
@@ -131,8 +156,15 @@ def test_counters_and_call_paths_and_logs() -> None:
 
 def test_what_one_run_alone_has_is_refused() -> None:
     one = training()
-    both = run(kernels=one.kernels, ranges=one.ranges, devices=one.devices, samples=samples(sm_active_frac=[0.5, 0.5]))
-    assert ["only the run after has sampled metrics"] == [each.reason for each in compared(one, both).refusals]
+    both = run(
+        kernels=one.kernels,
+        ranges=one.ranges,
+        devices=one.devices,
+        samples=samples(sm_active_frac=[0.5, 0.5]),
+    )
+    assert ["only the run after has sampled metrics"] == [
+        each.reason for each in compared(one, both).refusals
+    ]
     log = run("nvidia_smi", samples=samples(power_w=[1, 2]))
     said = "the first run has a timeline, the second has sampled metrics"
     with pytest.raises(PerfkitError, match=said):
@@ -154,19 +186,26 @@ def test_real_pairs(profiles: Path) -> None:
     One model on two vendors. NVLink switched off: the last rows of the logs print 216.6 and 28.55 GB/s out of place.
     """
     names = "0__worker0.1623143566756", "4__worker0.1623213129365"
-    said = verdicts(compared(*pair(profiles, "torch/kineto__resnet50_num_workers_{}.pt.trace.json.gz", *names)))
+    said = verdicts(
+        compared(*pair(profiles, "torch/kineto__resnet50_num_workers_{}.pt.trace.json.gz", *names))
+    )
     assert (UNTESTED, UNTESTED) == (said["input_wait_frac"], said["idle_data_loading_frac"])
     assert "cannot tell" == said["step_median_ns"]
     bert = "torch/TraceLens__{}__gaunernst_bert-small-uncased__1016001.json.gz"
     found = compared(*pair(profiles, bert, "h100", "mi300"))
-    assert found.cautions[0] == "different GPUs: NVIDIA H100 80GB HBM3 before, AMD Instinct MI300X VF after"
+    assert (
+        found.cautions[0]
+        == "different GPUs: NVIDIA H100 80GB HBM3 before, AMD Instinct MI300X VF after"
+    )
     assert "low" == found.confidence
     found = compared(*pair(profiles, "monitor/Timez-zx__nccl-tests__{}.log", "nccl", "nccl-fault"))
     row = found.figures.set_index("id").loc["baseline_all_reduce_bytes_per_s"]
     assert [216.6, 28.55] == pytest.approx([row["before"] / 1e9, row["after"] / 1e9], rel=5e-4)
     assert ["higher", UNTESTED] == row[["better", "verdict"]].tolist()
     assert () == found.refusals
-    optimised = pair(profiles, "nsys/openhackathons-org__AI-Profiler__{}.sqlite", "baseline_nvtx", SECOND)
+    optimised = pair(
+        profiles, "nsys/openhackathons-org__AI-Profiler__{}.sqlite", "baseline_nvtx", SECOND
+    )
     table = verdict.overview(*optimised).set_index("what")
     assert ["NVIDIA A100-SXM4-80GB"] * 2 == table.loc["GPUs"].tolist()
     assert "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite" == table.loc["run", "before"]
@@ -174,27 +213,38 @@ def test_real_pairs(profiles: Path) -> None:
 
 def test_the_sentence_counts_the_rows(profiles: Path) -> None:
     databases = pair(profiles, "hpctoolkit/hpctoolkit-{}-database", "dlrm-gpu", "leo-nvidia")
-    logs = pair(profiles, "monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{}__dmon.txt", "idle", "load")
+    logs = pair(
+        profiles,
+        "monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{}__dmon.txt",
+        "idle",
+        "load",
+    )
     for runs in (databases, logs):
         found = verdict.attempted(*runs)
         rows = verdict.side_rows(found)["verdict"]
         count = [len(rows), *(int(rows.eq(word).sum()) for word in ("better", "worse", UNTESTED))]
         told = "The runs share no steps. Of {} figures, {} are better, {} are worse and {} changed without a test."
         assert verdict.sentence(found).startswith(told.format(*count))
-        assert count[3] == next(f.value for f in verdict.facts(found) if f.id == "compare_untested_count")
+        assert count[3] == next(
+            f.value for f in verdict.facts(found) if f.id == "compare_untested_count"
+        )
 
 
 def test_sentences() -> None:
     found = verdict.attempted(None, training())
     said = "Did the change help? Unknown: no baseline was given. Record: perfkit report RUN --baseline EARLIER."
     assert said == verdict.sentence(found)
-    assert {0} == {len(getattr(found, name)) for name in ("figures", "steps", "families", "kernels", "paths")}
+    assert {0} == {
+        len(getattr(found, name)) for name in ("figures", "steps", "families", "kernels", "paths")
+    }
     assert [] == verdict.facts(found)
     assert ["", ""] == verdict.overview(None, training())["before"].tolist()[:2]
     said = verdict.sentence(verdict.attempted(training(), training(8, gpu="H100", seed=1)))
     assert said.startswith("The median step takes 8.")
     assert ": better (ratio 0.8" in said
-    assert said.endswith("Confidence in the comparison: low (different GPUs: A100 before, H100 after).")
+    assert said.endswith(
+        "Confidence in the comparison: low (different GPUs: A100 before, H100 after)."
+    )
 
 
 def test_rows() -> None:
@@ -209,7 +259,13 @@ def test_rows() -> None:
     assert not set(rows["id"]) & {"span_ns", "exposed_copy_frac"}
     assert "lower is better" == rows["better"][0]
     rows = verdict.main_rows(found)
-    first = ["step_median_ns", "step_mean_ns", "part_computation_ns", "part_idle_ns", "family_gemm_ns"]
+    first = [
+        "step_median_ns",
+        "step_mean_ns",
+        "part_computation_ns",
+        "part_idle_ns",
+        "family_gemm_ns",
+    ]
     assert first == rows["id"][:5].tolist()
     assert {"worse", UNTESTED} >= set(rows["verdict"][4:])
     assert (8, 4) == (len(rows), len(verdict.main_rows(found, most=0)))
@@ -218,8 +274,13 @@ def test_rows() -> None:
 
 def test_facts() -> None:
     before, after = training(), training(8, seed=1)
-    extra = [{"name": "new", "start_ns": int(ns), "dur_ns": 10, "stream": 8} for ns in after.ranges["start_ns"]]
-    more = KERNELS.make(pd.concat([frame.astype({"name": object}) for frame in (after.kernels, kernels(*extra))]))
+    extra = [
+        {"name": "new", "start_ns": int(ns), "dur_ns": 10, "stream": 8}
+        for ns in after.ranges["start_ns"]
+    ]
+    more = KERNELS.make(
+        pd.concat([frame.astype({"name": object}) for frame in (after.kernels, kernels(*extra))])
+    )
     changed = all_of(run(kernels=more, ranges=after.ranges, devices=after.devices))
     found = verdict.attempted(all_of(before), changed)
     known = {figure.id.removeprefix("compare_"): figure.value for figure in verdict.facts(found)}
@@ -229,7 +290,9 @@ def test_facts() -> None:
     assert 2e6 == pytest.approx(known["kernels_before_ns"], rel=0.01)  # 1 ms GEMM and 1 ms copy
 
 
-@pytest.mark.parametrize(("after", "means", "step"), [(8, "better", "Keep"), (12, "worse", "Undo"), (10, "no", "or")])
+@pytest.mark.parametrize(
+    ("after", "means", "step"), [(8, "better", "Keep"), (12, "worse", "Undo"), (10, "no", "or")]
+)
 def test_decisions(after: float, means: str, step: str) -> None:
     found = verdict.attempted(training(), training(after, seed=1))
     table = verdict.decisions(found).set_index("question")

@@ -21,8 +21,12 @@ from perfkit.diagnosis.timeline import on_gpus
 def _waiting_for_data() -> perfkit.Selection:
     """Two kernels of 10 ms, 80 ms apart; the host loads data from 10 to 88 ms and launches at 89 ms, for 1 us."""
     return view(
-        kernels=kernels(*({"start_ns": 90 * i * MS, "dur_ns": 10 * MS, "correlation": i + 1} for i in (0, 1))),
-        api_calls=api_calls(*({"start_ns": 89 * i * MS, "dur_ns": 1000, "correlation": i + 1} for i in (0, 1))),
+        kernels=kernels(
+            *({"start_ns": 90 * i * MS, "dur_ns": 10 * MS, "correlation": i + 1} for i in (0, 1))
+        ),
+        api_calls=api_calls(
+            *({"start_ns": 89 * i * MS, "dur_ns": 1000, "correlation": i + 1} for i in (0, 1))
+        ),
         ranges=ranges({"start_ns": 10 * MS, "dur_ns": 78 * MS, "name": "enumerate(DataLoader)"}),
     )
 
@@ -34,8 +38,16 @@ def test_figures_are_shares_of_the_span() -> None:
     """
     figures = values(_waiting_for_data())
     assert (100 * MS, pytest.approx(0.2)) == (figures["span_ns"], figures["kernel_busy_frac"])
-    shares = {"": 0.8, "data_loading_": 0.78, "host_code_": 0.01, "launch_": 0.00001, "other_": 0.00999}
-    idle = {id: value for id, value in figures.items() if re.fullmatch(r"idle_\w*frac", id) and value}
+    shares = {
+        "": 0.8,
+        "data_loading_": 0.78,
+        "host_code_": 0.01,
+        "launch_": 0.00001,
+        "other_": 0.00999,
+    }
+    idle = {
+        id: value for id, value in figures.items() if re.fullmatch(r"idle_\w*frac", id) and value
+    }
     assert {f"idle_{part}frac": value for part, value in shares.items()} == pytest.approx(idle)
     parts = ("computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
     assert figures["span_ns"] == sum(figures[part] for part in parts)
@@ -58,14 +70,22 @@ def test_waiting_for_data_is_named_first() -> None:
 
 @pytest.mark.parametrize(
     ("inside_ms", "text"),
-    [(40, "inside “zero_grad” for 33.1 % of that"), (5, "No range of the program covers 10 % of that.")],
+    [
+        (40, "inside “zero_grad” for 33.1 % of that"),
+        (5, "No range of the program covers 10 % of that."),
+    ],
 )
 def test_a_range_is_named_from_a_tenth_of_the_waits_on(inside_ms: int, text: str) -> None:
     starts = (0, 90, 100 + inside_ms)
     calls = [{"start_ns": (at - 1) * MS, "dur_ns": 1000, "correlation": at} for at in starts]
-    work = [{"start_ns": at * MS, "dur_ns": 10 * MS, "correlation": at, "name": f"k{at}"} for at in starts]
+    work = [
+        {"start_ns": at * MS, "dur_ns": 10 * MS, "correlation": at, "name": f"k{at}"}
+        for at in starts
+    ]
     named = ranges({"start_ns": 100 * MS, "dur_ns": inside_ms * MS, "name": "zero_grad"})
-    found = diagnosis.findings(view(kernels=kernels(*work), api_calls=api_calls(*calls), ranges=named))
+    found = diagnosis.findings(
+        view(kernels=kernels(*work), api_calls=api_calls(*calls), ranges=named)
+    )
     assert "idle_host_code" == found[0].rule
     assert text in found[0].explanation
 
@@ -75,24 +95,33 @@ def test_gains_and_shares_in_words() -> None:
     assert (4 / 3, "at most all") == (pytest.approx(plain.high), plain.reason)
     gpus = pd.DataFrame({"rank": [0, 0], "gpu": [0, 3]})
     assert "20.0 % to 25.0 % of the time on 2 GPUs" == on_gpus(0.225, gpus, pd.Series([0.2, 0.25]))
-    assert "40.0 % of the time on GPU 3 (GPU 0: 5.0 %)" == on_gpus(0.225, gpus, pd.Series([0.05, 0.4]))
+    assert "40.0 % of the time on GPU 3 (GPU 0: 5.0 %)" == on_gpus(
+        0.225, gpus, pd.Series([0.05, 0.4])
+    )
     assert "40.0 % of the time" == on_gpus(0.4, gpus[:1], pd.Series([0.4]))
 
 
 def test_small_runs_by_hand() -> None:
     found = told(view(kernels=kernels({"start_ns": 0, "dur_ns": 100 * MS})))
-    assert [("computation", "low", math.inf)] == [(f.rule, f.severity, f.gain.high) for f in found.values()]
+    assert [("computation", "low", math.inf)] == [
+        (f.rule, f.severity, f.gain.high) for f in found.values()
+    ]
     apart = {"start_ns": 0, "dur_ns": MS}, {"start_ns": 9 * MS, "dur_ns": MS}
     first, *_ = told(view(kernels=kernels(*apart))).values()  # no launch call was recorded
     assert ("idle", True) == (first.rule, "does not show the cause" in first.explanation)
     there, back = ({"start_ns": at * MS, "dur_ns": 40 * MS, "bytes": 6_000_000} for at in (0, 70))
     ran = kernels({"start_ns": 40 * MS, "dur_ns": 30 * MS})
     found = told(view(kernels=ran, copies=copies(there, back | {"direction": "D2H"})))
-    assert ["copies_serial"] == [rule for rule in found if rule.startswith("copies_")]  # streams: as short as 40 ms
+    assert ["copies_serial"] == [
+        rule for rule in found if rule.startswith("copies_")
+    ]  # streams: as short as 40 ms
     meeting = {"start_ns": 20 * MS, "dur_ns": 60 * MS, "family": "communication", "stream": 1}
     found = told(view(kernels=kernels({"start_ns": 0, "dur_ns": 30 * MS, "stream": 0}, meeting)))
     gain = found["exposed_communication"].gain
-    assert (1, pytest.approx(80 / 30)) == (gain.low, gain.high)  # less traffic: all of the 50 exposed ms of 80
+    assert (1, pytest.approx(80 / 30)) == (
+        gain.low,
+        gain.high,
+    )  # less traffic: all of the 50 exposed ms of 80
     assert "hides no communication yet for 25.0 % of the time, and can hide no more" in gain.reason
 
 
@@ -100,16 +129,22 @@ def test_small_runs_by_hand() -> None:
     ("copied", "computed", "rule"),
     [(60, 40, "copies_serial"), (60, 30, "copies_serial"), (62, 30, "copies_bound")],
 )
-def test_copies_that_computation_cannot_hide_are_bound_by_the_link(copied: int, computed: int, rule: str) -> None:
+def test_copies_that_computation_cannot_hide_are_bound_by_the_link(
+    copied: int, computed: int, rule: str
+) -> None:
     """From twice the time of the computation on, overlap hides less than half. Without copies none of it is left."""
     ran = kernels({"start_ns": copied * MS, "dur_ns": computed * MS})
-    found = told(view(kernels=ran, copies=copies({"start_ns": 0, "dur_ns": copied * MS, "bytes": 6_000_000})))
+    found = told(
+        view(kernels=ran, copies=copies({"start_ns": 0, "dur_ns": copied * MS, "bytes": 6_000_000}))
+    )
     assert [rule] == [each for each in found if each.startswith("copies_")]
     assert found[rule].gain.high == pytest.approx(1 / (1 - copied / (copied + computed)))
 
 
 def test_a_vendor_and_an_empty_run_are_asked_for_what_is_missing(profiles: Path) -> None:
-    asked = diagnosis.refusals(perfkit.load(profiles / "torch" / "TraceLens__torch_compile_triton__trace.json.gz"))
+    asked = diagnosis.refusals(
+        perfkit.load(profiles / "torch" / "TraceLens__torch_compile_triton__trace.json.gz")
+    )
     commands = " ".join(refusal.record for refusal in asked)
     assert "hpcrun -e gpu=rocm,pc" in commands
     assert "rocm-smi" in commands
@@ -121,17 +156,27 @@ def test_a_vendor_and_an_empty_run_are_asked_for_what_is_missing(profiles: Path)
 
 def _with_long_kernels(profiles: Path, rows: list[int]) -> perfkit.Run:
     """A capture in which some kernels last half of the span, over those after them on their stream."""
-    run = perfkit.load(profiles / "torch/TraceLens__h100__facebook_timesformer-base-finetuned-k400__1016002.json.gz")
-    span = int((run.kernels["start_ns"] + run.kernels["dur_ns"]).max() - run.kernels["start_ns"].min())
+    run = perfkit.load(
+        profiles
+        / "torch/TraceLens__h100__facebook_timesformer-base-finetuned-k400__1016002.json.gz"
+    )
+    span = int(
+        (run.kernels["start_ns"] + run.kernels["dur_ns"]).max() - run.kernels["start_ns"].min()
+    )
     stretched = run.kernels.index.isin(rows)
     frame = run.kernels.assign(dur_ns=run.kernels["dur_ns"].mask(stretched, span // 2))
-    return perfkit.Run([replace(run.profiles[0], loaders={**run.profiles[0].loaders, "KERNELS": lambda: frame})])
+    return perfkit.Run(
+        [replace(run.profiles[0], loaders={**run.profiles[0].loaders, "KERNELS": lambda: frame})]
+    )
 
 
 def test_a_few_kernels_that_run_over_the_next_ones_are_left_out(profiles: Path) -> None:
     changed = _with_long_kernels(profiles, [10, 50, 90, 130, 170, 210])
     assert 440 == len(changed.kernels)
-    assert any("KERNELS: 6 of 446 rows (75.2 % of the time) end more than 20 µs" in note for note in changed.notes)
+    assert any(
+        "KERNELS: 6 of 446 rows (75.2 % of the time) end more than 20 µs" in note
+        for note in changed.notes
+    )
     assert "high" == told(perfkit.select(changed))["attention"].confidence
 
 

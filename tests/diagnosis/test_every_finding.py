@@ -30,7 +30,9 @@ from perfkit.diagnosis.rules.rule import Fact
 from perfkit.report.notebooks import sample
 
 IDS = sorted(rules())
-Found = Callable[[Path, Path], tuple[perfkit.Selection, str]]  # profiles, a folder: what to look at, a file of peaks
+Found = Callable[
+    [Path, Path], tuple[perfkit.Selection, str]
+]  # profiles, a folder: what to look at, a file of peaks
 
 
 def real(path: str) -> Found:
@@ -39,19 +41,26 @@ def real(path: str) -> Found:
 
 def idle(*_: Path) -> tuple[perfkit.Selection, str]:
     """Two kernels 80 ms apart, and no calls."""
-    return view(kernels=kernels({"start_ns": 0, "dur_ns": MS}, {"start_ns": 81 * MS, "dur_ns": MS})), ""
+    return view(
+        kernels=kernels({"start_ns": 0, "dur_ns": MS}, {"start_ns": 81 * MS, "dur_ns": MS})
+    ), ""
 
 
 def queued(*_: Path) -> tuple[perfkit.Selection, str]:
     """Ten kernels of 30 us, launched at once, with 20 us between them."""
     ran = [{"start_ns": 50_000 * (i + 1), "dur_ns": 30_000, "correlation": i} for i in range(10)]
-    calls = [{"start_ns": 1000 * i, "dur_ns": 500, "name": "cudaLaunchKernel", "correlation": i} for i in range(10)]
+    calls = [
+        {"start_ns": 1000 * i, "dur_ns": 500, "name": "cudaLaunchKernel", "correlation": i}
+        for i in range(10)
+    ]
     return view(kernels=kernels(*ran), api_calls=api_calls(*calls)), ""
 
 
 def between_gpus(*_: Path) -> tuple[perfkit.Selection, str]:
     """A copy from another GPU, beside no kernel for 60 of 100 ms."""
-    copied = copies({"start_ns": 0, "dur_ns": 60 * MS, "bytes": 6_000_000, "direction": "P2P", "peer_gpu": 1})
+    copied = copies(
+        {"start_ns": 0, "dur_ns": 60 * MS, "bytes": 6_000_000, "direction": "P2P", "peer_gpu": 1}
+    )
     return view(kernels=kernels({"start_ns": 60 * MS, "dur_ns": 40 * MS}), copies=copied), ""
 
 
@@ -60,7 +69,11 @@ def slowed(*_: Path) -> tuple[perfkit.Selection, str]:
     gemm = {"name": "gemm", "full_name": "gemm", "family": "gemm", "grid_blocks": 132, "stream": 7}
     alone = [{**gemm, "start_ns": i * 100_000, "dur_ns": 100_000} for i in range(6)]
     beside = [{**gemm, "start_ns": 600_000 + i * 150_000, "dur_ns": 150_000} for i in range(6)]
-    reduce = {"name": "ncclDevKernel_AllReduce", "full_name": "ncclDevKernel_AllReduce", "family": "communication"}
+    reduce = {
+        "name": "ncclDevKernel_AllReduce",
+        "full_name": "ncclDevKernel_AllReduce",
+        "family": "communication",
+    }
     collective = {**reduce, "start_ns": 600_000, "dur_ns": 900_000, "stream": 20}
     return view(kernels=kernels(*alone, *beside, collective)), ""
 
@@ -69,7 +82,11 @@ def logged(**columns: str) -> Found:
     """A log of nvidia-smi with these columns beside the time, for five seconds."""
 
     def write(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
-        lines = [", ".join(["timestamp", "index", "name", *(name.replace("__", ".") for name in columns)])]
+        lines = [
+            ", ".join(
+                ["timestamp", "index", "name", *(name.replace("__", ".") for name in columns)]
+            )
+        ]
         row = ", ".join(["0", "NVIDIA A100-SXM4-80GB", *columns.values()])
         lines += [f"2026/01/01 00:00:0{second}.000, {row}" for second in range(5)]
         (folder / "gpus.csv").write_text("\n".join([*lines, ""]), encoding="utf-8")
@@ -98,7 +115,9 @@ def training(tflops: int) -> Found:
 
     def seen(profiles: Path, folder: Path) -> tuple[perfkit.Selection, str]:
         own = peaks(folder, f"mine,{tflops},2000")
-        return perfkit.select(perfkit.load(profiles / "monitor" / "superbench__megatron_deepspeed.log")), own
+        return perfkit.select(
+            perfkit.load(profiles / "monitor" / "superbench__megatron_deepspeed.log")
+        ), own
 
     return seen
 
@@ -122,7 +141,9 @@ PRODUCED: dict[str, Found] = {
     "log_power": real("monitor/rocm-smi_json__mi100_rocm571.json"),
     "log_unused": real("monitor/tkjunsei__OpenAD__gpu_usage_2xA6000.csv"),
     "log_waited_for": real("reports/spinning_gpus/gpu.csv"),
-    "log_little_power": logged(utilization__gpu="100 %", power__draw="100 W", enforced__power__limit="400 W"),
+    "log_little_power": logged(
+        utilization__gpu="100 %", power__draw="100 W", enforced__power__limit="400 W"
+    ),
     "log_capped": real("reports/one_gpu_power_capped/gpu.csv"),
     "network_cards": real("reports/nccl_one_network_card/nccl.txt"),
     "log_memory": logged(memory__used="80000 MiB", memory__total="81920 MiB"),
@@ -160,17 +181,23 @@ def test_every_finding_is_looked_at_and_shown() -> None:
 
 @pytest.mark.parametrize("rule", IDS)
 def test_words_for_every_finding(rule: str) -> None:
-    source = r"convention|guide|chapter|vendor|Nsight Compute|NVML|CUDA Runtime|NVIDIA/|PaLM|published"
+    source = (
+        r"convention|guide|chapter|vendor|Nsight Compute|NVML|CUDA Runtime|NVIDIA/|PaLM|published"
+    )
     of = rules()[rule]
     assert re.search(source, of.threshold)
     assert all((of.question.endswith("?"), of.needs, of.evidence, of.target, of.next))
     assert set(of.objections) <= set(confidence.CHECKS)
     assert all(hasattr(tables, name) for table in of.needs for name in table.split("|"))
-    assert [step for step in of.advice if not step.when.holding], "advice for programs of every kind"
+    assert [step for step in of.advice if not step.when.holding], (
+        "advice for programs of every kind"
+    )
 
 
 def test_every_fact_has_its_evidence_and_every_objection_of_a_rule_its_check() -> None:
-    known = {fact for facts in (evidence.FACTS, *(part.FACTS for part in extensions())) for fact in facts}
+    known = {
+        fact for facts in (evidence.FACTS, *(part.FACTS for part in extensions())) for fact in facts
+    }
     assert {*Fact} == known
     named = {objection for rule in rules().values() for objection in rule.objections}
     assert named == set(confidence.CHECKS)
@@ -184,7 +211,13 @@ def test_every_finding_is_complete(rule: str, profiles: Path, tmp_path: Path) ->
 
 def test_what_is_not_replayed_says_so() -> None:
     view = perfkit.select(run(planted("launch overhead")))
-    of_code = idle_time._finding(IDLE_HOST_CODE, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
-    assert of_code.gain.reason.endswith("not replayed, since nothing recorded says how much of it could go")
-    of_loading = idle_time._finding(IDLE_DATA_LOADING, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
+    of_code = idle_time._finding(
+        IDLE_HOST_CODE, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5
+    )
+    assert of_code.gain.reason.endswith(
+        "not replayed, since nothing recorded says how much of it could go"
+    )
+    of_loading = idle_time._finding(
+        IDLE_DATA_LOADING, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5
+    )
     assert "not replayed" not in of_loading.gain.reason

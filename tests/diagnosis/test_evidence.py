@@ -24,13 +24,24 @@ TIMESFORMER = "torch/TraceLens__h100__facebook_timesformer-base-finetuned-k400__
 QWEN = "torch/TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
 TWO_H100 = "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite"
 OPENACC = "nsys/PolPuigPuy__OpenACC_Project_PolPuig__report3.sqlite"
-SPILLING, LATENT = "ncu/eschnett__IndexSpaces.jl__profile.ncu-rep", "ncu/MgMap__Hyper-Spec-M__profile.ncu-rep"
+SPILLING, LATENT = (
+    "ncu/eschnett__IndexSpaces.jl__profile.ncu-rep",
+    "ncu/MgMap__Hyper-Spec-M__profile.ncu-rep",
+)
 PIN, MIX = r"[Pp]inned|cudaHostAlloc|pin_memory|Merge small", r"autocast|mixed precision|TF32"
 BLOCK = r"__launch_bounds__|maxrregcount|#pragma|__shared__|128 or 256"
 POWER = "ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep"
 DISPROVED = {
-    "ncu/AlpriElse__cs599k__rms-norm-pytorch.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", Fact.NO_MATRIX),
-    "ncu/flyinglandlord__sglang__profile.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", Fact.COUNTERS),
+    "ncu/AlpriElse__cs599k__rms-norm-pytorch.ncu-rep": (
+        "compute_bound",
+        rf"ncu --set|{MIX}",
+        Fact.NO_MATRIX,
+    ),
+    "ncu/flyinglandlord__sglang__profile.ncu-rep": (
+        "compute_bound",
+        rf"ncu --set|{MIX}",
+        Fact.COUNTERS,
+    ),
     f"ncu/{BERT}": ("latency_bound", BLOCK, Fact.LIBRARY_KERNELS),
     LATENT: ("latency_bound", r"Launch enough blocks|Raise occupancy", Fact.FULL_GRID),
     POWER: ("small_blocks", r"many blocks", Fact.FULL_GRID),
@@ -42,7 +53,10 @@ DISPROVED = {
 
 
 def _steps(of: perfkit.Selection) -> dict[str, str]:
-    return {f.rule: "; ".join(s for texts in f.advice.values() for s in texts) for f in diagnosis.findings(all_of(of))}
+    return {
+        f.rule: "; ".join(s for texts in f.advice.values() for s in texts)
+        for f in diagnosis.findings(all_of(of))
+    }
 
 
 @pytest.mark.parametrize("capture", DISPROVED)
@@ -63,7 +77,10 @@ def test_spilled_registers_are_known_by_the_sectors_of_local_memory(profiles: Pa
         said = _steps(all_of(perfkit.load(profiles / capture)))
         assert spills == ("Allow more registers per thread" in said.get("spills", ""))
         if spills:  # the kernels are Julia's
-            assert ("16-bit types" in said["memory_bound"], "torch" in said["memory_bound"]) == (True, False)
+            assert ("16-bit types" in said["memory_bound"], "torch" in said["memory_bound"]) == (
+                True,
+                False,
+            )
 
 
 V100 = "torch/HTA__ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz"
@@ -77,20 +94,29 @@ def test_no_gpu_is_told_to_use_number_formats_that_it_lacks(profiles: Path) -> N
     assert "with bfloat16" not in old["precision"]
     assert "precision" not in older
     assert not re.search(
-        "TF32|autocast", "; ".join((old["precision"].replace("torch.autocast with float16", ""), *older.values()))
+        "TF32|autocast",
+        "; ".join((old["precision"].replace("torch.autocast with float16", ""), *older.values())),
     )
 
 
 @pytest.mark.parametrize(
     ("log", "against", "confidence"),
     [
-        ("nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__idle__dmon.txt", ("only 5 readings", "no kernel ran"), "low"),
+        (
+            "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__idle__dmon.txt",
+            ("only 5 readings", "no kernel ran"),
+            "low",
+        ),
         (
             "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__idle__query-gpu.csv",
             ("only 1 reading", "no kernel ran"),
             "low",
         ),
-        ("nvidia-smi__nvidia-geforce-rtx-4080-super__595.71.05__load__query-gpu.csv", ("only 1 reading",), "medium"),
+        (
+            "nvidia-smi__nvidia-geforce-rtx-4080-super__595.71.05__load__query-gpu.csv",
+            ("only 1 reading",),
+            "medium",
+        ),
         ("smi_query__rtx4090_training_run.csv", (), "high"),
     ],
 )
@@ -105,14 +131,20 @@ def test_few_readings_and_an_idle_gpu_are_little_evidence(
     assert "call_paths" not in str(finding.advice)
 
 
-@pytest.mark.parametrize(("memory", "size", "present"), [("pinned", 183_000_000, False), ("pageable", 100_000, True)])
+@pytest.mark.parametrize(
+    ("memory", "size", "present"), [("pinned", 183_000_000, False), ("pageable", 100_000, True)]
+)
 def test_copies_decide_on_pinning_and_merging(memory: str, size: int, present: bool) -> None:
     copied = {"dur_ns": 8 * MS, "bytes": size, "direction": "H2D", "src_memory": memory}
     ran = kernels(*({"start_ns": i * 10 * MS + 8 * MS, "dur_ns": 2 * MS} for i in range(10)))
-    chosen = view(kernels=ran, copies=copies(*({"start_ns": i * 10 * MS, **copied} for i in range(10))))
+    chosen = view(
+        kernels=ran, copies=copies(*({"start_ns": i * 10 * MS, **copied} for i in range(10)))
+    )
     merging = now("Merge", when=Fact.SMALL_COPIES)
     pinning = now("Pin", when=~Fact.PINNED)
-    assert ({"immediate": ("Pin",)} if present else {}) == evidence.advice(chosen, (merging, pinning))
+    assert ({"immediate": ("Pin",)} if present else {}) == evidence.advice(
+        chosen, (merging, pinning)
+    )
     assert present is bool(re.search("pinned|cudaHostAlloc", str(_steps(chosen))) is not None)
 
 
@@ -134,7 +166,9 @@ def test_long_host_code_between_launches_is_not_their_cost(
     assert {rule} == set(found) & {"idle_host_code", "launch_overhead"}
     assert (against, "low" if against else "high") == (found[rule].against, found[rule].confidence)
     doubted = [f.gain.low for f in found.values() if FIRST_PASS in f.against]
-    assert ([1.0, 1.0] if against else []) == doubted  # the waits of the first pass are in doubt, too
+    assert (
+        [1.0, 1.0] if against else []
+    ) == doubted  # the waits of the first pass are in doubt, too
 
 
 def test_advice_to_programs_without_pytorch_names_no_part_of_it(profiles: Path) -> None:
@@ -145,11 +179,19 @@ def test_advice_to_programs_without_pytorch_names_no_part_of_it(profiles: Path) 
     assert not re.search("PyTorch|torch|out=", str(found["idle_memory"].advice))
 
 
-@pytest.mark.parametrize(("vendor", "banned"), [("amd", r"\bncu\b|\bnsys\b"), ("nvidia", "rocprof|gpu=rocm")])
-def test_call_paths_get_the_commands_of_their_vendor(vendor: str, banned: str, profiles: Path) -> None:
+@pytest.mark.parametrize(
+    ("vendor", "banned"), [("amd", r"\bncu\b|\bnsys\b"), ("nvidia", "rocprof|gpu=rocm")]
+)
+def test_call_paths_get_the_commands_of_their_vendor(
+    vendor: str, banned: str, profiles: Path
+) -> None:
     """HPCToolkit names no device: the libraries on the call paths tell an AMD GPU."""
-    found = diagnosis.findings(perfkit.load(profiles / "hpctoolkit" / f"hpctoolkit-leo-{vendor}-database"))
-    said = [text for f in found for text in (f.next, *(s for steps in f.advice.values() for s in steps))]
+    found = diagnosis.findings(
+        perfkit.load(profiles / "hpctoolkit" / f"hpctoolkit-leo-{vendor}-database")
+    )
+    said = [
+        text for f in found for text in (f.next, *(s for steps in f.advice.values() for s in steps))
+    ]
     assert any("PROGRAM" in text for text in said)
     assert [] == [text for text in said if re.search(banned, text)]
 
@@ -162,10 +204,30 @@ def test_commands_name_the_longest_kernels_and_the_rank() -> None:
     rows = []
     for at in range(0, 100 * MS, 10 * MS):
         rows += [
-            {"start_ns": at, "dur_ns": 2 * MS, "name": "short", "full_name": "void app::short_one<float>(int)"},
-            {"start_ns": at + 3 * MS, "dur_ns": 5 * MS, "name": "long", "full_name": "long_one(float*)"},
-            {"start_ns": at + 8 * MS, "dur_ns": 6 * MS, "family": "communication", "name": "ncclDevKernel_AllReduce"},
-            {"start_ns": at + 9 * MS, "dur_ns": 5000, "name": "x", "full_name": "x'; rm -rf $HOME #"},
+            {
+                "start_ns": at,
+                "dur_ns": 2 * MS,
+                "name": "short",
+                "full_name": "void app::short_one<float>(int)",
+            },
+            {
+                "start_ns": at + 3 * MS,
+                "dur_ns": 5 * MS,
+                "name": "long",
+                "full_name": "long_one(float*)",
+            },
+            {
+                "start_ns": at + 8 * MS,
+                "dur_ns": 6 * MS,
+                "family": "communication",
+                "name": "ncclDevKernel_AllReduce",
+            },
+            {
+                "start_ns": at + 9 * MS,
+                "dur_ns": 5000,
+                "name": "x",
+                "full_name": "x'; rm -rf $HOME #",
+            },
         ]
     command = commands(view(kernels=kernels(*rows)), "{ncu}")
     assert "--kernel-name 'regex:^(long_one|short_one)$'" in command
@@ -179,13 +241,25 @@ def test_only_programs_with_pytorch_are_recorded_by_its_profiler(profiles: Path)
     fortran = all_of(perfkit.load(profiles / "nsys/NTHU-SC__ISC25-ICON-C__gpu.sqlite"))
     stacks = "nsys profile --trace=cuda,nvtx,osrt --gpu-metrics-devices=all -o report --sample=process-tree"
     stacks += " --cudabacktrace=all"
-    assert [f"{stacks} PROGRAM"] * 2 == [commands(fortran, text) for text in ("{torch}", "{callers}")]
+    assert [f"{stacks} PROGRAM"] * 2 == [
+        commands(fortran, text) for text in ("{torch}", "{callers}")
+    ]
     for of in (
         view(),
-        view(kernels=kernels({"start_ns": 0, "dur_ns": MS, "full_name": "void at::native::fill_kernel<float>(int)"})),
+        view(
+            kernels=kernels(
+                {
+                    "start_ns": 0,
+                    "dur_ns": MS,
+                    "full_name": "void at::native::fill_kernel<float>(int)",
+                }
+            )
+        ),
     ):
         assert "perfkit record torch" == commands(of, "{torch}")
-        assert commands(of, "{callers}").startswith("perfkit record torch; or record call stacks and sys")
+        assert commands(of, "{callers}").startswith(
+            "perfkit record torch; or record call stacks and sys"
+        )
 
 
 def test_copies_that_are_pinned_and_hide_behind_little(profiles: Path) -> None:
@@ -194,7 +268,10 @@ def test_copies_that_are_pinned_and_hide_behind_little(profiles: Path) -> None:
     Copies beside the computation save no more than the kernels last: at most 1.02x, where 19.9x was once told.
     """
     finding = told(perfkit.load(profiles / TWO_H100))["copies_bound"]
-    assert "The GPU computes for 2.3 % of the time; overlap can hide copies only in this time" in finding.explanation
+    assert (
+        "The GPU computes for 2.3 % of the time; overlap can hide copies only in this time"
+        in finding.explanation
+    )
     assert 0.023123 == pytest.approx(finding.evidence[1].value, rel=1e-2)
     assert {"not known"} == {finding.gain.text, finding.gain.likely, finding.gain.best}
 
@@ -209,7 +286,9 @@ def test_copies_that_are_pinned_and_hide_behind_little(profiles: Path) -> None:
         (OPENACC, False),
     ],
 )
-def test_the_gain_of_all_findings_together_and_gains_above_ten_times(capture: str, wide: bool, profiles: Path) -> None:
+def test_the_gain_of_all_findings_together_and_gains_above_ten_times(
+    capture: str, wide: bool, profiles: Path
+) -> None:
     """9.8x and 1.5x once gave 1.2x together: neither end of the range is below that of a member.
 
     Above ten times a gain says why its range is wide; one that begins at nothing is not known.
@@ -230,17 +309,27 @@ def test_the_gain_of_all_findings_together_and_gains_above_ten_times(capture: st
 
 
 @pytest.mark.parametrize(
-    ("capture", "inference"), [(QWEN, True), ("torch/TraceLens__mi300__resnet_act_checkpoint.json.gz", False)]
+    ("capture", "inference"),
+    [(QWEN, True), ("torch/TraceLens__mi300__resnet_act_checkpoint.json.gz", False)],
 )
-def test_only_a_forward_pass_is_told_how_to_serve(capture: str, inference: bool, profiles: Path) -> None:
+def test_only_a_forward_pass_is_told_how_to_serve(
+    capture: str, inference: bool, profiles: Path
+) -> None:
     """By its own names a chat model has no backward pass: it may store weights in 8 bits, and has no gradients."""
     path = profiles / capture
     assert inference is (b"Backward" not in gzip.decompress(path.read_bytes()))
     chosen = all_of(perfkit.load(path))
     assert inference is evidence.holds(chosen, fact=Fact.INFERENCE)
-    serving, training = r"4 bits.*continuous batching|continuous batching.*4 bits", r"powerSGD_hook.*pipeline stages"
+    serving, training = (
+        r"4 bits.*continuous batching|continuous batching.*4 bits",
+        r"powerSGD_hook.*pipeline stages",
+    )
     for rule, words, wanted in (
-        ("memory_bandwidth", serving, inference and not evidence.holds(chosen, fact=Fact.NO_MATRIX)),
+        (
+            "memory_bandwidth",
+            serving,
+            inference and not evidence.holds(chosen, fact=Fact.NO_MATRIX),
+        ),
         ("exposed_communication", training, not inference),
     ):
         assert wanted is bool(re.search(words, str(evidence.advice(chosen, rules()[rule].advice))))

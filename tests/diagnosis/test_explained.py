@@ -10,9 +10,16 @@ from perfkit.report import comparison as report
 
 def test_the_lines_add_up_to_the_difference_of_the_mean_step() -> None:
     table = explained.lines(training(), training(12, copy=2.0, seed=1))
-    mean = compared(training(), training(12, copy=2.0, seed=1)).steps.set_index("statistic").loc["mean"]
+    mean = (
+        compared(training(), training(12, copy=2.0, seed=1))
+        .steps.set_index("statistic")
+        .loc["mean"]
+    )
     sums = table[["before_ns", "after_ns", "difference_ns"]].sum()
-    assert pytest.approx([mean["before_ns"], mean["after_ns"], mean["difference_ns"]], abs=1) == sums.tolist()
+    assert (
+        pytest.approx([mean["before_ns"], mean["after_ns"], mean["difference_ns"]], abs=1)
+        == sums.tolist()
+    )
 
 
 def test_a_kernel_of_1_ms_that_takes_2_ms_explains_1_ms() -> None:

@@ -16,10 +16,19 @@ from perfkit.diagnosis.timeline import breakdown
 
 def kernel(gpu: int, start: int, dur: int, name: str = "work", **more: Any) -> dict[str, Any]:
     family = "communication" if name == "nccl" else "other"
-    return {"gpu": gpu, "start_ns": start * MS, "dur_ns": dur * MS, "name": name, "family": family, **more}
+    return {
+        "gpu": gpu,
+        "start_ns": start * MS,
+        "dur_ns": dur * MS,
+        "name": name,
+        "family": family,
+        **more,
+    }
 
 
-def meeting(*works_ms: int, grids: tuple[int, ...] = (8, 8, 8), by: str = "gpu") -> perfkit.Selection:
+def meeting(
+    *works_ms: int, grids: tuple[int, ...] = (8, 8, 8), by: str = "gpu"
+) -> perfkit.Selection:
     """Four steps of 17 ms: each GPU computes for so many ms, then all are in a collective until the step ends."""
     rows = []
     for step in range(4):
@@ -51,7 +60,9 @@ def test_a_slower_gpu_is_told_by_its_kernels(by: str, name: str) -> None:
     """
     found = told(meeting(10, 10, 16, by=by))
     slow = found["slow_gpu"]
-    assert slow.title == f"{name} is slower than the others: the same kernels last 1.60 times as long"
+    assert (
+        slow.title == f"{name} is slower than the others: the same kernels last 1.60 times as long"
+    )
     assert ("high", "high") == (slow.severity, slow.confidence)
     assert [1.6, 24 / 68] == pytest.approx([figure.value for figure in slow.evidence])
     assert (1.0, 68 / 44) == pytest.approx((slow.gain.low, slow.gain.high))
@@ -66,32 +77,54 @@ def test_more_work_and_other_data_are_told_as_such() -> None:
     assert 16 / 68 == pytest.approx(uneven.gain.share)
     assert ["gpu_imbalance_frac"] == [figure.id for figure in uneven.evidence]
     assert not {"slow_gpu", "late_gpu", "exposed_communication"} & set(found)
-    even = meeting(10, 10, 10)  # all compute for 10 of 17 ms: 7 of 17 ms are communication, and nobody waits
+    even = meeting(
+        10, 10, 10
+    )  # all compute for 10 of 17 ms: 7 of 17 ms are communication, and nobody waits
     found = told(even)
     assert not {"slow_gpu", "ranks", "late_gpu", "gpu_unused"} & set(found)
-    assert (pytest.approx(7 / 17), 0) == (found["exposed_communication"].gain.share, gpus.waiting(even))
+    assert (pytest.approx(7 / 17), 0) == (
+        found["exposed_communication"].gain.share,
+        gpus.waiting(even),
+    )
     rows = [kernel(gpu, 100 * step, 10, "same") for step in range(3) for gpu in (0, 1)]
-    rows += [kernel(gpu, 100 * step + 10, 10 + 20 * gpu, "other") for step in range(3) for gpu in (0, 1)]
+    rows += [
+        kernel(gpu, 100 * step + 10, 10 + 20 * gpu, "other") for step in range(3) for gpu in (0, 1)
+    ]
     rows += [kernel(0, 240, 0, "end")]
     slow = told(view(kernels=kernels(*rows)))["slow_gpu"]
     assert "medium" == slow.confidence
-    assert slow.against == ("not all kernels take longer there (1.00 to 3.00 times as long): their data may differ",)
+    assert slow.against == (
+        "not all kernels take longer there (1.00 to 3.00 times as long): their data may differ",
+    )
 
 
 def test_a_late_gpu_is_told_by_who_waits_for_it() -> None:
     found = told(late())
     of = found["late_gpu"]
-    assert of.title == "GPU 1 comes late to collectives: another GPU waits for it 44.3 % of the time"
+    assert (
+        of.title == "GPU 1 comes late to collectives: another GPU waits for it 44.3 % of the time"
+    )
     assert [27 / 61, 27 / 61] == pytest.approx([figure.value for figure in of.evidence])
     assert ("high", "high", ()) == (of.severity, of.confidence, of.against)
     assert 61 / 34 == pytest.approx(of.gain.high)
     assert "exposed_communication" not in found
     rows = [kernel(gpu, 0, 1, "begin") for gpu in (0, 1)]
-    rows += [kernel(0, 1, 10), kernel(0, 11, 20, "nccl"), kernel(1, 20, 10), kernel(1, 30, 1, "nccl")]
-    rows += [kernel(gpu, start, 1, name) for gpu in (0, 1) for start, name in ((31, "work"), (32, "nccl"))]
+    rows += [
+        kernel(0, 1, 10),
+        kernel(0, 11, 20, "nccl"),
+        kernel(1, 20, 10),
+        kernel(1, 30, 1, "nccl"),
+    ]
+    rows += [
+        kernel(gpu, start, 1, name)
+        for gpu in (0, 1)
+        for start, name in ((31, "work"), (32, "nccl"))
+    ]
     of = told(view(kernels=kernels(*rows)))["late_gpu"]
     assert "medium" == of.confidence
-    assert of.against == ("100 % of this wait lies in the first collective: the GPUs may have begun apart",)
+    assert of.against == (
+        "100 % of this wait lies in the first collective: the GPUs may have begun apart",
+    )
     rows = []
     for start, first in ((0, 0), (9, 1)):
         rows += [kernel(first, start, 1), kernel(first, start + 1, 8, "nccl")]
@@ -126,7 +159,9 @@ def test_the_late_rank_of_a_real_run(profiles: Path) -> None:
     assert ("medium", pytest.approx(0.50706, rel=0.02)) == (of.confidence, of.evidence[0].value)
     exposed = breakdown(chosen)[["exposed_communication_ns", "span_ns"]].sum()
     of_time = exposed["exposed_communication_ns"] / exposed["span_ns"]
-    assert of_time - 0.01369 == pytest.approx(gpus.waiting(chosen), abs=0.002)  # work hides some of the transfers
+    assert of_time - 0.01369 == pytest.approx(
+        gpus.waiting(chosen), abs=0.002
+    )  # work hides some of the transfers
     assert found["small_operators"].title.startswith("On average over 8 GPUs: ")
     assert not [finding.title for finding in found.values() if finding.title.startswith("The GPU ")]
 
@@ -134,15 +169,22 @@ def test_the_late_rank_of_a_real_run(profiles: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "shares"),
     [
-        ("openhackathons-org__gpubootcamp__jacobi_memcpy_sys_report", {0: 0.068565545, 7: 0.687598397}),
+        (
+            "openhackathons-org__gpubootcamp__jacobi_memcpy_sys_report",
+            {0: 0.068565545, 7: 0.687598397},
+        ),
         ("GindaChen__nsys-ai__mfu_2gpu_before", {0: 0.08689969, 1: 0.108714871}),
         ("GindaChen__nsys-ai__h100_2gpu_1s", {0: 0.006764015, 1: 0.006846064}),
     ],
 )
-def test_gpus_of_a_file_are_measured_over_one_span(name: str, shares: dict[int, float], profiles: Path) -> None:
+def test_gpus_of_a_file_are_measured_over_one_span(
+    name: str, shares: dict[int, float], profiles: Path
+) -> None:
     """Shares of the time from the first to the last operation of any GPU in which a GPU has none, by SQL."""
     chosen = all_of(perfkit.load(profiles / "nsys" / f"{name}.sqlite"))
-    table = timeline.breakdown(chosen.kernels, chosen.copies, window=chosen.measured).set_index("gpu")
+    table = timeline.breakdown(chosen.kernels, chosen.copies, window=chosen.measured).set_index(
+        "gpu"
+    )
     assert shares == pytest.approx((table["idle_ns"] / table["span_ns"]).to_dict(), abs=1e-8)
     figure, span = diagnosis.figures(chosen)["idle_frac"], diagnosis.figures(chosen)["span_ns"]
     # The figure is a share of the known time: unknown stretches, all of them idle by SQL, are no part of it.

@@ -19,7 +19,9 @@ from perfkit.report.notebooks import sample
 
 
 def launches(*rows: dict[str, Any], name: str = "gather") -> pd.DataFrame:
-    return counted.launches(*({"name": name, "grid_blocks": None, "block_threads": None, **row} for row in rows))
+    return counted.launches(
+        *({"name": name, "grid_blocks": None, "block_threads": None, **row} for row in rows)
+    )
 
 
 def test_the_lab() -> None:
@@ -42,7 +44,9 @@ def test_the_lab() -> None:
     assert 10.08 == pytest.approx(roofs.loc[roofs["roof"] == "fp32", "ridge"].iloc[0], abs=0.01)
     assert "Main stall: long scoreboard" == diagnosis.figures(lab)["main_stall_frac"].label
     assert [] == [r for r in diagnosis.refusals(lab) if "stall" in r.question]
-    alone = perfkit.select(perfkit.load(sample() / "mlp_a100.inference.ncu.csv"))  # counters without a timeline
+    alone = perfkit.select(
+        perfkit.load(sample() / "mlp_a100.inference.ncu.csv")
+    )  # counters without a timeline
     assert "Is the GPU idle, and why?" in [r.question for r in diagnosis.refusals(alone)]
     assert "span_ns" not in values(alone)
 
@@ -57,10 +61,15 @@ def test_what_a_report_did_not_count(profiles: Path) -> None:
     lasted = run.launches.set_index("launch")["dur_ns"]
     assert (5, [4]) == (len(lasted), lasted.index[lasted.isna()].tolist())
     figures = values(run)
-    assert (4, 16_448 + 3_232 + 33_504 + 33_952) == (figures["measured_count"], figures["measured_dur_ns"])
+    assert (4, 16_448 + 3_232 + 33_504 + 33_952) == (
+        figures["measured_count"],
+        figures["measured_dur_ns"],
+    )
     assert "kernel_stall" not in told(run)  # warps that wait to be selected are enough
     trained = perfkit.load(profiles / "ncu/NVIDIA__nsight-training__manual_nvtx.ncu-rep")
-    assert "kernel_stall" not in told(trained)  # at 88 to 95 % of the memory's rate warps have to wait for it
+    assert "kernel_stall" not in told(
+        trained
+    )  # at 88 to 95 % of the memory's rate warps have to wait for it
     name = "leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_torch_nsight.csv"
     chosen = perfkit.select(perfkit.load(profiles / "ncu" / name))
     roof = diagnosis.roof(chosen)
@@ -74,29 +83,48 @@ def test_what_a_report_did_not_count(profiles: Path) -> None:
     assert 0.32 == pytest.approx(last["tensor_frac"], abs=0.001)
     figures = diagnosis.figures(run)
     assert not {"measured_flops_per_s", "measured_intensity"} & set(figures)
-    assert "without 1 launches that lack a count of tensor operations" in figures["measured_flops"].definition
+    assert (
+        "without 1 launches that lack a count of tensor operations"
+        in figures["measured_flops"].definition
+    )
 
 
 def test_a_real_kernel_that_waits_at_barriers(profiles: Path) -> None:
     """speedy_scan, from NVIDIA's own page (two decimals): stalled at the barrier over the sum of all reasons."""
     extras.require("ncu_report")
-    with (profiles / "golden/ncu/thedavidchu__speedy_scan__profile.raw_base.csv").open(encoding="utf-8") as file:
+    with (profiles / "golden/ncu/thedavidchu__speedy_scan__profile.raw_base.csv").open(
+        encoding="utf-8"
+    ) as file:
         (row,) = [row for row in csv.DictReader(file) if row["ID"]]
     reason = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
-    values = {match[1]: float(row[name].replace(",", "")) for name in row if (match := reason.fullmatch(name))}
-    finding = told(perfkit.load(profiles / "ncu/thedavidchu__speedy_scan__profile.ncu-rep"))["kernel_stall"]
+    values = {
+        match[1]: float(row[name].replace(",", ""))
+        for name in row
+        if (match := reason.fullmatch(name))
+    }
+    finding = told(perfkit.load(profiles / "ncu/thedavidchu__speedy_scan__profile.ncu-rep"))[
+        "kernel_stall"
+    ]
     share = values["barrier"] / sum(values.values())
     assert [share, 1.0] == pytest.approx([figure.value for figure in finding.evidence], rel=1e-3)
     dram = float(row["gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"])
-    assert 100 / dram == pytest.approx(finding.gain.high, rel=1e-3), "the bytes take their time, whatever does not wait"
+    assert 100 / dram == pytest.approx(finding.gain.high, rel=1e-3), (
+        "the bytes take their time, whatever does not wait"
+    )
     assert finding.gain.share is None, "of kernel time, not of the run's"
     assert "barrier" in finding.title
 
 
 def waiting(*rows: tuple[float, float, float]) -> perfkit.Selection:
     """Launches of `gather` by duration in ns, throughput of the memory, and share of the long scoreboard."""
-    ran = launches(*({"dur_ns": ns, "memory_frac": memory, "sm_frac": 0.1} for ns, memory, _ in rows))
-    shares = [(i, *row) for i, (*_, s) in enumerate(rows) for row in (("long_scoreboard", s), ("wait", 1 - s))]
+    ran = launches(
+        *({"dur_ns": ns, "memory_frac": memory, "sm_frac": 0.1} for ns, memory, _ in rows)
+    )
+    shares = [
+        (i, *row)
+        for i, (*_, s) in enumerate(rows)
+        for row in (("long_scoreboard", s), ("wait", 1 - s))
+    ]
     stalls = pd.DataFrame(shares, columns=["launch", "reason", "value"]).assign(rank=0, node=-1)
     return view(launches=ran, stalls=tables.STALLS.make(stalls))
 
@@ -105,14 +133,18 @@ def test_long_kernels_that_wait_for_memory_are_told() -> None:
     finding = told(waiting((4.49e9, 0.4, 0.71), (0.51e9, 0.4, 0.1)))["kernel_stall"]
     assert [0.71, 0.898] == pytest.approx([figure.value for figure in finding.evidence])
     assert 1 / (1 - 0.898) == pytest.approx(finding.gain.high), "no counter says what remains"
-    assert finding.title.startswith("Warps of gather spend 71.0 % of their time in the stall “long scoreboard”")
+    assert finding.title.startswith(
+        "Warps of gather spend 71.0 % of their time in the stall “long scoreboard”"
+    )
 
 
 @pytest.mark.parametrize(
     "rows",
     [
         pytest.param([(1e9, 0.85, 0.9)], id="the memory is saturated"),
-        pytest.param([(1e9, 0.4, 0.29)], id="under 30 %: the rest is another stall, which may be told"),
+        pytest.param(
+            [(1e9, 0.4, 0.29)], id="under 30 %: the rest is another stall, which may be told"
+        ),
         pytest.param([(2e8, 0.4, 0.9), (8e8, 0.9, 0.9)], id="20 % of the measured time"),
     ],
 )
@@ -125,7 +157,10 @@ def test_stalls_below_the_thresholds_are_not_told(rows: list[tuple[float, float,
 def test_a_launch_in_two_precisions_has_the_share_of_its_dominant_one() -> None:
     roofs = hardware.peaks("NVIDIA A100-SXM4-40GB")
     assert roofs
-    work = {"tensor_flops": 0.8 * roofs.flops("fp16_tensor") / 1e3, "fp32_flops": 0.005 * roofs.flops("fp32") / 1e3}
+    work = {
+        "tensor_flops": 0.8 * roofs.flops("fp16_tensor") / 1e3,
+        "fp32_flops": 0.005 * roofs.flops("fp32") / 1e3,
+    }
     row = {"dur_ns": 1e6, "dram_bytes": 1e6, "memory_frac": 0.2, "sm_frac": 0.8, **work}
     ran = launches(row, name="ampere_fp16_s16816gemm_fp16_128x128_tn")
     device = devices(roofs.name, compute_capability="8.0")

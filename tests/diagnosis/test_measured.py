@@ -14,7 +14,18 @@ from typing import Any
 
 import pytest
 from diagnosis.complete import complete
-from diagnosis.measured import ADVISED, CASES, ROOM, SECOND, THIRD, archives, extracted, faster, rows, step_times
+from diagnosis.measured import (
+    ADVISED,
+    CASES,
+    ROOM,
+    SECOND,
+    THIRD,
+    archives,
+    extracted,
+    faster,
+    rows,
+    step_times,
+)
 
 import perfkit
 from perfkit import diagnosis
@@ -28,18 +39,44 @@ from perfkit.diagnosis.timeline import detected
 from perfkit.report.notebooks import sample
 
 # Mended forms that are not in the archives, or of which the same is told, as of another cause.
-TOO_LARGE = {"layout", "many_syncs", *SECOND, *THIRD} - {"kv_cat", "decode_gqa", "prefill_doc", "retrieval_eval"}
+TOO_LARGE = {"layout", "many_syncs", *SECOND, *THIRD} - {
+    "kv_cat",
+    "decode_gqa",
+    "prefill_doc",
+    "retrieval_eval",
+}
 TOO_LARGE -= {"scorer_amp", "smalllm_pretrain"}
 # Of a computing GPU nobody knows how much faster its kernels can be: its gain has no end.
 UNKNOWN = {case for case, rules in CASES.items() if rules == ("computation",)}
 ALONE = "the bound is that of fixing this alone; the mended program computes the same by fewer or other kernels, too"
 SLOWED = "nearly all of the time is the cause, and a profiler slows what remains by more than it is known to"
-BEYOND = dict.fromkeys(("few_workers", "recompile"), SLOWED) | dict.fromkeys(("metric_pairs", "recsys_score"), ALONE)
-LAUNCHING = ("anomaly-bad", "batch_one-bad", "batch_one-good", "full_sort-good", "host_tensors-bad", "launch_bound-bad")
+BEYOND = dict.fromkeys(("few_workers", "recompile"), SLOWED) | dict.fromkeys(
+    ("metric_pairs", "recsys_score"), ALONE
+)
+LAUNCHING = (
+    "anomaly-bad",
+    "batch_one-bad",
+    "batch_one-good",
+    "full_sort-good",
+    "host_tensors-bad",
+    "launch_bound-bad",
+)
 LAUNCHING += ("many_syncs-bad", "moe_loop-good", "rnn_loop-good")
 # Nothing is badly wrong in these: a mended form with a busy GPU, a cause that cost nothing, and sound programs.
-SOUND = ("deterministic-bad", "full_sort-good", "grad_in_eval-bad", "grad_in_eval-good", "kv_cat-good")
-SOUND += ("sound_cnn-good", "sound_gpt-good", "sound_gemm-good", "sound_image_feed-good", "sound_llm_prefill-good")
+SOUND = (
+    "deterministic-bad",
+    "full_sort-good",
+    "grad_in_eval-bad",
+    "grad_in_eval-good",
+    "kv_cat-good",
+)
+SOUND += (
+    "sound_cnn-good",
+    "sound_gpt-good",
+    "sound_gemm-good",
+    "sound_image_feed-good",
+    "sound_llm_prefill-good",
+)
 # Kernels that an H100 ran and Nsight Compute counted (`data/h100_kernels.zip`), by somebody who had not read the rules:
 # the rule that tells what was planted, and a word of the text or the first step that names it.
 KERNELS: dict[str, tuple[str, str]] = {
@@ -68,7 +105,14 @@ KERNELS: dict[str, tuple[str, str]] = {
     "segments": ("imbalance", "do not have the same amount of work"),
     "spectrum": ("atomics", "__shared__"),
 }
-QUIET = ("attention-good", "precision-good", "launch_bound-good", "host_python-good", "many_syncs-bad", "loader-bad")
+QUIET = (
+    "attention-good",
+    "precision-good",
+    "launch_bound-good",
+    "host_python-good",
+    "many_syncs-bad",
+    "loader-bad",
+)
 Traced = Callable[[str], perfkit.Selection]
 Told = Callable[[str], list[Finding]]
 
@@ -121,11 +165,17 @@ def test_the_planted_cause_is_among_the_first_two(case: str, told: Told, traced:
 
 
 @pytest.mark.parametrize("case", marked([case for case in CASES if case not in UNKNOWN], BEYOND))
-def test_the_measured_gain_lies_in_the_range(case: str, told: Told, measured: dict[str, float]) -> None:
+def test_the_measured_gain_lies_in_the_range(
+    case: str, told: Told, measured: dict[str, float]
+) -> None:
     finding = one(told(f"{case}-bad"), CASES[case][0])
     assert finding is not None
     gain = finding.gain
-    assert gain.low * (1 - ROOM) <= measured[case] <= gain.high * (1 + ROOM), (gain.low, gain.high, measured[case])
+    assert gain.low * (1 - ROOM) <= measured[case] <= gain.high * (1 + ROOM), (
+        gain.low,
+        gain.high,
+        measured[case],
+    )
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in TOO_LARGE])
@@ -136,7 +186,9 @@ def test_the_mended_form_does_not_tell_it_as_loudly(case: str, told: Told) -> No
 
 
 @pytest.mark.parametrize(("name", "rule", "how"), ADVISED)
-def test_the_advice_gains_what_is_told(name: str, rule: str, how: str, told: Told, times: dict[str, float]) -> None:
+def test_the_advice_gains_what_is_told(
+    name: str, rule: str, how: str, told: Told, times: dict[str, float]
+) -> None:
     """The low end counted what the profiler adds to each launch as gain: 2.65 for batch_one-good, measured 1.77."""
     finding, gained = one(told(name), rule), times[name] / times[f"{name}-{how}"]
     assert finding is not None
@@ -145,7 +197,9 @@ def test_the_advice_gains_what_is_told(name: str, rule: str, how: str, told: Tol
 
 
 @pytest.mark.parametrize("name", [name for name, rule, how in ADVISED if how == "graph"])
-def test_the_best_case_of_graphs_is_without_the_profiler(name: str, told: Told, times: dict[str, float]) -> None:
+def test_the_best_case_of_graphs_is_without_the_profiler(
+    name: str, told: Told, times: dict[str, float]
+) -> None:
     """It was up to 2.7 times as much as was gained: the step was that of the profiler, with the time of its records."""
     finding = one(told(name), "small_operators")
     assert finding is not None
@@ -192,7 +246,11 @@ def test_no_severe_finding_where_nothing_is_badly_wrong(name: str, told: Told) -
         ("retrieval_eval-bad", "copies_pageable", "Compute on the GPU what the CPU needs"),
         ("retrieval_eval-bad", "idle_host_code", "Run this operator on the GPU"),
         ("chatbot_tune-bad", "idle_host_code", "Call gc.collect() less often"),
-        ("detector_multiscale-bad", "idle_host_code", "Set torch.backends.cudnn.benchmark to False"),
+        (
+            "detector_multiscale-bad",
+            "idle_host_code",
+            "Set torch.backends.cudnn.benchmark to False",
+        ),
         ("short_epochs-bad", "idle_host_code", "Set persistent_workers=True"),
         ("scorer_amp-bad", "casts", "model.to(torch.bfloat16)"),
         ("smalllm_pretrain-bad", "unaligned_products", "Pad the dimension of 50257 to 50304"),
@@ -218,11 +276,15 @@ def test_the_first_advice_is_what_mended_it(name: str, rule: str, said: str, tol
 
 def test_idle_code_of_the_cpu_names_its_operator(told: Told) -> None:
     """cuDNN makes a plan for each length of the keys, 10 ms each; nothing of NumPy is an operator."""
-    assert "For 96.2 % of it the CPU worked inside the operator “aten::_cudnn_attention_forward”" in (
-        told("kv_plan-bad")[0].explanation
+    assert (
+        "For 96.2 % of it the CPU worked inside the operator “aten::_cudnn_attention_forward”"
+        in (told("kv_plan-bad")[0].explanation)
     )
     assert "inside the operator" not in told("numpy_metrics-bad")[0].explanation
-    assert "inside the Python function “<built-in function collect>”" in told("chatbot_tune-bad")[0].explanation
+    assert (
+        "inside the Python function “<built-in function collect>”"
+        in told("chatbot_tune-bad")[0].explanation
+    )
     passes = "For 63.9 % of it the CPU was between two passes"  # twice 79.2 of 248 ms: between batches without a call
     assert passes in told("short_epochs-bad")[0].explanation
 
@@ -245,7 +307,10 @@ def test_a_graph_cannot_contain_what_waits(told: Told) -> None:
     """48 .item() and 16 masks in a step: no gain of graphs is likely before these are gone, and advice says so."""
     for case, said in (
         ("many_syncs", "48 waits for the GPU (most by aten::item) of each step"),
-        ("host_tensors", "16 waits for the GPU (most by aten::to) and 16 copies of pageable memory of each step"),
+        (
+            "host_tensors",
+            "16 waits for the GPU (most by aten::to) and 16 copies of pageable memory of each step",
+        ),
     ):
         (finding,) = (each for each in told(f"{case}-bad") if each.rule == "small_operators")
         assert said in finding.explanation
@@ -274,20 +339,36 @@ def test_compiling_is_known_by_the_phases_of_the_compiler(traced: Traced, told: 
     assert finding.explanation.startswith("torch.compile compiles in 3 of 3 steady steps.")
 
 
-@pytest.mark.parametrize(("allocated", "is_told"), [(70_000_000_000, True), (80_000_000_000, False)])
+@pytest.mark.parametrize(
+    ("allocated", "is_told"), [(70_000_000_000, True), (80_000_000_000, False)]
+)
 def test_activations_are_computed_again_for_a_reason_where_memory_is_full(
     allocated: int, is_told: bool, tmp_path: Path
 ) -> None:
     """An H200 has 150 GB."""
     trace = json.loads(archives()[1].read("recompute-bad.pt.trace.json"))
     first = next(event for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
-    sizes = {"Total Allocated": allocated, "Total Reserved": allocated, "Bytes": 8, "Device Type": 1, "Device Id": 0}
-    noted = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "args": {**sizes, "Addr": 1}}
+    sizes = {
+        "Total Allocated": allocated,
+        "Total Reserved": allocated,
+        "Bytes": 8,
+        "Device Type": 1,
+        "Device Id": 0,
+    }
+    noted = {
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "name": "[memory]",
+        "args": {**sizes, "Addr": 1},
+    }
     trace["traceEvents"].append({**noted, **{key: first[key] for key in ("pid", "tid", "ts")}})
     (path := tmp_path / "memory.pt.trace.json").write_text(json.dumps(trace))
     finding = one(diagnosis.findings(perfkit.load(path)), "recomputation")
     assert is_told is (finding is not None)
-    assert finding is None or "At most 70.0 GB of the GPU's 150 GB are allocated." in finding.explanation
+    assert (
+        finding is None
+        or "At most 70.0 GB of the GPU's 150 GB are allocated." in finding.explanation
+    )
 
 
 @pytest.mark.parametrize("name", QUIET)
@@ -336,7 +417,9 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Told:
     """The findings of a kernel, the largest gain first."""
     archive, folder = zipfile.ZipFile(sample("h100_kernels.zip")), tmp_path_factory.mktemp("h100")
     return cache(
-        lambda name: ranked(complete(perfkit.select(perfkit.load(archive.extract(f"{name}.raw.csv", folder)))))
+        lambda name: ranked(
+            complete(perfkit.select(perfkit.load(archive.extract(f"{name}.raw.csv", folder))))
+        )
     )
 
 
@@ -348,7 +431,9 @@ def test_counters_name_the_cause_and_bound_the_gain(case: str, counted: Told) ->
     assert words in f"{finding.explanation} {finding.advice['immediate']}"
     times = json.loads(zipfile.ZipFile(sample("h100_kernels.zip")).read("times.json"))
     measured = times[f"{case}-bad"] / times[f"{case}-good"]
-    second = {"bank_conflicts"} if case == "no_tensor_cores" else set()  # a cause that the mended kernel has too
+    second = (
+        {"bank_conflicts"} if case == "no_tensor_cores" else set()
+    )  # a cause that the mended kernel has too
     assert {f.rule for f in of_bad if f.gain.high < measured} <= second
     if case != "barriers":  # whose mended form was not counted
         assert rule not in {finding.rule for finding in counted(f"{case}-good")} & set(CAUSES)
@@ -356,5 +441,11 @@ def test_counters_name_the_cause_and_bound_the_gain(case: str, counted: Told) ->
 
 @pytest.mark.parametrize("case", ["copy", "gemm", "product", "reduction"])
 def test_counters_name_no_cause_in_a_sound_kernel(case: str, counted: Told) -> None:
-    assert all(finding.confidence != "high" for finding in counted("sound_lookup") if finding.severity != "low")
-    assert not {"low_occupancy", "kernel_stall", "latency_bound", *CAUSES} & {f.rule for f in counted(f"sound_{case}")}
+    assert all(
+        finding.confidence != "high"
+        for finding in counted("sound_lookup")
+        if finding.severity != "low"
+    )
+    assert not {"low_occupancy", "kernel_stall", "latency_bound", *CAUSES} & {
+        f.rule for f in counted(f"sound_{case}")
+    }

@@ -48,7 +48,9 @@ def test_the_verdict_tells_the_start_once(started: perfkit.Selection) -> None:
     assert "Start-up takes 448 of 642 ms, once per process" in verdict
 
 
-def test_a_step_in_the_recording_is_at_least_as_long_as_without_the_profiler(started: perfkit.Selection) -> None:
+def test_a_step_in_the_recording_is_at_least_as_long_as_without_the_profiler(
+    started: perfkit.Selection,
+) -> None:
     with zipfile.ZipFile(ARCHIVE) as archive:
         alone_ns = json.loads(archive.read("times.json"))["step_s"] * 1e9
 

@@ -35,7 +35,13 @@ def test_totals_count_every_kernel_once() -> None:
     CPU time is thread time: without a trace there is no wall time to divide by.
     """
     figures = values(run())
-    expected = {"kernel_ns": 2e6, "launch_count": 200, "kernel_mean_ns": 1e4, "host_ns": 4e9, "copy_frac": 1 / 3}
+    expected = {
+        "kernel_ns": 2e6,
+        "launch_count": 200,
+        "kernel_mean_ns": 1e4,
+        "host_ns": 4e9,
+        "copy_frac": 1 / 3,
+    }
     expected |= {"main_thread_kernel_frac": 0.5}
     assert expected == pytest.approx({name: figures[f"paths_{name}"] for name in expected})
     assert not {"paths_wall_ns", "paths_gpu_busy_frac", "paths_launch_low_frac"} & set(figures)
@@ -62,33 +68,56 @@ def test_without_a_trace_gains_are_of_the_gpus_time() -> None:
     copies, host = found["paths_copies"], found["paths_host"]
     assert (pytest.approx(1.5), None) == (copies.gain.high, copies.gain.share)
     assert "of the GPU's time" in copies.gain.reason
-    assert diagnosis.together([copies], {"x": Figure("x", "", 0.5, "1", "", "")}) is None  # one needs no row for all
-    assert ("100 %" in host.title, "train" in host.title) == (True, True)  # the only Python function of the thread
+    assert (
+        diagnosis.together([copies], {"x": Figure("x", "", 0.5, "1", "", "")}) is None
+    )  # one needs no row for all
+    assert ("100 %" in host.title, "train" in host.title) == (
+        True,
+        True,
+    )  # the only Python function of the thread
 
 
-ALLGATHER = {"MPI_Allgather": 14.676795, "MPI_Finalize": 10.00807, "MPI_Barrier": 1.342053, "MPI_Wtime": 0.005927}
+ALLGATHER = {
+    "MPI_Allgather": 14.676795,
+    "MPI_Finalize": 10.00807,
+    "MPI_Barrier": 1.342053,
+    "MPI_Wtime": 0.005927,
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "calls", "total"), [("allgather", ALLGATHER, 26.158368), ("cpi", {"MPI_Finalize": 3.998242}, 3.998242)]
+    ("name", "calls", "total"),
+    [("allgather", ALLGATHER, 26.158368), ("cpi", {"MPI_Finalize": 3.998242}, 3.998242)],
 )
-def test_mpi_calls_of_real_databases(name: str, calls: dict[str, float], total: float, profiles: Path) -> None:
+def test_mpi_calls_of_real_databases(
+    name: str, calls: dict[str, float], total: float, profiles: Path
+) -> None:
     """CPU time in s by a walk over the databases' own files: experiment.xml, and the doubles of each metric-db."""
     loaded = perfkit.load(profiles / f"hpctoolkit/hpctoolkit-{name}-database")
     found = mpi_calls(loaded.calltree, loaded.call_metrics, metric="CPUTIME").set_index("name")
     assert calls == pytest.approx(found["inclusive"].to_dict())
-    assert {call: value / total for call, value in calls.items()} == pytest.approx(found["share_frac"].to_dict())
+    assert {call: value / total for call, value in calls.items()} == pytest.approx(
+        found["share_frac"].to_dict()
+    )
 
 
 def test_advice_on_mpi_asks_what_the_calls_are(profiles: Path) -> None:
     """All time of cpi is MPI_Finalize: a longer recording, no overlap. A ping-pong sends and receives: overlap."""
-    for name, words, other in (("cpi", "MPI_Init", "MPI_Isend"), ("ping-pong", "MPI_Isend", "MPI_Init")):
+    for name, words, other in (
+        ("cpi", "MPI_Init", "MPI_Isend"),
+        ("ping-pong", "MPI_Isend", "MPI_Init"),
+    ):
         mpi = told(perfkit.load(profiles / f"hpctoolkit/hpctoolkit-{name}-database"))["mpi_time"]
         steps = " ".join(step for texts in mpi.advice.values() for step in texts)
         assert (words in steps, other in steps) == (True, False)
     found = told(perfkit.load(profiles / "hpctoolkit/hpctoolkit-allgather-database"))
     assert {"mpi_time", "paths_host"} == set(found)
-    assert not [step for steps in found["paths_host"].advice.values() for step in steps if "functools" in step]
+    assert not [
+        step
+        for steps in found["paths_host"].advice.values()
+        for step in steps
+        if "functools" in step
+    ]
 
 
 def test_real_databases_without_cpu_time_or_launches(profiles: Path) -> None:
@@ -96,7 +125,9 @@ def test_real_databases_without_cpu_time_or_launches(profiles: Path) -> None:
 
     loops-hip-amd has the time of kernels and no number of launches: no figure, where it once was 0 %.
     """
-    database = perfkit.select(perfkit.load(profiles / "hpctoolkit/yuninxia__HPCToolkit__loops-perf-database"))
+    database = perfkit.select(
+        perfkit.load(profiles / "hpctoolkit/yuninxia__HPCToolkit__loops-perf-database")
+    )
     figures = diagnosis.figures(database)
     assert 3.6e9 == figures["paths_host_ns"].value
     (host,) = diagnosis.findings(database)
@@ -104,7 +135,9 @@ def test_real_databases_without_cpu_time_or_launches(profiles: Path) -> None:
     own = dict(zip(["share", "all"], (host.evidence[1].value, host.evidence[2].value), strict=True))
     assert {"share": 1.2 / 3.6, "all": 3.6e9} == pytest.approx(own)
     assert not [r for r in diagnosis.refusals(database) if "CPU time" in r.question]
-    database = perfkit.select(perfkit.load(profiles / "hpctoolkit/yuninxia__HPCToolkit__loops-hip-amd-t-database"))
+    database = perfkit.select(
+        perfkit.load(profiles / "hpctoolkit/yuninxia__HPCToolkit__loops-hip-amd-t-database")
+    )
     assert {"GKER", "GPUOP"} == set(database.run.call_metrics["metric"])
     assert values(database)["paths_kernel_ns"] > 0
     assert [] == [name for name in values(database) if "launch" in name]
@@ -121,14 +154,21 @@ def test_a_call_inside_a_call_counts_once() -> None:
     values = [(1, 4.0, 0.0), (2, 3.0, 0.0), (3, 3.0, 1.0), (4, 2.0, 2.0), (5, 1.0, 1.0)]
     metrics = call_metrics(*((node, "CPUTIME", "s", inside, own) for node, inside, own in values))
     (row,) = mpi_calls(tree, metrics, metric="CPUTIME").to_dict("records")
-    assert ("MPI_Bcast", 3.0, 0.75, "solve.c:7") == (row["name"], row["inclusive"], row["share_frac"], row["at"])
+    assert ("MPI_Bcast", 3.0, 0.75, "solve.c:7") == (
+        row["name"],
+        row["inclusive"],
+        row["share_frac"],
+        row["at"],
+    )
     assert "main thread > MPI_Bcast" == row["path"]
 
 
 def test_allocation_on_a_gpu_of_amd_is_told(profiles: Path) -> None:
     """0.2896 of 1.4024 s of GPU operations are allocations, as truth.json has them: 20.6 %."""
     name = "hpctoolkit/hpctoolkit-leo-amd-database"
-    truth = json.loads((profiles / "golden" / f"{name}.truth.json").read_text())["derived_all_threads"]
+    truth = json.loads((profiles / "golden" / f"{name}.truth.json").read_text())[
+        "derived_all_threads"
+    ]
     finding = told(perfkit.load(profiles / name))["paths_allocation"]
     share = truth["alloc_time_s"] / truth["gpu_op_time_s"]
     expected = [share, truth["alloc_time_s"] * 1e9, truth["gpu_op_time_s"] * 1e9]

@@ -11,7 +11,11 @@ from perfkit.diagnosis.phases import judged, phases, selection, stops
 def looped(*, pause: int = 0, start_up: int = 0) -> perfkit.Selection:
     """Ten repetitions of three kernels, 1 ms each, every 4 ms; copies before and a pause in the middle, ms."""
     begun = [start_up + 4 * n + pause * (n >= 5) for n in range(10)]
-    rows = [{"start_ns": (at + n) * MS, "dur_ns": MS, "name": "abc"[n]} for at in begun for n in range(3)]
+    rows = [
+        {"start_ns": (at + n) * MS, "dur_ns": MS, "name": "abc"[n]}
+        for at in begun
+        for n in range(3)
+    ]
     first = [{"start_ns": 0, "dur_ns": start_up * MS // 2}] if start_up else []
     return view(kernels=kernels(*rows), copies=copies(*first))
 
@@ -40,15 +44,26 @@ def test_a_window_in_the_start_up_is_judged_itself() -> None:
 def test_a_window_cuts_the_phases_and_their_busy_time() -> None:
     chosen = perfkit.select(looped(start_up=41).run, window=[40 * MS, 45 * MS])
     rows = phases(chosen)[["phase", "start_ns", "dur_ns", "busy_ns"]]
-    assert rows.to_numpy().tolist() == [["start_up", 40 * MS, MS, 0], ["loop", 41 * MS, 4 * MS, 3 * MS]]
+    assert rows.to_numpy().tolist() == [
+        ["start_up", 40 * MS, MS, 0],
+        ["loop", 41 * MS, 4 * MS, 3 * MS],
+    ]
 
 
 def two_phases(prefill_ms: int) -> perfkit.Selection:
     """Work of one kind for a time, then ten repetitions of three other kernels, 1 ms each, every 4 ms."""
-    first = [{"start_ns": at * MS, "dur_ns": MS, "name": f"prefill {at % 2}"} for at in range(prefill_ms)]
+    first = [
+        {"start_ns": at * MS, "dur_ns": MS, "name": f"prefill {at % 2}"} for at in range(prefill_ms)
+    ]
     begun = [prefill_ms + 4 * n for n in range(10)]
-    rows = [{"start_ns": (at + n) * MS, "dur_ns": MS, "name": "abc"[n]} for at in begun for n in range(3)]
-    steps = [{"start_ns": at * MS, "dur_ns": 4 * MS, "name": "step", "kind": "step"} for at in begun]
+    rows = [
+        {"start_ns": (at + n) * MS, "dur_ns": MS, "name": "abc"[n]}
+        for at in begun
+        for n in range(3)
+    ]
+    steps = [
+        {"start_ns": at * MS, "dur_ns": 4 * MS, "name": "step", "kind": "step"} for at in begun
+    ]
     return perfkit.select(view(kernels=kernels(*first, *rows), ranges=ranges(*steps)).run)
 
 
@@ -89,7 +104,9 @@ def test_the_clock_of_a_replay_stands_still_in_a_pause() -> None:
 
 def test_ranks_pause_where_all_of_them_pause() -> None:
     one = looped(pause=1000).run
-    later = one.kernels.assign(rank=1, start_ns=one.kernels["start_ns"] + 3 * MS).astype({"rank": "int32"})
+    later = one.kernels.assign(rank=1, start_ns=one.kernels["start_ns"] + 3 * MS).astype(
+        {"rank": "int32"}
+    )
     both = pd.concat([one.kernels, later], ignore_index=True)
     found = stops(perfkit.select(view(kernels=both).run))
     assert (found.start.tolist(), found.end.tolist()) == ([22 * MS], [1020 * MS])

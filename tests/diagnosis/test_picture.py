@@ -37,7 +37,9 @@ def toy(*, with_cpu: bool = True) -> Selection:
     return perfkit.select(Run([replace(made, capture=made.capture.assign(tool="HPCToolkit"))]))
 
 
-def test_the_wall_time_of_dlrm_is_its_kernels_its_copies_and_an_unknown_rest(profiles: Path) -> None:
+def test_the_wall_time_of_dlrm_is_its_kernels_its_copies_and_an_unknown_rest(
+    profiles: Path,
+) -> None:
     """GKER 65,896,045 ns and GXCOPY 73,912,776 ns of the database; the trace lasts 80,648,000,620 ns."""
     found = path_ledger.ledger(selected(profiles, DLRM))
     times = dict(zip(found["cause"].astype(str), found["ns"], strict=True))
@@ -48,14 +50,19 @@ def test_the_wall_time_of_dlrm_is_its_kernels_its_copies_and_an_unknown_rest(pro
 def test_the_place_of_dlrm_is_the_line_that_copies_to_the_gpu(profiles: Path) -> None:
     """GPUOP below dlrm_s_pytorch.py:898 is 77.2 % of that of the main thread; the path ends in <gpu copyin>."""
     said = path_verdict.place(selected(profiles, DLRM))
-    assert "77.2 % of the main thread's GPU time begins at dlrm_s_pytorch.py:898: copies to the GPU." == said
+    assert (
+        "77.2 % of the main thread's GPU time begins at dlrm_s_pytorch.py:898: copies to the GPU."
+        == said
+    )
 
 
 def test_the_bounds_of_dlrm(profiles: Path) -> None:
     """1 / (1 - 73.9 ms / 80.648 s) = 1.00092, of kernels 1.00082, of 7,400 launches of 10 us 1.00092; the rest 577."""
     view = selected(profiles, DLRM)
     rows = potential.rows(view, diagnosis.figures(view))
-    bounds = [text.partition(";")[0].removeprefix("at most ") for text in rows["if all of it went away"]]
+    bounds = [
+        text.partition(";")[0].removeprefix("at most ") for text in rows["if all of it went away"]
+    ]
     assert ["577x", "1.0009x", "1.0008x", "1.0009x", "1.0027x"] == bounds
 
 

@@ -54,7 +54,10 @@ def test_the_gpus_of_one_program_are_no_choice() -> None:
 
 
 def test_the_program_that_is_not_judged_is_told() -> None:
-    assert outside_of(judged(on_gpus(*TWO_PROGRAMS))).outside == "GPU 1 runs another program, which is not judged."
+    assert (
+        outside_of(judged(on_gpus(*TWO_PROGRAMS))).outside
+        == "GPU 1 runs another program, which is not judged."
+    )
 
 
 def test_a_gpu_of_the_same_number_on_another_rank_cannot_be_told_apart() -> None:
@@ -64,7 +67,10 @@ def test_a_gpu_of_the_same_number_on_another_rank_cannot_be_told_apart() -> None
 
 
 def test_a_gpu_that_only_copies_is_judged_with_the_program() -> None:
-    run = view(kernels=on_gpus(*TWO_PROGRAMS).run.kernels, copies=copies({"start_ns": 0, "dur_ns": MS, "gpu": 2})).run
+    run = view(
+        kernels=on_gpus(*TWO_PROGRAMS).run.kernels,
+        copies=copies({"start_ns": 0, "dur_ns": MS, "gpu": 2}),
+    ).run
     assert judged(perfkit.select(run)).gpus == (0, 2)
 
 

@@ -46,8 +46,9 @@ def doubt(chosen: perfkit.Selection, kind: Kind) -> Doubt:
 
 def test_launches_are_called_although_no_work_of_the_gpu_was_recorded(load: Load) -> None:
     chosen = load("torch/HazyResearch__zoology__trace.json.gz")
-    assert "The program called 260 kernel launches and 8 copies, and the recording holds no work of a GPU" == (
-        first_sentence(chosen)
+    assert (
+        "The program called 260 kernel launches and 8 copies, and the recording holds no work of a GPU"
+        == (first_sentence(chosen))
     )
 
 
@@ -60,7 +61,9 @@ def test_where_cuda_was_traced_and_lost_nobody_is_told_to_trace_it(load: Load) -
 
 def test_wsl_delivers_no_work_of_the_gpu(load: Load) -> None:
     chosen = load("nsys/forestmgy__miniGEMM__report1.sqlite")
-    assert first_sentence(chosen).startswith("The program called 1 kernel launch, 3 copies and 1 memset")
+    assert first_sentence(chosen).startswith(
+        "The program called 1 kernel launch, 3 copies and 1 memset"
+    )
     assert "Unified Memory cannot be traced" in verdict(chosen)
 
 
@@ -73,7 +76,9 @@ def test_a_profiler_that_does_not_support_the_driver_says_so_in_the_verdict(load
 
 def test_first_kernels_that_the_profiler_lost_stand_in_the_verdict(load: Load) -> None:
     chosen = load(REPORTS.format("first_kernels_dropped"))
-    assert "20 of 50 launches have no kernel in the recording, all at the start" == first_sentence(chosen)
+    assert "20 of 50 launches have no kernel in the recording, all at the start" == first_sentence(
+        chosen
+    )
 
 
 def test_no_finding_is_sure_where_first_kernels_were_lost(load: Load) -> None:
@@ -97,7 +102,9 @@ def test_only_the_end_is_unknown_where_launches_were_still_queued(load: Load) ->
 def test_a_capture_without_losses_has_no_doubt_of_them(load: Load) -> None:
     for name in (MFU, "openhackathons-org__AI-Profiler__baseline.sqlite"):
         found = recording.doubts(load(f"nsys/{name}"))
-        assert not [each for each in found if each.kind in (Kind.LOST, Kind.BEYOND_WORK, Kind.BROKEN_TIMES)]
+        assert not [
+            each for each in found if each.kind in (Kind.LOST, Kind.BEYOND_WORK, Kind.BROKEN_TIMES)
+        ]
 
 
 def test_operations_without_a_call_are_counted_and_the_cause_stays_unknown(load: Load) -> None:
@@ -116,8 +123,9 @@ def test_a_wait_beyond_the_recorded_work_is_unknown_time(load: Load) -> None:
         beyond.count,
         pytest.approx(beyond.stretches["dur_ns"].sum(), rel=0.1),
     )
-    assert "12 waits of the CPU for the GPU end up to 32.2 ms after the last recorded operation" == (
-        first_sentence(chosen)
+    assert (
+        "12 waits of the CPU for the GPU end up to 32.2 ms after the last recorded operation"
+        == (first_sentence(chosen))
     )
 
 
@@ -194,13 +202,17 @@ def quoted(*texts: str, **tables: pd.DataFrame) -> list[str]:
 
 
 def test_harmless_messages_are_left_out() -> None:
-    assert [] == quoted("No NVTX events collected. Does the process use NVTX?", "Profiling has started.")
+    assert [] == quoted(
+        "No NVTX events collected. Does the process use NVTX?", "Profiling has started."
+    )
 
 
 def test_a_failed_start_of_cuda_profiling_is_harmless_beside_recorded_work() -> None:
     text = "CUDA profiling might have not been started correctly."
     assert [] == quoted(text, kernels=kernels({"start_ns": 0, "dur_ns": 1}))
-    assert ["The profiler says: “CUDA profiling might have not been started correctly”"] == quoted(text)
+    assert ["The profiler says: “CUDA profiling might have not been started correctly”"] == quoted(
+        text
+    )
 
 
 def test_a_message_with_markup_is_quoted_as_text() -> None:
@@ -223,8 +235,12 @@ def collected(start: int, dur: int, kind: str) -> pd.DataFrame:
 
 def two_kernels(**more: Any) -> perfkit.Selection:
     """Kernels of 10 ms at 0 and 90 ms; the second launch was called at 89 ms."""
-    work = kernels(*({"start_ns": 90 * i * MS, "dur_ns": 10 * MS, "correlation": i + 1} for i in (0, 1)))
-    calls = api_calls(*({"start_ns": 89 * i * MS, "dur_ns": US, "correlation": i + 1} for i in (0, 1)))
+    work = kernels(
+        *({"start_ns": 90 * i * MS, "dur_ns": 10 * MS, "correlation": i + 1} for i in (0, 1))
+    )
+    calls = api_calls(
+        *({"start_ns": 89 * i * MS, "dur_ns": US, "correlation": i + 1} for i in (0, 1))
+    )
     return view(kernels=work, api_calls=calls, **more)
 
 
@@ -241,7 +257,11 @@ def test_time_of_the_profiler_is_neither_busy_nor_idle() -> None:
 def test_idle_time_beside_that_of_the_profiler_keeps_its_cause() -> None:
     figures = values(two_kernels(overhead=collected(20 * MS, 30 * MS, "flush")))
     assert figures["idle_frac"] == pytest.approx(
-        sum(v for k, v in figures.items() if k.startswith("idle_") and k != "idle_frac" and k.endswith("_frac"))
+        sum(
+            v
+            for k, v in figures.items()
+            if k.startswith("idle_") and k != "idle_frac" and k.endswith("_frac")
+        )
     )
     assert figures["idle_host_code_frac"] > 0.6
 
@@ -258,7 +278,9 @@ def test_time_of_the_profiler_in_a_real_capture(load: Load) -> None:
 
 def test_instruction_sampling_is_said_to_slow_a_program(load: Load) -> None:
     chosen = load("hpctoolkit/hpctoolkit-dlrm-gpu-database")
-    assert "2,460,687 samples of GPU instructions, which slows a program down" in first_sentence(chosen)
+    assert "2,460,687 samples of GPU instructions, which slows a program down" in first_sentence(
+        chosen
+    )
 
 
 # Another time.
@@ -304,7 +326,9 @@ def test_check_cannot_tell_where_kernels_were_lost(load: Load, profiles: Path) -
     every_second = of_gpu[of_gpu.index % 2 == 0].reset_index(drop=True)
     one = run.profiles[0]
     tables = {**one.loaders, "KERNELS": lambda: every_second}
-    cut = perfkit.Run([profile("torch_trace", "cut", None, about=(), **{n: t() for n, t in tables.items()})])
+    cut = perfkit.Run(
+        [profile("torch_trace", "cut", None, about=(), **{n: t() for n, t in tables.items()})]
+    )
     found = check(cut, run)
     assert 2 == found.exit_code
     assert any("launches have no kernel in the recording" in each.reason for each in found.verdicts)

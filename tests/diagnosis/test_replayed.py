@@ -17,7 +17,9 @@ from perfkit.diagnosis.warming import loaded_before, loading
 from perfkit.report.notebooks import sample
 
 LIMIT = whatif.LIMIT_FRAC
-REPLAY = Replay(pd.DataFrame(), 1000, 1000, 500, 500, 800, (1,))  # of a run of 1,000 ns, which becomes 500 to 800
+REPLAY = Replay(
+    pd.DataFrame(), 1000, 1000, 500, 500, 800, (1,)
+)  # of a run of 1,000 ns, which becomes 500 to 800
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +33,34 @@ def finding(rule: str, high: float, share: float = 0.5) -> Finding:
 
 
 def replayed_as(
-    monkeypatch: pytest.MonkeyPatch, answer: Replay | str, rule: str, high: float, *objections: Objection
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Replay | str,
+    rule: str,
+    high: float,
+    *objections: Objection,
 ) -> Finding:
     """What a finding with this bound becomes if the replay answers so."""
     monkeypatch.setattr(replayed, "_replayed", lambda view, changes: answer)
-    (found,) = replayed.gains(view(), [replace(finding(rule, high), objections=frozenset(objections))])
+    (found,) = replayed.gains(
+        view(), [replace(finding(rule, high), objections=frozenset(objections))]
+    )
     return found
 
 
 def test_the_replay_narrows_the_bound_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     found = replayed_as(monkeypatch, REPLAY, "idle_data_loading", 4.0).gain
     assert (1000 / (800 * (1 + LIMIT)), 1000 / (500 * (1 - LIMIT))) == (found.low, found.high)
-    assert "a simulation with data loading hidden takes 500 ns to 800 ns instead of 1.00 µs; bound" == found.reason
+    assert (
+        "a simulation with data loading hidden takes 500 ns to 800 ns instead of 1.00 µs; bound"
+        == found.reason
+    )
     # The program pays warm-up once, however long it runs.
     found = replayed_as(monkeypatch, REPLAY, "idle_launch", 4.0, Objection.WARM_UP).gain
-    assert (1.0, 4.0, True) == (found.low, found.high, found.reason.endswith("bound; warm-up happens once"))
+    assert (1.0, 4.0, True) == (
+        found.low,
+        found.high,
+        found.reason.endswith("bound; warm-up happens once"),
+    )
     assert 4.0 == replayed_as(monkeypatch, REPLAY, "idle_sync", 4.0).gain.high
 
 
@@ -78,14 +93,24 @@ def test_lines_that_get_shorter_raise_a_bound_together() -> None:
     assert bound == replayed.with_others(bound, {"sync": 0.005})
 
 
-def test_what_the_replay_does_not_confirm_is_doubted_or_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_replay_does_not_confirm_is_doubted_or_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     little = Replay(pd.DataFrame(), 1000, 1000, 990, 990, 1000, (1,))
     doubted = replayed_as(monkeypatch, little, "idle_sync", 2.0)
     assert ("low", "low") == (doubted.severity, doubted.confidence)
     assert "saves only 1.0 % of the time" in doubted.against[-1]
-    refused = replayed_as(monkeypatch, "the replay refuses: launches are missing", "idle_sync", 1.4).gain
-    assert (1.0, 1.4, "bound; the replay refuses: launches are missing") == (refused.low, refused.high, refused.reason)
-    plain = finding("tensor_cores", 2.0)  # how much faster a kernel could be is not in the recording
+    refused = replayed_as(
+        monkeypatch, "the replay refuses: launches are missing", "idle_sync", 1.4
+    ).gain
+    assert (1.0, 1.4, "bound; the replay refuses: launches are missing") == (
+        refused.low,
+        refused.high,
+        refused.reason,
+    )
+    plain = finding(
+        "tensor_cores", 2.0
+    )  # how much faster a kernel could be is not in the recording
     assert [plain] == replayed.gains(view(), [plain])
 
 
@@ -109,15 +134,23 @@ def test_all_changes_are_one_replay_never_a_product(run: perfkit.Selection) -> N
     both = replayed.combined(run, each, Gain(1.0, 1000.0, "bound"))
     assert max(one.gain.low for one in each) <= both.high
     changes = [whatif.Host(workers=2), ways.NO_WAITS.replayed, ways.OVERLAPPED_COPIES.replayed]
-    calls = loaded_before(loading(run), run.kernels, run.api_calls)  # whatever changes, kernels are loaded
+    calls = loaded_before(
+        loading(run), run.kernels, run.api_calls
+    )  # whatever changes, kernels are loaded
     asked = whatif.replay(run.kernels, run.copies, calls, changes=changes, ranges=run.ranges)
     assert asked.measured_ns / (asked.high_ns * (1 + LIMIT)) == both.low
-    assert 1000.0 == both.high  # waits and copies may cost more than the replay takes out: the bound stays
+    assert (
+        1000.0 == both.high
+    )  # waits and copies may cost more than the replay takes out: the bound stays
 
 
-def test_too_many_kernels_are_not_replayed(run: perfkit.Selection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_kernels_are_not_replayed(
+    run: perfkit.Selection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(replayed, "MOST_KERNELS", 10)
-    again = perfkit.select(run.run, gpus=[0])  # a selection of its own, for which nothing was simulated yet
+    again = perfkit.select(
+        run.run, gpus=[0]
+    )  # a selection of its own, for which nothing was simulated yet
     (found,) = replayed.gains(again, [finding("idle_sync", 3.0)])
     assert 3.0 == found.gain.high
     said = "perfkit did not simulate the run: more than 10 kernels; steps: the steady ones are 69.8 % of the time"
@@ -138,31 +171,41 @@ def test_a_stretch_of_steps_is_replayed_in_place_of_many(monkeypatch: pytest.Mon
     assert "It covers only steps" in found.gain.reason
 
 
-def test_overlapped_copies_gain_seven_tenths_of_what_the_replay_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlapped_copies_gain_seven_tenths_of_what_the_replay_saves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Of 1,000 ns 500 are saved, if nothing that is copied is needed at once: 1 / (1 - 0.35)."""
     needed = replace(REPLAY, high_ns=1000)
     found = replayed_as(monkeypatch, needed, "copies_serial", 2.0).gain
     assert (pytest.approx(1 / 0.65), 2.0) == (found.low, found.high)
 
 
-def test_what_the_profiler_may_take_of_the_rest_raises_the_best_case(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_profiler_may_take_of_the_rest_raises_the_best_case(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Four tenths remain, of which short gaps are 0.25: 0.8 of these may be the profiler's, so 0.2 remain."""
     monkeypatch.setattr(slowing, "short_gaps", lambda view: 0.25)
     gain = slowing.without_profiler(view(), Gain(1.0, 2.5, "bound", 0.6))
     assert (pytest.approx(1 + 0.6 / 0.2), ("collector",)) == (gain.high, gain.beyond)
 
 
-def test_the_profiler_explains_nothing_where_kernels_are_most_of_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_profiler_explains_nothing_where_kernels_are_most_of_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(slowing, "short_gaps", lambda view: 0.15)
     gain = Gain(1.0, 2.5, "bound", 0.6)
     assert gain == slowing.without_profiler(view(), gain)
 
 
-def test_a_run_without_the_profiler_is_shorter_by_a_part_of_its_short_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_the_profiler_is_shorter_by_a_part_of_its_short_gaps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(slowing, "short_gaps", lambda view: 0.5)
     assert (pytest.approx(0.6), pytest.approx(0.775)) == slowing.unprofiled(view())
 
 
-def test_a_step_is_no_shorter_without_the_profiler_than_was_ever_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_no_shorter_without_the_profiler_than_was_ever_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(slowing, "short_gaps", lambda view: 0.9)
     assert 1 / slowing.STEP_SLOWED == slowing.unprofiled(view())[0]

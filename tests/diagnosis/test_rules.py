@@ -52,7 +52,15 @@ SENTENCES = (
 )
 
 
-PARTS = ("startswith", "endswith", "partition", "rpartition", "removeprefix", "removesuffix", "split")
+PARTS = (
+    "startswith",
+    "endswith",
+    "partition",
+    "rpartition",
+    "removeprefix",
+    "removesuffix",
+    "split",
+)
 PATTERNS = ("search", "match", "fullmatch", "sub")
 
 
@@ -107,7 +115,9 @@ READERS_OF_TEXT = {
 
 
 def test_no_condition_reads_a_sentence() -> None:
-    found = {place.partition(":")[0] for place, node in nodes_of_package() if _reads_a_sentence(node)}
+    found = {
+        place.partition(":")[0] for place, node in nodes_of_package() if _reads_a_sentence(node)
+    }
     in_diagnosis = {place for place in found if place.startswith("diagnosis/")}
     assert {f"diagnosis/{name}" for name in READERS_OF_TEXT} == in_diagnosis
 

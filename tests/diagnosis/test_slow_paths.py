@@ -10,8 +10,14 @@ from perfkit.diagnosis.rules.kernels import SLOW_PATHS
 from perfkit.run import Run
 from perfkit.selection import select
 
-KERNELS = {"bluestein": "multi_bluestein_fft<256u>", "index_gradient": "indexing_backward_kernel_stride_1<float>"}
-KERNELS |= {"index_add": "indexFuncLargeIndex<float>", "sparse": "cusparse::csrmm_alg2_kernel<false>"}
+KERNELS = {
+    "bluestein": "multi_bluestein_fft<256u>",
+    "index_gradient": "indexing_backward_kernel_stride_1<float>",
+}
+KERNELS |= {
+    "index_add": "indexFuncLargeIndex<float>",
+    "sparse": "cusparse::csrmm_alg2_kernel<false>",
+}
 
 
 def debugged(after_us: int = 2, count: int = 60) -> Run:
@@ -32,26 +38,41 @@ def test_launches_that_wait_for_their_kernels_come_first() -> None:
     assert ranked(found.values())[0] is of
     assert ("medium", "medium", 1.0) == (small.severity, small.confidence, small.gain.low)
     assert "idle_launch" not in found, "no second finding on the same calls"
-    assert not any("launch_blocking" in told(other) for other in (debugged(after_us=-1), debugged(count=49)))
+    assert not any(
+        "launch_blocking" in told(other) for other in (debugged(after_us=-1), debugged(count=49))
+    )
 
 
 def converting(of: str = "[[64,4096],[512,4096],[]]", to: str = "c10::BFloat16") -> Run:
     """Ten products of 1 ms under autocast: in each, 2 ms convert a tensor of 512 x 4096, inside of aten::linear."""
     works = []
     for at in range(0, 30, 3):
-        cast = {"shapes": "[[512,4096],[512,4096],[]]", "dtypes": f'["{to}","float","Scalar"]', "family": "copy"}
+        cast = {
+            "shapes": "[[512,4096],[512,4096],[]]",
+            "dtypes": f'["{to}","float","Scalar"]',
+            "family": "copy",
+        }
         works += [work("aten::copy_", (30 * at + 5) * US, (at + 1) * MS, 2 * MS, **cast)]
-        works += [work("aten::mm", (30 * at + 15) * US, (at + 3) * MS, MS, family="gemm", dtypes=BF16)]
-    linear = [op("aten::linear", 30 * at * US, (30 * at + 25) * US, shapes=of) for at in range(0, 30, 3)]
+        works += [
+            work("aten::mm", (30 * at + 15) * US, (at + 3) * MS, MS, family="gemm", dtypes=BF16)
+        ]
+    linear = [
+        op("aten::linear", 30 * at * US, (30 * at + 25) * US, shapes=of) for at in range(0, 30, 3)
+    ]
     return run(*works, ops=ops(*linear, *(each["op"] for each in works)))
 
 
 def test_casts_of_weights_inside_of_other_operators_are_no_moves() -> None:
     found = told(converting())
-    assert "aten::linear 66.7 %. They convert their weights to another type, 10 times" in found["casts"].explanation
+    assert (
+        "aten::linear 66.7 %. They convert their weights to another type, 10 times"
+        in found["casts"].explanation
+    )
     assert (False, pytest.approx(3.0)) == ("layout" in found, found["casts"].gain.high)
     assert "model.to(torch.bfloat16)" in found["casts"].advice["immediate"][0]
-    assert not {"layout", "casts"} & {*told(converting("[[512,4096],[64,4096],[]]"))}, "autocast converts inputs anyway"
+    assert not {"layout", "casts"} & {*told(converting("[[512,4096],[64,4096],[]]"))}, (
+        "autocast converts inputs anyway"
+    )
     assert {"layout", "casts"} & {*told(converting(to="float"))} == {"layout"}
 
 
@@ -69,8 +90,12 @@ def padded(size: int = 50_257) -> Run:
 def test_products_with_unaligned_rows_name_the_size_that_is_padded() -> None:
     of = told(padded())["unaligned_products"]
     assert of.advice["immediate"][0] == "Pad the dimension of 50257 to 50304, a multiple of 64"
-    rate, fast = (2 * 8192 * 1024 * size / seconds for size, seconds in ((50_257, 8e-3), (4096, 1e-4)))
-    assert [pytest.approx(rate), pytest.approx(fast)] == [figure.value for figure in of.evidence[1:]]
+    rate, fast = (
+        2 * 8192 * 1024 * size / seconds for size, seconds in ((50_257, 8e-3), (4096, 1e-4))
+    )
+    assert [pytest.approx(rate), pytest.approx(fast)] == [
+        figure.value for figure in of.evidence[1:]
+    ]
     assert of.gain.share == pytest.approx(80 / 98.1 * (1 - rate / fast), rel=0.01)
     assert "unaligned_products" not in told(padded(50_304))
 
@@ -78,7 +103,10 @@ def test_products_with_unaligned_rows_name_the_size_that_is_padded() -> None:
 def masked(batch: int = 4, heads: int = 16) -> Run:
     """Attention of 6 ms with 16 heads, 2,048 positions and a mask, and a product of 4 ms."""
     query, mask = "[4,16,2048,64]", f"[{batch},{heads},2048,2048]"
-    of = {"shapes": f"[{query},{query},{query},{mask}]", "dtypes": f"[{','.join(4 * BF16[1:-1].split(',')[:1])}]"}
+    of = {
+        "shapes": f"[{query},{query},{query},{mask}]",
+        "dtypes": f"[{','.join(4 * BF16[1:-1].split(',')[:1])}]",
+    }
     attention = work("aten::scaled_dot_product_attention", US, MS, 6 * MS, family="attention", **of)
     return run(attention, work("aten::mm", 20 * US, 7 * MS, 4 * MS, **GEMM))
 
@@ -87,7 +115,10 @@ def test_a_mask_larger_than_what_it_masks_is_told() -> None:
     of = told(masked())["attention_mask"]
     assert of.title == "Attention with a mask larger than its input takes 60.0 % of the kernel time"
     assert "[4, 16, 2048, 2048] and 537 MB. Query, key and value have 50.3 MB" in of.explanation
-    assert (pytest.approx(2.5), True) == (of.gain.high, "is_causal=True" in of.advice["immediate"][0])
+    assert (pytest.approx(2.5), True) == (
+        of.gain.high,
+        "is_causal=True" in of.advice["immediate"][0],
+    )
     assert "attention_mask" not in told(masked(1, 1))
 
 

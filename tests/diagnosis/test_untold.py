@@ -26,7 +26,9 @@ def alternating(count: int = 20, *, second: int = 2) -> perfkit.Selection:
 def test_two_processes_that_take_turns_share_a_gpu() -> None:
     """They meet from 1 to 19 ms, and each has the GPU for 9 of these 18 ms."""
     found = sharing.sharers(alternating())
-    assert [(1, 0.5), (2, 0.5)] == [*found[["process", "share_frac"]].itertuples(index=False, name=None)]
+    assert [(1, 0.5), (2, 0.5)] == [
+        *found[["process", "share_frac"]].itertuples(index=False, name=None)
+    ]
 
 
 def test_one_process_shares_nothing() -> None:
@@ -51,12 +53,16 @@ def test_a_process_alone_gains_what_the_others_take() -> None:
     assert finding.gain.share is None
 
 
-def launched(starts_ms: list[float], *, dur_ms: float = 1, name: str = "work") -> dict[str, pd.DataFrame]:
+def launched(
+    starts_ms: list[float], *, dur_ms: float = 1, name: str = "work"
+) -> dict[str, pd.DataFrame]:
     """Kernels that each start 10 µs after the call of thread 1 that launches them."""
     ran, calls = [], []
     for number, start in enumerate(starts_ms):
         at = int(start * MS)
-        ran.append({"start_ns": at, "dur_ns": int(dur_ms * MS), "correlation": number, "name": name})
+        ran.append(
+            {"start_ns": at, "dur_ns": int(dur_ms * MS), "correlation": number, "name": name}
+        )
         calls.append({"start_ns": at - 10_000, "dur_ns": 5_000, "correlation": number})
     return {"kernels": kernels(*ran), "api_calls": api_calls(*calls)}
 
@@ -90,7 +96,9 @@ def test_a_thread_that_rests_beside_a_free_core_lacks_none() -> None:
 def served(call: str, kernel: str = "work") -> perfkit.Selection:
     """Ten kernels of 1 ms each 5 ms; in between the launching thread is 3 ms in a call of the operating system."""
     starts = [5.0 * i + 1 for i in range(10)]
-    calls = [{"start_ns": int((5 * i + 2.5) * MS), "dur_ns": 3 * MS, "name": call} for i in range(9)]
+    calls = [
+        {"start_ns": int((5 * i + 2.5) * MS), "dur_ns": 3 * MS, "name": call} for i in range(9)
+    ]
     return view(**launched(starts, name=kernel), os_calls=os_calls(*calls))
 
 
@@ -121,8 +129,14 @@ def test_no_program_serves_requests_faster_than_they_come() -> None:
 def allocating(frees: int, *, name: str = ATEN) -> perfkit.Selection:
     """200 kernels of 0.1 ms each 0.5 ms, with 120 cudaMalloc of 0.3 ms and so many cudaFree of 1 µs before them."""
     tables = launched([0.5 * i + 1 for i in range(200)], dur_ms=0.1, name=name)
-    more = [{"start_ns": int((0.5 * i + 0.6) * MS), "dur_ns": int(0.3 * MS), "name": "cudaMalloc"} for i in range(120)]
-    more += [{"start_ns": int((0.5 * i + 0.95) * MS), "dur_ns": 1_000, "name": "cudaFree"} for i in range(frees)]
+    more = [
+        {"start_ns": int((0.5 * i + 0.6) * MS), "dur_ns": int(0.3 * MS), "name": "cudaMalloc"}
+        for i in range(120)
+    ]
+    more += [
+        {"start_ns": int((0.5 * i + 0.95) * MS), "dur_ns": 1_000, "name": "cudaFree"}
+        for i in range(frees)
+    ]
     calls = pd.concat([tables["api_calls"], api_calls(*more)])
     return view(kernels=tables["kernels"], api_calls=perfkit.tables.API_CALLS.make(calls))
 
@@ -131,7 +145,9 @@ def allocating(frees: int, *, name: str = ATEN) -> perfkit.Selection:
     ("frees", "name", "ratio"),
     [(120, ATEN, 0.6), (96, ATEN, 0.6), (95, ATEN, 0.0), (120, "void mine(int)", 0.0)],
 )
-def test_an_allocator_that_is_off_allocates_and_frees_each_tensor(frees: int, name: str, ratio: float) -> None:
+def test_an_allocator_that_is_off_allocates_and_frees_each_tensor(
+    frees: int, name: str, ratio: float
+) -> None:
     """120 allocations for 200 kernels; below eight tenths of them are freed where something keeps the memory."""
     assert ratio == allocator.per_kernel(allocating(frees, name=name))
 
@@ -162,7 +178,9 @@ def test_a_gpu_that_is_always_late_is_not_late_in_turn() -> None:
 
 def test_the_last_gpu_of_each_collective_is_counted() -> None:
     last = gpus.latest(in_turns(0, 1, 1, 1))
-    assert [(0, 1, 4 * MS), (1, 3, 12 * MS)] == [*last[["gpu", "count", "wait_ns"]].itertuples(index=False, name=None)]
+    assert [(0, 1, 4 * MS), (1, 3, 12 * MS)] == [
+        *last[["gpu", "count", "wait_ns"]].itertuples(index=False, name=None)
+    ]
 
 
 def copied(count: int, *, pause_us: int) -> perfkit.Selection:
@@ -170,7 +188,14 @@ def copied(count: int, *, pause_us: int) -> perfkit.Selection:
     moves, ran, calls, at = [], [], [], 100_000
     for number in range(count):
         moves.append({"start_ns": at, "dur_ns": 2_000, "bytes": 4_000, "correlation": number})
-        calls.append({"start_ns": at - 1_500, "dur_ns": 1_000, "name": "cudaMemcpyAsync", "correlation": number})
+        calls.append(
+            {
+                "start_ns": at - 1_500,
+                "dur_ns": 1_000,
+                "name": "cudaMemcpyAsync",
+                "correlation": number,
+            }
+        )
         at += 2_000 + pause_us * 1_000
         if number % 100 == 99:
             key = count + number
@@ -205,7 +230,9 @@ def test_few_small_copies_are_not_many() -> None:
     ],
 )
 def test_collectives_tell_what_a_program_exchanges(name: str, operation: str) -> None:
-    of = view(kernels=kernels({"start_ns": 0, "dur_ns": MS, "name": name, "family": "communication"}))
+    of = view(
+        kernels=kernels({"start_ns": 0, "dur_ns": MS, "name": name, "family": "communication"})
+    )
     assert operation == program.communicates_by(of)
 
 

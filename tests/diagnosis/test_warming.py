@@ -25,8 +25,14 @@ def ahead() -> perfkit.Selection:
         {"start_ns": start * MS, "dur_ns": dur * MS, "name": name, "correlation": i}
         for i, (_, start, dur, name) in enumerate(launches)
     ]
-    calls = [{"start_ns": at * MS, "dur_ns": 1000, "correlation": i} for i, (at, *_) in enumerate(launches)]
-    named = [{"start_ns": start * MS, "dur_ns": dur * MS, "name": f"step {i}"} for i, (start, dur) in enumerate(spans)]
+    calls = [
+        {"start_ns": at * MS, "dur_ns": 1000, "correlation": i}
+        for i, (at, *_) in enumerate(launches)
+    ]
+    named = [
+        {"start_ns": start * MS, "dur_ns": dur * MS, "name": f"step {i}"}
+        for i, (start, dur) in enumerate(spans)
+    ]
     return view(kernels=kernels(*rows), api_calls=api_calls(*calls), ranges=ranges(*named))
 
 
@@ -34,7 +40,10 @@ def stepped(first_ms: int) -> perfkit.Selection:
     """A first step and four of 10 ms, each a kernel that fills it, in ranges."""
     spans = [(0, first_ms), *((first_ms + 10 * i, 10) for i in range(4))]
     rows = [{"start_ns": start * MS, "dur_ns": dur * MS} for start, dur in spans]
-    return view(kernels=kernels(*rows), ranges=ranges(*({**row, "name": f"step {i}"} for i, row in enumerate(rows))))
+    return view(
+        kernels=kernels(*rows),
+        ranges=ranges(*({**row, "name": f"step {i}"} for i, row in enumerate(rows))),
+    )
 
 
 def test_a_first_step_that_is_slow_on_the_cpu_alone_is_told() -> None:
@@ -43,17 +52,26 @@ def test_a_first_step_that_is_slow_on_the_cpu_alone_is_told() -> None:
     of = found["warm_up"]
     assert of.title == "Warm-up takes 42.7 % of the measured time"
     assert ("high", 38 / 89) == (of.severity, pytest.approx(of.evidence[0].value))
-    assert "1 of 5 steps (found by nvtx) is slower: it takes 40.0 ms instead of 1.00 ms" in of.explanation
+    assert (
+        "1 of 5 steps (found by nvtx) is slower: it takes 40.0 ms instead of 1.00 ms"
+        in of.explanation
+    )
     (idle,) = (finding for rule, finding in found.items() if rule.startswith("idle_"))
     assert "100 % of this time lies in warm-up steps" in idle.against
 
 
 def unmarked(first: str) -> perfkit.Selection:
     """Kernels named by letters, without ranges: the first ones over 60 ms, then a step of 10 ms five times."""
-    rows = [{"start_ns": 60 * MS * i // len(first), "dur_ns": MS, "name": name} for i, name in enumerate(first)]
+    rows = [
+        {"start_ns": 60 * MS * i // len(first), "dur_ns": MS, "name": name}
+        for i, name in enumerate(first)
+    ]
     for step in range(5):
         at = (60 + 10 * step) * MS
-        rows += [{"start_ns": at + i * MS // 2, "dur_ns": MS // 4, "name": n} for i, n in enumerate("aaaaaaaabcdefghi")]
+        rows += [
+            {"start_ns": at + i * MS // 2, "dur_ns": MS // 4, "name": n}
+            for i, n in enumerate("aaaaaaaabcdefghi")
+        ]
     return view(kernels=kernels(*rows))
 
 
@@ -72,7 +90,9 @@ def test_a_first_step_that_repeats_nothing_is_warm_up(first: str, is_told: bool)
     if is_told:
         of = found["warm_up"]
         assert ("high", pytest.approx(60 / 107.75)) == (of.severity, of.evidence[0].value)
-        assert "1 of 6 steps (found by kernel sequence) is slower: it takes 60.0 ms" in of.explanation
+        assert (
+            "1 of 6 steps (found by kernel sequence) is slower: it takes 60.0 ms" in of.explanation
+        )
 
 
 @pytest.mark.parametrize(("first", "is_told"), [(12, False), (15, False), (16, True), (30, True)])
@@ -98,27 +118,38 @@ def test_first_launches_that_load_kernels_are_those_of_the_raw_tables() -> None:
     """
     (export,) = sample().glob("*.sqlite")
     chosen = all_of(perfkit.load(export))
-    loading = chosen.api_calls["dur_ns"].iloc[first_launches(chosen.all_kernels, chosen.api_calls)["row"]]
+    loading = chosen.api_calls["dur_ns"].iloc[
+        first_launches(chosen.all_kernels, chosen.api_calls)["row"]
+    ]
     assert (27, 1_709_007_599) == (len(loading), loading.sum())
     found = told(chosen)
     assert "start_up" not in found
     evidence = {figure.id: figure.value for figure in found["warm_up"].evidence}
     assert evidence["start_up_frac"] == pytest.approx(1_709_007_599 / 9_916_211_487, rel=1e-3)
-    assert "Loading kernels keeps the GPU idle 17.2 % of the time: 27 calls load" in found["warm_up"].explanation
+    assert (
+        "Loading kernels keeps the GPU idle 17.2 % of the time: 27 calls load"
+        in found["warm_up"].explanation
+    )
 
 
 def test_one_call_is_said_in_the_singular(profiles: Path) -> None:
     trace = profiles / "torch/HTA__alexnet__benchmark_result_2869224_1695835535_trace.json.gz"
-    assert told(perfkit.load(trace))["start_up"].explanation.startswith("1 call loads kernels, or compiles them")
+    assert told(perfkit.load(trace))["start_up"].explanation.startswith(
+        "1 call loads kernels, or compiles them"
+    )
 
 
 def launching(first_ns: int, *, again: int) -> perfkit.Selection:
     """Ten kernels on an idle GPU, each launched by a call of `first_ns`, and `again` times by calls of 10 µs."""
-    each = [(f"k{i}", first_ns if lap == 0 else 10_000) for lap in range(1 + again) for i in range(10)]
+    each = [
+        (f"k{i}", first_ns if lap == 0 else 10_000) for lap in range(1 + again) for i in range(10)
+    ]
     starts = accumulate((length + 20_000 for _, length in each), initial=0)
     rows, calls = [], []
     for i, ((name, length), at) in enumerate(zip(each, starts, strict=False)):
-        rows.append({"start_ns": at + length + 1_000, "dur_ns": 5_000, "name": name, "correlation": i})
+        rows.append(
+            {"start_ns": at + length + 1_000, "dur_ns": 5_000, "name": name, "correlation": i}
+        )
         calls.append({"start_ns": at, "dur_ns": length, "correlation": i})
     return view(kernels=kernels(*rows), api_calls=api_calls(*calls))
 
@@ -142,9 +173,13 @@ def test_loading_before_a_window_and_after_the_warm_up_is_told_apart() -> None:
     pd.testing.assert_frame_equal(calls.iloc[10:], part)
     whole = loaded_before(first, ran, calls)
     assert [10_000] * 10 + [2_000_000] + [10_000] * 9 == whole["dur_ns"].tolist()
-    assert (whole["start_ns"] + whole["dur_ns"]).tolist() == (calls["start_ns"] + calls["dur_ns"]).tolist()
+    assert (whole["start_ns"] + whole["dur_ns"]).tolist() == (
+        calls["start_ns"] + calls["dur_ns"]
+    ).tolist()
     steps = pd.DataFrame({"rank": [0], "start_ns": [0], "dur_ns": [10 * MS]})
-    calls = pd.DataFrame({"rank": [0, 0], "start_ns": [5 * MS, 20 * MS], "dur_ns": [5 * MS, 4 * MS]})
+    calls = pd.DataFrame(
+        {"rank": [0, 0], "start_ns": [5 * MS, 20 * MS], "dur_ns": [5 * MS, 4 * MS]}
+    )
     assert _in_steps(calls, steps)
     assert not _in_steps(calls.assign(dur_ns=[4 * MS, 5 * MS]), steps)
     assert not _in_steps(calls.assign(rank=1), steps)

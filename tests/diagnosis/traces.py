@@ -47,8 +47,14 @@ def run(*works: dict[str, Any], reader: str = "torch_trace", **others: Any) -> R
     of_gpu, calls = launched(*works)
     if "calls" in others:
         calls = API_CALLS.make(pd.concat([calls, api_calls(*others.pop("calls"))]))
-    tables = {"KERNELS": of_gpu, "API_CALLS": calls, "OPS": ops(*(each["op"] for each in works if "op" in each))}
-    return of_tables(reader, **{**tables, **{name.upper(): frame for name, frame in others.items()}})
+    tables = {
+        "KERNELS": of_gpu,
+        "API_CALLS": calls,
+        "OPS": ops(*(each["op"] for each in works if "op" in each)),
+    }
+    return of_tables(
+        reader, **{**tables, **{name.upper(): frame for name, frame in others.items()}}
+    )
 
 
 def of_tables(reader: str = "torch_trace", *missing: Missing, **tables: pd.DataFrame) -> Run:
@@ -59,12 +65,16 @@ def of_tables(reader: str = "torch_trace", *missing: Missing, **tables: pd.DataF
 def view(**tables: pd.DataFrame) -> Selection:
     """All of a timeline of Nsight Systems with these tables, without GPU metrics."""
     missing = Missing("SAMPLES", "no GPU metrics", "nsys profile --gpu-metrics-devices=all")
-    return all_of(of_tables("nsys", missing, **{name.upper(): frame for name, frame in tables.items()}))
+    return all_of(
+        of_tables("nsys", missing, **{name.upper(): frame for name, frame in tables.items()})
+    )
 
 
 def steps(count: int = 5, length: int = 100 * MS) -> list[dict[str, Any]]:
     """Ranges of the profiler around steps of equal length, from 0 on."""
-    return [op(f"ProfilerStep#{i}", i * length, (i + 1) * length, kind="step") for i in range(count)]
+    return [
+        op(f"ProfilerStep#{i}", i * length, (i + 1) * length, kind="step") for i in range(count)
+    ]
 
 
 def in_turn(*parts: tuple[str, int, dict[str, Any]]) -> Run:
@@ -78,7 +88,10 @@ def in_turn(*parts: tuple[str, int, dict[str, Any]]) -> Run:
 
 def healthy() -> Run:
     """Five steps of 100 ms: 1 ms in the loader, matrix products in bf16 and fused attention back to back."""
-    return run(*_busy(), ranges=ranges(*steps(), *(op(LOADER, i * 100 * MS, i * 100 * MS + MS) for i in range(5))))
+    return run(
+        *_busy(),
+        ranges=ranges(*steps(), *(op(LOADER, i * 100 * MS, i * 100 * MS + MS) for i in range(5))),
+    )
 
 
 def _busy() -> Iterator[dict[str, Any]]:
@@ -96,7 +109,8 @@ def waiting_for_input() -> Run:
     for step in range(5):
         at = step * 100 * MS + 40 * MS
         works += [
-            work("aten::mm", at + (1 + 3 * i) * US, at + 12 * i * MS + 20 * US, 12 * MS, **GEMM) for i in range(5)
+            work("aten::mm", at + (1 + 3 * i) * US, at + 12 * i * MS + 20 * US, 12 * MS, **GEMM)
+            for i in range(5)
         ]
     loader = (op(LOADER, i * 100 * MS, i * 100 * MS + 40 * MS) for i in range(5))
     return run(*works, ranges=ranges(*steps(), *loader))
@@ -105,7 +119,9 @@ def waiting_for_input() -> Run:
 def micro_kernels() -> Run:
     """Case 2: three hundred elementwise operators, launched every 20 us, whose kernels last 3 us."""
     names = ("aten::add", "aten::mul", "aten::native_layer_norm")
-    return run(*(work(names[i % 3], 20 * i * US + US, 20 * i * US + 4 * US, 3 * US) for i in range(300)))
+    return run(
+        *(work(names[i % 3], 20 * i * US + US, 20 * i * US + 4 * US, 3 * US) for i in range(300))
+    )
 
 
 def unfused_attention() -> Run:
@@ -117,14 +133,19 @@ def unfused_attention() -> Run:
         for i, (name, length) in enumerate(parts):
             more = {"family": "other", "dtypes": BF16} if "softmax" in name else GEMM
             begin = at + (0, 1, 5, 6)[i] * MS
-            works.append(work(name, layer * 10 * US + (1 + 2 * i) * US, begin + 90 * US, length * MS, **more))
+            works.append(
+                work(name, layer * 10 * US + (1 + 2 * i) * US, begin + 90 * US, length * MS, **more)
+            )
     return run(*works)
 
 
 def tokenising(**others: Any) -> Run:
     """Case 4, five requests of 100 ms: 60 ms in the tokenizer, then a product of 40 ms."""
     name = "transformers/tokenization_utils_base.py(2403): __call__"
-    works = [work("aten::mm", i * 100 * MS + 60 * MS - US, i * 100 * MS + 60 * MS, 40 * MS, **GEMM) for i in range(5)]
+    works = [
+        work("aten::mm", i * 100 * MS + 60 * MS - US, i * 100 * MS + 60 * MS, 40 * MS, **GEMM)
+        for i in range(5)
+    ]
     calls = (op(name, i * 100 * MS, i * 100 * MS + 60 * MS - 3 * US) for i in range(5))
     return run(*works, python_calls=python_calls(*calls), **others)
 
@@ -160,10 +181,21 @@ def replays(empty: int, *, pause: int = 2 * US, reader: str = "torch_trace") -> 
     """
     first = work("aten::mm", US, 2 * US, 8 * US, **GEMM)
     nodes, calls = [{"correlation": 99, **first["kernel"]}], [{"correlation": 99, **first["call"]}]
-    calls.append({"start_ns": 6 * MS + 10 * US, "dur_ns": 900 * US, "name": "cudaStreamSynchronize"})
+    calls.append(
+        {"start_ns": 6 * MS + 10 * US, "dur_ns": 900 * US, "name": "cudaStreamSynchronize"}
+    )
     for i in range(10):
-        calls.append({"start_ns": i * MS, "dur_ns": 5 * US, "name": "cudaGraphLaunch", "correlation": i})
-        node = {"dur_ns": 400 * US, "in_graph": True, "family": "gemm", "name": "ampere_sgemm_128x64_tn"}
+        calls.append(
+            {"start_ns": i * MS, "dur_ns": 5 * US, "name": "cudaGraphLaunch", "correlation": i}
+        )
+        node = {
+            "dur_ns": 400 * US,
+            "in_graph": True,
+            "family": "gemm",
+            "name": "ampere_sgemm_128x64_tn",
+        }
         starts = [i * MS + 10 * US, i * MS + 410 * US + pause]
         nodes += [{"start_ns": start, "correlation": i, **node} for start in starts if i >= empty]
-    return of_tables(reader, KERNELS=kernels(*nodes), API_CALLS=api_calls(*calls), OPS=ops(first["op"]))
+    return of_tables(
+        reader, KERNELS=kernels(*nodes), API_CALLS=api_calls(*calls), OPS=ops(first["op"])
+    )

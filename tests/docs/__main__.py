@@ -16,7 +16,9 @@ from docs.pages import made, pages  # noqa: E402  found through the path above
 def main() -> None:
     """Compare or renew all pages, or those named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.docs", description=__doc__)
-    parser.add_argument("pages", nargs="*", metavar="PAGE", help="such as findings.md; all if none is named")
+    parser.add_argument(
+        "pages", nargs="*", metavar="PAGE", help="such as findings.md; all if none is named"
+    )
     parser.add_argument("--renew", action="store_true", help="write the pages")
     options = parser.parse_args()
     known = pages(ROOT)
@@ -33,7 +35,9 @@ def main() -> None:
         if options.renew:
             page.write_text(made(text), encoding="utf-8")
     for name in changed:
-        sys.stdout.write(f"docs/{name}: {'renewed' if options.renew else 'is not what perfkit says now'}\n")
+        sys.stdout.write(
+            f"docs/{name}: {'renewed' if options.renew else 'is not what perfkit says now'}\n"
+        )
     sys.exit(bool(changed) and not options.renew)
 
 

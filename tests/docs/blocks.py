@@ -90,7 +90,10 @@ def _plain(text: str) -> str:
 def _escaped(text: str) -> str:
     """Return a text in which no character but code and links means anything to Markdown."""
     parts = re.split(r"(`[^`]*`|\[[^\]]*\]\(record\.md\))", text)
-    return "".join(part if i % 2 else re.sub(r"([*<|]|(?<!\w)_)", r"\\\1", part) for i, part in enumerate(parts))
+    return "".join(
+        part if i % 2 else re.sub(r"([*<|]|(?<!\w)_)", r"\\\1", part)
+        for i, part in enumerate(parts)
+    )
 
 
 def _table_link(need: str) -> str:
@@ -114,7 +117,12 @@ def of_figures() -> Iterator[str]:
     for figure in all_figures():
         yield f"## `{figure.id}`"
         unit = SPOKEN.get(figure.unit, figure.unit)
-        lines = {"Label": figure.label, "Unit": unit, "Definition": figure.definition, "Source": figure.source}
+        lines = {
+            "Label": figure.label,
+            "Unit": unit,
+            "Definition": figure.definition,
+            "Source": figure.source,
+        }
         yield "\n".join(f"- {name}: {_escaped(text)}" for name, text in lines.items() if text)
 
 
@@ -192,7 +200,9 @@ def _made(node: ast.AST) -> Iterator[str]:
 
 def notebooks() -> Iterator[str]:
     """Yield the table of notebooks, and what a run must hold for each."""
-    rows = [f"| `{name}` | {' or '.join(needs) or 'any run'} |" for name, needs in NOTEBOOKS.items()]
+    rows = [
+        f"| `{name}` | {' or '.join(needs) or 'any run'} |" for name, needs in NOTEBOOKS.items()
+    ]
     yield "\n".join(["| notebook | answers for a run with |", "|---|---|", *rows])
 
 

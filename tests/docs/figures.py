@@ -115,7 +115,9 @@ def _of_function(function: ast.FunctionDef, known: dict[str, str]) -> Iterator[D
         before = [node for node in ast.walk(function) if _line(node) < call.lineno]
         texts = known | _texts(before)
         for arguments in _arguments(call, function):
-            fields = {name: _text(node, texts) for name, node in zip(FIELDS, arguments, strict=False)}
+            fields = {
+                name: _text(node, texts) for name, node in zip(FIELDS, arguments, strict=False)
+            }
             pattern = fields.get("id", "").replace(GAP, "*")
             texts_of = [fields.get(name, "") for name in Described._fields[1:]]
             if UNIT.sub("", pattern).strip("*_") and WORD.search(" ".join(texts_of[:3])):

@@ -68,7 +68,9 @@ class Commands:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             argv = [sys.executable, "-c", PROGRAM, str(theirs.fileno())]
-            self._process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            )
             self._lines = ours.makefile("rw")
 
     def ask(self, request: dict[str, Any]) -> Any:
@@ -94,7 +96,13 @@ class Commands:
         most: int | None = None,
     ) -> "Command":
         """`path`: where modules are found besides; `most`: bytes that a file may have."""
-        request = {"arguments": arguments, "folder": folder, "code": code, "path": [*path], "most": most}
+        request = {
+            "arguments": arguments,
+            "folder": folder,
+            "code": code,
+            "path": [*path],
+            "most": most,
+        }
         return Command(self, env=env or {**os.environ}, **request)
 
     def end(self) -> None:
@@ -150,7 +158,9 @@ class Command(Forked):
             if time.monotonic() > until:
                 raise TimeoutError(f"{timeout} s")
             time.sleep(0.02)
-        printed, told = (file.read_text(encoding="utf-8", errors="surrogateescape") for file in self._files)
+        printed, told = (
+            file.read_text(encoding="utf-8", errors="surrogateescape") for file in self._files
+        )
         return printed, told
 
     def __enter__(self) -> Self:

@@ -20,7 +20,9 @@ from perfkit.readers.nsys.sqlite import SqliteSource
 
 Python = Callable[..., Command]
 KERNELS = 4_000
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits of processes and names differ elsewhere")
+LINUX = pytest.mark.skipif(
+    sys.platform != "linux", reason="limits of processes and names differ elsewhere"
+)
 KNOWN = "import os, resource, signal, sys, perfkit\n"
 SUM = "print(int(perfkit.load(sys.argv[1]).kernels['dur_ns'].sum()))"
 TOTAL = sum(5 + i % 7 for i in range(KERNELS))
@@ -30,14 +32,18 @@ TOTAL = sum(5 + i % 7 for i in range(KERNELS))
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A capture whose copies in the cache take more than 20 kB."""
     rows = [nsys.kernel(10 * i, 10 * i + 5 + i % 7, f"work_{i}") for i in range(KERNELS)]
-    return nsys.sqlite(tmp_path_factory.mktemp("large") / "run.sqlite", {**nsys.session(), nsys.KERNEL: rows})
+    return nsys.sqlite(
+        tmp_path_factory.mktemp("large") / "run.sqlite", {**nsys.session(), nsys.KERNEL: rows}
+    )
 
 
 @pytest.fixture
 def python(commands: Commands) -> Iterator[Python]:
     """Starts code that knows perfkit; what still runs ends with the test."""
     with ExitStack() as started:
-        yield lambda code, *arguments: started.enter_context(commands.python(KNOWN + dedent(code), *arguments))
+        yield lambda code, *arguments: started.enter_context(
+            commands.python(KNOWN + dedent(code), *arguments)
+        )
 
 
 def output(process: Command) -> str:
@@ -52,7 +58,9 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 @LINUX
-@pytest.mark.parametrize("at", ["os.replace", "pathlib.Path.replace", "tempfile.NamedTemporaryFile"])
+@pytest.mark.parametrize(
+    "at", ["os.replace", "pathlib.Path.replace", "tempfile.NamedTemporaryFile"]
+)
 def test_a_load_killed_while_it_writes_its_copies_does_no_harm(
     python: Python, large: Path, cache: Path, at: str
 ) -> None:
@@ -77,7 +85,13 @@ def test_a_load_killed_while_it_writes_its_copies_does_no_harm(
     assert -9 == process.returncode
     assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
     assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
-    assert 1 == len([file for file in files(cache) if file.name.startswith("KERNELS") and file.suffix == ".parquet"])
+    assert 1 == len(
+        [
+            file
+            for file in files(cache)
+            if file.name.startswith("KERNELS") and file.suffix == ".parquet"
+        ]
+    )
 
 
 @LINUX
@@ -99,14 +113,22 @@ def test_a_cache_that_somebody_else_filled_is_not_believed(
     large: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies of another capture put under this one's place, foreign files and folders beside them: read anew."""
-    other = nsys.sqlite(tmp_path / "other.sqlite", {**nsys.session(), nsys.KERNEL: [nsys.kernel(0, 1, "other")]})
+    other = nsys.sqlite(
+        tmp_path / "other.sqlite", {**nsys.session(), nsys.KERNEL: [nsys.kernel(0, 1, "other")]}
+    )
     assert 1 == perfkit.load(other).kernels["dur_ns"].sum()
     assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
-    mine = next(file for file in files(cache) if file.name.startswith("KERNELS") and file.stat().st_size > 20_000)
+    mine = next(
+        file
+        for file in files(cache)
+        if file.name.startswith("KERNELS") and file.stat().st_size > 20_000
+    )
     theirs = next(file for file in files(cache) if file.name.startswith("KERNELS") and file != mine)
     mine.write_bytes(theirs.read_bytes())
     (mine.parent / "KERNELS.00000000.parquet").mkdir()
-    (mine.parent / "KERNELS.11111111.parquet").symlink_to("/dev/zero" if os.name == "posix" else mine)
+    (mine.parent / "KERNELS.11111111.parquet").symlink_to(
+        "/dev/zero" if os.name == "posix" else mine
+    )
     assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
     monkeypatch.setattr(SqliteSource, "__init__", None)
     assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
@@ -115,7 +137,9 @@ def test_a_cache_that_somebody_else_filled_is_not_believed(
 @LINUX
 def test_a_sparse_file_of_200_gb_is_refused_at_once(python: Python, tmp_path: Path) -> None:
     """A file that begins like an export and goes on with nothing: named as damaged, its length is not read."""
-    for number, head in enumerate((b"", b"SQLite format 3\0", b'{"traceEvents": [', b"# gpu   pwr\n")):
+    for number, head in enumerate(
+        (b"", b"SQLite format 3\0", b'{"traceEvents": [', b"# gpu   pwr\n")
+    ):
         (tmp_path / str(number)).mkdir()
         with (tmp_path / str(number) / "run.sqlite").open("wb") as file:
             file.write(head)
@@ -133,7 +157,9 @@ def test_a_sparse_file_of_200_gb_is_refused_at_once(python: Python, tmp_path: Pa
 
 
 @LINUX
-def test_a_trace_that_expands_to_gigabytes_stays_small_in_memory(python: Python, tmp_path: Path) -> None:
+def test_a_trace_that_expands_to_gigabytes_stays_small_in_memory(
+    python: Python, tmp_path: Path
+) -> None:
     """1 MB of gzip holds 1 GB of blanks: refused or read without holding them."""
     path = tmp_path / "bomb.json.gz"
     blanks = b" " * 2**24
@@ -161,13 +187,23 @@ def test_a_folder_of_2_000_files_is_gone_through(tmp_path: Path) -> None:
     assert any("and 1,997 more" in note or "and 1997 more" in note for note in run.notes)
 
 
-HOSTILE = [os.fsdecode(b"-rf 'a'; DROP TABLE\n\x1b[31m<img src=x onerror=alert(1)>\xff\xfe"), "%s%n?a=1#ü", "a" * 200]
-FORMS = {f"{reader} {form}": make for reader, forms in test_testing.OWN.items() for form, make in forms.items()}
+HOSTILE = [
+    os.fsdecode(b"-rf 'a'; DROP TABLE\n\x1b[31m<img src=x onerror=alert(1)>\xff\xfe"),
+    "%s%n?a=1#ü",
+    "a" * 200,
+]
+FORMS = {
+    f"{reader} {form}": make
+    for reader, forms in test_testing.OWN.items()
+    for form, make in forms.items()
+}
 
 
 @LINUX
 @pytest.mark.parametrize(("form", "make"), FORMS.items(), ids=FORMS)
-def test_every_reader_takes_a_hostile_name(tmp_path: Path, form: str, make: test_testing.Make) -> None:
+def test_every_reader_takes_a_hostile_name(
+    tmp_path: Path, form: str, make: test_testing.Make
+) -> None:
     """Blanks, controls, markup, SQL, bytes that are no text: each format loads as under any other name."""
     made = make(tmp_path)
     run = perfkit.load(made)

@@ -32,7 +32,9 @@ from perfkit.report import notebooks, output
 RUN = notebooks.sample()
 MADE_BY = "perfkit report"
 NOBODY = 65534
-PROC = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+PROC = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="looks at processes in /proc"
+)
 LIMIT = 240  # s for a command on a busy machine
 # Small folders in the place of reports: what `perfkit report` writes goes through the same door
 
@@ -53,18 +55,30 @@ def text_of(out: Path) -> str:
     assert {"index.html", "notebooks/3_system.ipynb", "tables/kernels.parquet"} == set(files)
     for name, about in files.items():
         content = (out / name).read_bytes()
-        assert (about["bytes"], about["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+        assert (about["bytes"], about["sha256"]) == (
+            len(content),
+            hashlib.sha256(content).hexdigest(),
+        )
     (text,) = {(out / name).read_text().split()[0] for name in files}
     return text
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def add_own_files(out: Path) -> dict[str, str]:
     """Put a user's files into a report, beside its own and in folders; change a notebook. Return them all."""
-    names = ("remarks.txt", "notebooks/mine.ipynb", "tables/baseline/mine.csv", "slides/a/b/talk.md")
+    names = (
+        "remarks.txt",
+        "notebooks/mine.ipynb",
+        "tables/baseline/mine.csv",
+        "slides/a/b/talk.md",
+    )
     own = {name: f"{name} of mine" for name in (*names, "notebooks/3_system.ipynb")}
     for name, text in own.items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +89,9 @@ def add_own_files(out: Path) -> dict[str, str]:
 
 
 def moved(own: dict[str, str]) -> dict[str, str]:
-    return {name.replace("3_system.ipynb", "3_system.yours.ipynb"): text for name, text in own.items()}
+    return {
+        name.replace("3_system.ipynb", "3_system.yours.ipynb"): text for name, text in own.items()
+    }
 
 
 def check_whole(out: Path, text: str, own: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -166,7 +182,9 @@ def test_a_file_of_the_user_where_perfkit_writes_now_gets_another_name(tmp_path:
     assert {"far.txt"} == set(os.listdir(tmp_path / "elsewhere"))
 
 
-def test_without_second_names_for_files_they_are_moved(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_second_names_for_files_they_are_moved(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some disks know no hard links."""
 
     def fail(*_: object, **__: object) -> NoReturn:
@@ -195,15 +213,22 @@ def test_other_folders_are_refused_and_untouched(tmp_path: Path) -> None:
     for folder, message in (
         ("damaged", r"its list of perfkit's files, .perfkit.json, is damaged"),
         ("comparison", r"holds what `perfkit compare` made"),
-        ("project", r"holds files that perfkit did not write \(main.cu, run.sqlite, src and 1 more\)"),
+        (
+            "project",
+            r"holds files that perfkit did not write \(main.cu, run.sqlite, src and 1 more\)",
+        ),
         ("earlier", r"looks like a report of an earlier perfkit, but holds no list"),
     ):
-        with pytest.raises(PerfkitError, match=rf"{folder}: {message}.*\. Choose another --out, or remove it\."):
+        with pytest.raises(
+            PerfkitError, match=rf"{folder}: {message}.*\. Choose another --out, or remove it\."
+        ):
             make(tmp_path / folder, "second")
     assert before == content(tmp_path)
 
 
-def test_a_place_that_cannot_be_replaced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_cannot_be_replaced_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "endless").symlink_to("endless")
     (tmp_path / "work").mkdir()
@@ -250,7 +275,13 @@ def test_the_input_is_never_in_what_is_replaced(tmp_path: Path, out: Path) -> No
     (tmp_path / "run.sqlite").symlink_to(out / "deep" / "run.sqlite")
     (tmp_path / "same").symlink_to(out)
     before = content(tmp_path)
-    for path in (out, out / "deep", out / "deep" / "run.sqlite", tmp_path / "run.sqlite", tmp_path / "same" / "deep"):
+    for path in (
+        out,
+        out / "deep",
+        out / "deep" / "run.sqlite",
+        tmp_path / "run.sqlite",
+        tmp_path / "same" / "deep",
+    ):
         with pytest.raises(PerfkitError, match=r"the input .* lies there"):
             make(out, "second", inputs=[path])
     assert before == content(tmp_path)
@@ -321,7 +352,9 @@ def test_what_a_killed_run_left_is_put_back_even_if_the_next_run_is_refused(tmp_
         if dying(partial(make, out, "second"), at) != -signal.SIGKILL or not out.exists():
             break
     assert not out.exists(), f"no kill before step {at} left the place empty"
-    result = CliRunner().invoke(main, ["report", str(tmp_path / "broken.sqlite"), "--out", str(out)])
+    result = CliRunner().invoke(
+        main, ["report", str(tmp_path / "broken.sqlite"), "--out", str(out)]
+    )
     assert 2 == result.exit_code
     assert "put back as it was" in result.stderr
     check_whole(out, "first")
@@ -342,15 +375,27 @@ def test_foreign_folders_of_such_a_name_stay(tmp_path: Path) -> None:
     """Without perfkit's mark, or with that of another folder's staging."""
     out = tmp_path / "report"
     other = json.dumps({"made_by": "perfkit", "target": "report-perfkit-2"})
-    for name, mark in ((".report-perfkit-mine", ""), (".report-perfkit-2-perfkit-abcd", other), (".report-mine", "")):
+    for name, mark in (
+        (".report-perfkit-mine", ""),
+        (".report-perfkit-2-perfkit-abcd", other),
+        (".report-mine", ""),
+    ):
         (tmp_path / name / "old-00").mkdir(parents=True)
         (tmp_path / name / output.STAGING).write_text(mark)
     (tmp_path / ".report-empty").mkdir()
     make(out, "first")
     make(out, "second")
-    names = {".report-perfkit-mine", ".report-perfkit-2-perfkit-abcd", ".report-mine", ".report-empty", "report"}
+    names = {
+        ".report-perfkit-mine",
+        ".report-perfkit-2-perfkit-abcd",
+        ".report-mine",
+        ".report-empty",
+        "report",
+    }
     assert names == set(os.listdir(tmp_path))
-    assert all((tmp_path / name / "old-00").is_dir() for name in names - {".report-empty", "report"})
+    assert all(
+        (tmp_path / name / "old-00").is_dir() for name in names - {".report-empty", "report"}
+    )
 
 
 def test_several_runs_at_once(out: Path) -> None:
@@ -368,7 +413,9 @@ def test_several_runs_at_once(out: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
-def test_a_run_that_ends_while_another_looks_at_the_folder(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_while_another_looks_at_the_folder(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the first run's folder lists is not held against the files of the second's: these are no user's."""
     own, read, children = add_own_files(out), output._marker, list[int]()
 
@@ -388,7 +435,9 @@ def test_a_run_that_ends_while_another_looks_at_the_folder(out: Path, monkeypatc
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
-def test_a_look_at_the_folder_while_another_run_replaces_it(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_the_folder_while_another_run_replaces_it(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the two renames of the other run nothing is there, which is no free place."""
     rename, (reader, writer) = os.rename, os.pipe()
 
@@ -419,7 +468,9 @@ def test_a_rename_that_fails(out: Path, monkeypatch: pytest.MonkeyPatch, failing
     def fail(*arguments: Any) -> None:
         nonlocal count
         count += 1
-        if count == {"first": 1, "second": 2}.get(failing, count) and (count > 1 or failing == "first"):
+        if count == {"first": 1, "second": 2}.get(failing, count) and (
+            count > 1 or failing == "first"
+        ):
             raise OSError(errno.EIO, "Input/output error", str(arguments[0]))
         rename(*arguments)
 
@@ -458,7 +509,9 @@ def test_a_read_only_place(public: Path) -> None:
     public.chmod(0o555)
 
     def refused() -> None:
-        with pytest.raises(PerfkitError, match=r"report: nothing may be written in .*work\. Choose another --out\."):
+        with pytest.raises(
+            PerfkitError, match=r"report: nothing may be written in .*work\. Choose another --out\."
+        ):
             make(out, "second")
 
     assert 0 == forked(refused, user=NOBODY)
@@ -539,12 +592,16 @@ def test_a_notebook_that_fails_leaves_the_others(commands: Commands, tmp_path: P
     notebook(folder, "0_executive_summary", "'fine'")
     notebook(folder, "3_system", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     notebook(folder, "4_kernels", "import os; os._exit(3)")
-    notebook(folder, "5_framework", r"raise ValueError('\x1b[31m<script>alert(1)</script> ' + profile)")
+    notebook(
+        folder, "5_framework", r"raise ValueError('\x1b[31m<script>alert(1)</script> ' + profile)"
+    )
     with commands.start(folder, "report", RUN, "--out", out) as process:
         printed, told = answered(process)
     assert (2, "") == (process.returncode, printed)
     assert 1 == told.count("\n"), told
-    assert told.startswith(f"perfkit: {out / 'index.html'}: the report is written without 3_system (the kernel died: ")
+    assert told.startswith(
+        f"perfkit: {out / 'index.html'}: the report is written without 3_system (the kernel died: "
+    )
     assert "SIGKILL" in told
     assert "4_kernels (the kernel died: it ended with status 3" in told
     assert "\x1b" not in told
@@ -563,7 +620,9 @@ def test_a_notebook_that_fails_leaves_the_others(commands: Commands, tmp_path: P
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux")
-def test_a_report_of_and_in_names_of_any_bytes(commands: Commands, tmp_path: Path, run: Path) -> None:
+def test_a_report_of_and_in_names_of_any_bytes(
+    commands: Commands, tmp_path: Path, run: Path
+) -> None:
     folder, out = tmp_path / "fine", tmp_path / os.fsdecode(b"report-\xff\x1b[31m")
     hostile = run.rename(run.with_name(os.fsdecode(b"run-\xff\x1b[31m.sqlite")))
     notebook(folder, "0_executive_summary", "profile")
@@ -578,7 +637,9 @@ def test_a_report_of_and_in_names_of_any_bytes(commands: Commands, tmp_path: Pat
     assert "40" == executed.cells[-1].outputs[0].data["text/plain"]
 
 
-def test_a_pdf_that_cannot_be_printed_leaves_the_page(commands: Commands, tmp_path: Path, run: Path) -> None:
+def test_a_pdf_that_cannot_be_printed_leaves_the_page(
+    commands: Commands, tmp_path: Path, run: Path
+) -> None:
     folder, out = notebooks_of(tmp_path / "fine", "1 + 1"), tmp_path / "report"
     environment = browser(tmp_path, "echo 'no display' >&2; exit 1")
     with commands.start(folder, "report", run, "--out", out, "--pdf", env=environment) as process:
@@ -613,7 +674,9 @@ def waiting(tmp_path: Path) -> Path:
 def answered(process: Command) -> tuple[str, str]:
     """What a command printed, and what it said on standard error, without the lines of its progress."""
     printed, told = process.communicate(timeout=LIMIT)
-    return printed, "".join(line for line in told.splitlines(keepends=True) if not line.startswith("report: "))
+    return printed, "".join(
+        line for line in told.splitlines(keepends=True) if not line.startswith("report: ")
+    )
 
 
 def processes(tmp_path: Path, process: Command, count: int) -> list[int]:
@@ -630,7 +693,9 @@ def alive(pids: list[int]) -> list[int]:
     """Those of the processes that still run; zombies, which nobody waits for here, do not."""
     states = {pid: Path(f"/proc/{pid}/stat") for pid in pids}
     return [
-        pid for pid, file in states.items() if file.exists() and file.read_text().rpartition(")")[2].split()[0] != "Z"
+        pid
+        for pid, file in states.items()
+        if file.exists() and file.read_text().rpartition(")")[2].split()[0] != "Z"
     ]
 
 
@@ -642,7 +707,9 @@ def gone(pids: list[int]) -> bool:
 
 
 @PROC
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name
+)
 def test_a_signal_ends_perfkit_and_its_kernels(
     commands: Commands, tmp_path: Path, out: Path, run: Path, number: signal.Signals
 ) -> None:
@@ -660,8 +727,12 @@ def test_a_signal_ends_perfkit_and_its_kernels(
 @PROC
 def test_a_signal_ends_the_browser(commands: Commands, tmp_path: Path, run: Path) -> None:
     folder, pids = notebooks_of(tmp_path / "fine", "1 + 1"), tmp_path / "pids"
-    environment = browser(tmp_path, f"sleep 600 2>/dev/null & echo $$ $! > {pids}.part; mv {pids}.part {pids}; wait")
-    with commands.start(folder, "report", run, "--out", tmp_path / "report", "--pdf", env=environment) as process:
+    environment = browser(
+        tmp_path, f"sleep 600 2>/dev/null & echo $$ $! > {pids}.part; mv {pids}.part {pids}; wait"
+    )
+    with commands.start(
+        folder, "report", run, "--out", tmp_path / "report", "--pdf", env=environment
+    ) as process:
         found = processes(tmp_path, process, 2)
         process.send_signal(signal.SIGTERM)
         _, told = answered(process)
@@ -671,7 +742,9 @@ def test_a_signal_ends_the_browser(commands: Commands, tmp_path: Path, run: Path
 
 
 @PROC
-def test_an_interrupted_report_leaves_no_child(commands: Commands, tmp_path: Path, run: Path) -> None:
+def test_an_interrupted_report_leaves_no_child(
+    commands: Commands, tmp_path: Path, run: Path
+) -> None:
     """A program that catches KeyboardInterrupt lives on without kernels, and without zombies of them."""
     code = """
 import os, signal, sys, threading, time
@@ -699,7 +772,9 @@ except KeyboardInterrupt:
 
 
 @PROC
-def test_a_killed_report_leaves_no_kernel(commands: Commands, tmp_path: Path, out: Path, run: Path) -> None:
+def test_a_killed_report_leaves_no_kernel(
+    commands: Commands, tmp_path: Path, out: Path, run: Path
+) -> None:
     """Its kernels notice that their parent is gone; the report before it stays, and the next run sweeps up."""
     with commands.start(waiting(tmp_path), "report", run, "--out", out) as process:
         pids = processes(tmp_path, process, 2)
@@ -710,13 +785,19 @@ def test_a_killed_report_leaves_no_kernel(commands: Commands, tmp_path: Path, ou
         os.kill(pid, signal.SIGKILL)
     assert "first" == text_of(out)
     until = time.monotonic() + LIMIT
-    while (left := {*os.listdir(tmp_path)} - {"report", "run", "broken", "pids"}) and time.monotonic() < until:
-        output.check(out, MADE_BY)  # the process that forked the kernels, which holds what is left too, may end later
+    while (
+        left := {*os.listdir(tmp_path)} - {"report", "run", "broken", "pids"}
+    ) and time.monotonic() < until:
+        output.check(
+            out, MADE_BY
+        )  # the process that forked the kernels, which holds what is left too, may end later
         time.sleep(0.1)
     assert not left
 
 
-def test_a_full_disk_ends_the_command_with_one_line(commands: Commands, tmp_path: Path, run: Path) -> None:
+def test_a_full_disk_ends_the_command_with_one_line(
+    commands: Commands, tmp_path: Path, run: Path
+) -> None:
     pytest.importorskip("resource")
     folder, out = notebooks_of(tmp_path / "broken", "'fine'"), tmp_path / "report"
     make(out, "first")
@@ -725,7 +806,10 @@ def test_a_full_disk_ends_the_command_with_one_line(commands: Commands, tmp_path
     with commands.start(folder, "report", run, "--out", out, most=most, env=environment) as process:
         printed, told = answered(process)
     assert (2, "") == (process.returncode, printed)
-    assert told == f"perfkit: {out}: cannot be written: File too large. Choose another --out, or mend that.\n"
+    assert (
+        told
+        == f"perfkit: {out}: cannot be written: File too large. Choose another --out, or mend that.\n"
+    )
     assert "first" == text_of(out)
     assert {"report", "run", "broken"} == set(os.listdir(tmp_path))
 
@@ -754,12 +838,22 @@ def test_a_project_with_the_capture_itself_is_refused(tmp_path: Path) -> None:
         ("sample", "mlp_a100", "--out", project),
         ("check", run, "--baseline", run, "--junit", run),
         ("check", run, "--baseline", run, "--json", project / "summary.json"),
-        ("record", "prometheus", "http://127.0.0.1:9", "--start", "0", "--out", project / "main.cu"),
+        (
+            "record",
+            "prometheus",
+            "http://127.0.0.1:9",
+            "--start",
+            "0",
+            "--out",
+            project / "main.cu",
+        ),
     ):
         result = perfkit_command(*arguments)
         assert (2, 1) == (result.exit_code, result.stderr.count("\n")), result.stderr
         assert f"perfkit: {arguments[-1]}: " in result.stderr, result.stderr
-    assert before == {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in project.iterdir()}
+    assert before == {
+        path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in project.iterdir()
+    }
 
 
 def test_files_of_a_check_are_replaced_and_others_are_not(tmp_path: Path, run: Path) -> None:
@@ -771,7 +865,12 @@ def test_files_of_a_check_are_replaced_and_others_are_not(tmp_path: Path, run: P
     assert 0 == perfkit_command(*arguments, junit).exit_code
     assert "perfkit check" == json.loads(as_json.read_text())["made_by"]
     link = tmp_path / "link.xml"
-    assert 0 == perfkit_command("check", run, "--baseline", run, "--json", "/dev/null", "--junit", link).exit_code
+    assert (
+        0
+        == perfkit_command(
+            "check", run, "--baseline", run, "--json", "/dev/null", "--junit", link
+        ).exit_code
+    )
     assert link.is_symlink()
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     before = junit.read_bytes()
@@ -819,7 +918,12 @@ def test_what_standard_output_does_not_take(run: Path) -> None:
 
     def printing(stdout: Any, **options: str) -> tuple[int, str]:
         argv = [sys.executable, "-m", "perfkit", "inspect", run]
-        pipes = {"stdout": stdout, "stderr": subprocess.PIPE, "text": True, "env": {**os.environ, **options}}
+        pipes = {
+            "stdout": stdout,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "env": {**os.environ, **options},
+        }
         done = subprocess.run(argv, timeout=LIMIT, check=False, **pipes)
         return done.returncode, done.stderr
 

@@ -16,7 +16,9 @@ DEEP = "a = " + 5000 * "[" + 5000 * "]"
 
 
 def run(folder: Path) -> Path:
-    return nsys_files.sqlite(folder / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": [nsys_files.kernel(0, 10)]})
+    return nsys_files.sqlite(
+        folder / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": [nsys_files.kernel(0, 10)]}
+    )
 
 
 def refused(*arguments: object) -> str:
@@ -29,7 +31,9 @@ def refused(*arguments: object) -> str:
 
 def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(DEEP)
-    with pytest.raises(ReadError, match=r"a\.toml: cannot be read: its tables or lists are nested too deeply"):
+    with pytest.raises(
+        ReadError, match=r"a\.toml: cannot be read: its tables or lists are nested too deeply"
+    ):
         toml(tmp_path / "a.toml")
 
 
@@ -47,11 +51,15 @@ def test_a_number_of_400_digits_in_a_budget_is_refused(tmp_path: Path) -> None:
 
 def test_a_number_of_400_digits_in_a_job_is_refused(tmp_path: Path) -> None:
     (tmp_path / "perfkit.toml").write_text(f"[job]\nparameters = 1{400 * '0'}")
-    with pytest.raises(Exception, match=r"perfkit\.toml: job: parameters = 1000.* is no number above 0"):
+    with pytest.raises(
+        Exception, match=r"perfkit\.toml: job: parameters = 1000.* is no number above 0"
+    ):
         known({}, tmp_path)
 
 
-def test_a_fault_of_perfkit_ends_a_check_with_status_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_perfkit_ends_a_check_with_status_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(path: object) -> None:
         raise KeyError("no_such_name")
 
@@ -60,7 +68,9 @@ def test_a_fault_of_perfkit_ends_a_check_with_status_2(tmp_path: Path, monkeypat
     arguments = ["check", str(run(tmp_path)), "--budget", str(tmp_path / "b.toml")]
     answer = CliRunner().invoke(cli.main, arguments)
     assert answer.exit_code == 2
-    assert answer.output.splitlines()[-1].startswith("perfkit: a fault of perfkit (KeyError: 'no_such_name').")
+    assert answer.output.splitlines()[-1].startswith(
+        "perfkit: a fault of perfkit (KeyError: 'no_such_name')."
+    )
 
 
 def _asked(folder: Path, tmp_path: Path) -> list[Path | str]:
@@ -70,7 +80,9 @@ def _asked(folder: Path, tmp_path: Path) -> list[Path | str]:
     return ["inspect", folder / "st" if (folder / "st").exists() else folder / "x.sqlite"]
 
 
-def test_every_known_damage_of_a_side_input_is_refused_in_one_line(profiles: Path, tmp_path: Path) -> None:
+def test_every_known_damage_of_a_side_input_is_refused_in_one_line(
+    profiles: Path, tmp_path: Path
+) -> None:
     folders = sorted((profiles / "broken").glob("side-*"))
     assert folders
     for folder in folders:

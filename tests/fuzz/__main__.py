@@ -30,7 +30,10 @@ def table(rows: list[tuple[str, str, str, float]], groups: Groups) -> str:
     """Outcomes by family: what became of the mutants, what the oracle said of those that loaded, groups of defects."""
     frame = pd.DataFrame(rows, columns=["family", "status", "oracle", "s"])
     loaded = frame[frame["status"] == "loaded"]
-    counts = [pd.crosstab(frame["family"], frame["status"]), pd.crosstab(loaded["family"], loaded["oracle"])]
+    counts = [
+        pd.crosstab(frame["family"], frame["status"]),
+        pd.crosstab(loaded["family"], loaded["oracle"]),
+    ]
     by = frame.groupby("family")["s"].agg(mutants="size", s="sum").join(counts)
     by["groups"] = pd.Series([name for name, _ in groups], dtype=object).value_counts()
     by = by.reindex(columns=COLUMNS).fillna(0)
@@ -42,7 +45,11 @@ def described(family: str, group: str, found: list[Outcome]) -> str:
     first = found[0]
     again = f"python -m tests.fuzz --family {family} --number {first.number}"
     last = first.defects[group].strip().splitlines()
-    lines = (f"{len(found):6}x {family} {group} [{first.mutation[:70]}]", last[-1][:160] if last else "", again)
+    lines = (
+        f"{len(found):6}x {family} {group} [{first.mutation[:70]}]",
+        last[-1][:160] if last else "",
+        again,
+    )
     return "\n        ".join(lines)
 
 
@@ -61,9 +68,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="how long mutants are made")
     parser.add_argument("--mutants", type=int, help="how many are made, instead of a time")
     parser.add_argument("--workers", type=int, default=1, help="processes that load them")
-    parser.add_argument("--family", action="append", choices=list(families.FAMILIES), help="of these families only")
+    parser.add_argument(
+        "--family", action="append", choices=list(families.FAMILIES), help="of these families only"
+    )
     parser.add_argument("--number", type=int, help="this mutant of a family alone")
-    parser.add_argument("--first", type=int, default=0, help="number of the first mutant of each family")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first mutant of each family"
+    )
     parser.add_argument("--keep", type=Path, help="folder for one example of each group of defects")
     options = parser.parse_args()
     names = options.family or list(families.FAMILIES)
@@ -74,7 +85,9 @@ def main() -> int:
     elif options.mutants:
         tasks = itertools.islice(tasks, options.mutants)
     else:
-        tasks = itertools.takewhile(lambda _: time.monotonic() < start + 60 * options.minutes, tasks)
+        tasks = itertools.takewhile(
+            lambda _: time.monotonic() < start + 60 * options.minutes, tasks
+        )
     rows, groups, slowest = [], Groups(), Outcome("none", 0)
     with execution.Pool(options.workers) as pool:
         for done, outcome in enumerate(pool.outcomes(tasks), 1):
@@ -84,16 +97,24 @@ def main() -> int:
                 examples = groups.setdefault((outcome.family, group), [])
                 if not examples and outcome.status == "died":
                     with tempfile.TemporaryDirectory() as folder:
-                        outcome.mutation = execution.make(outcome.family, outcome.number, Path(folder))[2]
+                        outcome.mutation = execution.make(
+                            outcome.family, outcome.number, Path(folder)
+                        )[2]
                 if not examples and options.keep and outcome.status != "unmade":
                     _keep(outcome, group, options.keep)
                 examples.append(outcome)
             if options.number is not None:
                 said = f"{outcome.family} {outcome.number} of {outcome.seed}: {outcome.status}, {outcome.mutation}"
-                sys.stdout.write("\n".join([said, outcome.refusal, *itertools.chain(*outcome.defects.items()), ""]))
+                sys.stdout.write(
+                    "\n".join(
+                        [said, outcome.refusal, *itertools.chain(*outcome.defects.items()), ""]
+                    )
+                )
             elif done % 1000 == 0:
                 rate = done / (time.monotonic() - start)
-                sys.stderr.write(f"{done:,} mutants, {rate:.0f} a second, {len(groups)} groups of defects\n")
+                sys.stderr.write(
+                    f"{done:,} mutants, {rate:.0f} a second, {len(groups)} groups of defects\n"
+                )
     sys.stdout.write(f"{table(rows, groups)}\nslowest: {slowest.seconds:.1f} s of CPU, ")
     sys.stdout.write(f"--family {slowest.family} --number {slowest.number}\n")
     sys.stdout.writelines(f"{described(*key, found)}\n" for key, found in sorted(groups.items()))

@@ -44,10 +44,30 @@ QUANTITIES = re.compile(
 )
 SQLITE_TABLES = (
     *("CUPTI_ACTIVITY_KIND_KERNEL",) * 4,
-    *("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_RUNTIME") * 2,
-    *("NVTX_EVENTS", "OSRT_API", "GPU_METRICS", "TARGET_INFO_GPU_METRICS", "StringIds", "TARGET_INFO_GPU") * 2,
-    *("TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS", "META_DATA_EXPORT", "EXPORT_META_DATA", "PROCESSES"),
-    *("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE", "META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV"),
+    *("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_RUNTIME")
+    * 2,
+    *(
+        "NVTX_EVENTS",
+        "OSRT_API",
+        "GPU_METRICS",
+        "TARGET_INFO_GPU_METRICS",
+        "StringIds",
+        "TARGET_INFO_GPU",
+    )
+    * 2,
+    *(
+        "TARGET_INFO_SESSION_START_TIME",
+        "ANALYSIS_DETAILS",
+        "META_DATA_EXPORT",
+        "EXPORT_META_DATA",
+        "PROCESSES",
+    ),
+    *(
+        "TARGET_INFO_CUDA_CONTEXT_INFO",
+        "TARGET_INFO_CUDA_DEVICE",
+        "META_DATA_CAPTURE",
+        "TARGET_INFO_SYSTEM_ENV",
+    ),
     *("CUDA_GPU_MEMORY_USAGE_EVENTS", "DIAGNOSTIC_EVENT", "ThreadNames", "TARGET_INFO_NIC_INFO"),
 )
 
@@ -102,11 +122,15 @@ def make(family: str, number: int, folder: Path) -> tuple[Path, Seed, str]:
 
 
 def _weighted(seed: Seed) -> list[str]:
-    important = re.compile(r"KERNEL|MEMCPY|RUNTIME|NVTX_EVENTS|GPU_METRICS|StringIds|TARGET_INFO_GPU\.|metric-db")
+    important = re.compile(
+        r"KERNEL|MEMCPY|RUNTIME|NVTX_EVENTS|GPU_METRICS|StringIds|TARGET_INFO_GPU\.|metric-db"
+    )
     return [name for name in sorted(seed.files) for _ in range(4 if important.search(name) else 1)]
 
 
-def _changed(rng: random.Random, kind: str, name: str, data: bytes, other: bytes) -> tuple[str, bytes]:
+def _changed(
+    rng: random.Random, kind: str, name: str, data: bytes, other: bytes
+) -> tuple[str, bytes]:
     """Apply a mutator to a file; text inside a gzip file is changed and packed again."""
     mutator = {"binary": mutators.binary, "text": mutators.text, "json": mutators.jsons}[kind]
     if name.endswith(".gz") and kind != "binary":
@@ -120,7 +144,13 @@ def _changed(rng: random.Random, kind: str, name: str, data: bytes, other: bytes
 
 
 def _recolumned(rng: random.Random, name: str, data: bytes) -> tuple[str, bytes]:
-    form = "parquet" if name.endswith(".parquet") else "arrow" if data.startswith(b"ARROW1") else "stream"
+    form = (
+        "parquet"
+        if name.endswith(".parquet")
+        else "arrow"
+        if data.startswith(b"ARROW1")
+        else "stream"
+    )
     if form == "parquet":
         table = pq.read_table(pa.BufferReader(data))
     else:
@@ -175,7 +205,9 @@ def load(path: Path, outcome: Outcome, is_whole: bool = True) -> Read | None:
     if run is None:
         return None
     with_rows = {name for profile in run.profiles for name in profile.loaders}
-    for name in TABLES if is_whole else [name for name in TABLES if name in with_rows or name == "CAPTURE"]:
+    for name in (
+        TABLES if is_whole else [name for name in TABLES if name in with_rows or name == "CAPTURE"]
+    ):
         frame = _guarded(path, outcome, lambda name=name: TABLES[name].check(run.table(name)))
         if frame is not None:
             tables[name] = frame
@@ -215,7 +247,9 @@ def _place(error: BaseException) -> str:
     """The innermost line of perfkit in a traceback, that of the schema aside."""
     package = Path(sys.modules["perfkit"].__file__ or "").parent
     frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(package)
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(package)
     ]
     inner = [frame for frame in frames if not frame.filename.endswith("schema.py")] or frames
     if not inner:
@@ -234,7 +268,11 @@ def impossible(tables: dict[str, pd.DataFrame], notes: Iterable[str]) -> Iterato
     for name, frame in tables.items():
         for column in frame:
             values = frame[column]
-            if not len(values) or isinstance(values.dtype, pd.CategoricalDtype) or values.dtype.kind not in "iuf":
+            if (
+                not len(values)
+                or isinstance(values.dtype, pd.CategoricalDtype)
+                or values.dtype.kind not in "iuf"
+            ):
                 continue
             numbers = values.to_numpy("float64", na_value=math.nan)
             for what in _wrong(name, str(column), numbers, notes):
@@ -257,7 +295,10 @@ def _wrong(table: str, column: str, numbers: np.ndarray, notes: Iterable[str]) -
         yield "negative"
     if column == "t0_unix_ns" and (numbers < 0).any():
         yield "negative"
-    if column in ("gpu", "peer_gpu", "stream", "channel", "node", "parent", "launch") and (numbers < -1).any():
+    if (
+        column in ("gpu", "peer_gpu", "stream", "channel", "node", "parent", "launch")
+        and (numbers < -1).any()
+    ):
         yield "below -1"
     if column.endswith("_frac"):
         most = 1.1 if table == "LAUNCHES" and any(column in note for note in notes) else 1.0
@@ -299,7 +340,11 @@ def pristine(family: str, name: str) -> tuple[Read, families.Counts]:
         outcome = Outcome(family, -1)
         read = load(path, outcome) or Read({}, (), ())
         expected = families.counts(family, path) or {}
-    return read, {key: (rows, total) for key, (rows, total) in expected.items() if actual(read.tables, key)[0] == rows}
+    return read, {
+        key: (rows, total)
+        for key, (rows, total) in expected.items()
+        if actual(read.tables, key)[0] == rows
+    }
 
 
 def compare(family: str, path: Path, seed: Seed, read: Read, outcome: Outcome) -> None:
@@ -317,11 +362,21 @@ def compare(family: str, path: Path, seed: Seed, read: Read, outcome: Outcome) -
         if rows < expected:
             outcome.oracle = "noted"
             if not is_noted:
-                outcome.defects[f"oracle {key} rows lost, no note"] = f"{rows} of {expected} rows, no note"
+                outcome.defects[f"oracle {key} rows lost, no note"] = (
+                    f"{rows} of {expected} rows, no note"
+                )
         elif rows > expected:
-            outcome.defects[f"oracle {key} rows too many"] = f"{rows} rows, the file states {expected}"
-        elif summed is not None and not is_noted and not math.isclose(total, summed, rel_tol=1e-6, abs_tol=rows + 1):
-            outcome.defects[f"oracle {key} other sum"] = f"sum {total!r} of {rows} rows, the file states {summed!r}"
+            outcome.defects[f"oracle {key} rows too many"] = (
+                f"{rows} rows, the file states {expected}"
+            )
+        elif (
+            summed is not None
+            and not is_noted
+            and not math.isclose(total, summed, rel_tol=1e-6, abs_tol=rows + 1)
+        ):
+            outcome.defects[f"oracle {key} other sum"] = (
+                f"sum {total!r} of {rows} rows, the file states {summed!r}"
+            )
 
 
 def _compare_cut(
@@ -335,13 +390,19 @@ def _compare_cut(
     ]
     if is_noted or not fewer:
         return
-    if outcome.mutation.startswith("unlink:") and family.startswith("hpct"):  # nsys writes no table without rows
-        outcome.defects["oracle file gone, rows fewer, no note"] = f"fewer rows in {', '.join(fewer)}"
+    if outcome.mutation.startswith("unlink:") and family.startswith(
+        "hpct"
+    ):  # nsys writes no table without rows
+        outcome.defects["oracle file gone, rows fewer, no note"] = (
+            f"fewer rows in {', '.join(fewer)}"
+        )
     data = path.read_bytes() if path.is_file() else b""
     old = seed.files.get(seed.entry, b"")
     if outcome.mutation == "b_cut" and old.endswith(b"\n") and data and not data.endswith(b"\n"):
         count = {name: (len(read.tables.get(name, ())), len(before.tables[name])) for name in fewer}
-        outcome.defects["oracle silent cut"] = f"cut within a line, no note; rows now and before: {count}"
+        outcome.defects["oracle silent cut"] = (
+            f"cut within a line, no note; rows now and before: {count}"
+        )
 
 
 # Processes
@@ -364,7 +425,10 @@ def _alone(family: str, number: int) -> Outcome:
         for seed in families.seeds(family):
             pristine(family, seed.name)
     receiving, sending = multiprocessing.Pipe(duplex=False)
-    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory(prefix="perfkit-fuzz-") as folder:
+    with (
+        tempfile.TemporaryFile() as log,
+        tempfile.TemporaryDirectory(prefix="perfkit-fuzz-") as folder,
+    ):
         child = os.fork()
         if not child:
             try:
@@ -403,12 +467,16 @@ def _judged(family: str, number: int, folder: Path, log: IO[bytes]) -> Outcome:
     faulthandler.register(signal.SIGUSR1, log, all_threads=True)
     signal.signal(signal.SIGPROF, _too_slow)
     resource.setrlimit(resource.RLIMIT_CPU, (int(LIMITS["cpu"] * 1.25) + 1, resource.RLIM_INFINITY))
-    addresses, before = (int(n) * resource.getpagesize() for n in Path("/proc/self/statm").read_text().split()[:2])
+    addresses, before = (
+        int(n) * resource.getpagesize() for n in Path("/proc/self/statm").read_text().split()[:2]
+    )
     resource.setrlimit(resource.RLIMIT_AS, (addresses + RESERVED_BYTES, resource.RLIM_INFINITY))
     outcome = judge(family, number, folder) if family in families.FAMILIES else _judged_path(family)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if peak - before > LIMITS["memory"]:
-        outcome.defects.setdefault("memory peak", f"peak of {(peak - before) / 2**30:.1f} GiB above the base")
+        outcome.defects.setdefault(
+            "memory peak", f"peak of {(peak - before) / 2**30:.1f} GiB above the base"
+        )
     return outcome
 
 

@@ -37,7 +37,9 @@ from readers import (
 Counts = dict[str, tuple[int, float | None]]
 Oracle = Callable[[Path], Counts]
 
-SUMMED = dict.fromkeys(("KERNELS", "API_CALLS", "OS_CALLS", "OPS", "PYTHON_CALLS"), "dur_ns") | {"COPIES": "bytes"}
+SUMMED = dict.fromkeys(("KERNELS", "API_CALLS", "OS_CALLS", "OPS", "PYTHON_CALLS"), "dur_ns") | {
+    "COPIES": "bytes"
+}
 TEXT_BYTES = 24_000  # of a log; a longer one is cut at an end of a line
 EVENTS = 160  # of a trace
 ROWS = 120  # of a table of an nsys export
@@ -90,8 +92,16 @@ def _file(path: Path, data: bytes | None = None) -> Seed:
 
 
 def _folder(path: Path, names: Iterable[str] | None = None) -> Seed:
-    files = [item for item in sorted(path.rglob("*")) if item.is_file() and (names is None or item.name in names)]
-    return Seed(path.name, {f"{path.name}/{item.relative_to(path)}": item.read_bytes() for item in files}, path.name)
+    files = [
+        item
+        for item in sorted(path.rglob("*"))
+        if item.is_file() and (names is None or item.name in names)
+    ]
+    return Seed(
+        path.name,
+        {f"{path.name}/{item.relative_to(path)}": item.read_bytes() for item in files},
+        path.name,
+    )
 
 
 def _short(data: bytes, size: int = TEXT_BYTES) -> bytes:
@@ -99,7 +109,9 @@ def _short(data: bytes, size: int = TEXT_BYTES) -> bytes:
 
 
 def _dcgm_prom(work: Path) -> Iterator[Path]:
-    stamped = [f"{line} 1700000000500" if not line.startswith("#") else line for line in dcgm_files.page()]
+    stamped = [
+        f"{line} 1700000000500" if not line.startswith("#") else line for line in dcgm_files.page()
+    ]
     yield dcgm_files.scrape(work / "s.prom", *dcgm_files.page())
     yield dcgm_files.scrape(work / "stamped.prom", *stamped)
 
@@ -109,7 +121,9 @@ def _prom_answer(work: Path) -> Iterator[Path]:
     values = [40 + i % 7 for i in range(40)]
     names = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_SM_ACTIVE")
     series = [dcgm_files.series(name, *values, gpu=gpu) for name in names[:2] for gpu in range(3)]
-    yield dcgm_files.answer(work / "more.json", *series, dcgm_files.series(names[2], 0.5, 0.25, "NaN"))
+    yield dcgm_files.answer(
+        work / "more.json", *series, dcgm_files.series(names[2], 0.5, 0.25, "NaN")
+    )
 
 
 def _smi_dmon(work: Path) -> Iterator[Path]:
@@ -140,14 +154,18 @@ def _nccl_tests(work: Path) -> Iterator[Path]:
 
 def _nccl_json(work: Path) -> Iterator[Path]:
     yield nccl_files.reported(work / "r.json", nccl_files.report())
-    told = nccl_files.report(version=1, results=[nccl_files.result(*row) for row in nccl_files.ROWS])
+    told = nccl_files.report(
+        version=1, results=[nccl_files.result(*row) for row in nccl_files.ROWS]
+    )
     yield nccl_files.reported(work / "short.json", told)
 
 
 def _megatron(work: Path) -> Iterator[Path]:
     yield nccl_files.written(work / "t.log", deepspeed_files.training())
     many = [deepspeed_files.timed(n, 1000.0 + n, actual_seqlen=1024) for n in range(1, 30)]
-    yield nccl_files.written(work / "many.log", ["using world size: 4, data-parallel-size: 4", *many])
+    yield nccl_files.written(
+        work / "many.log", ["using world size: 4, data-parallel-size: 4", *many]
+    )
 
 
 def _ncu_csv(work: Path) -> Iterator[Path]:
@@ -199,8 +217,12 @@ def _cut_down(source: Path, target: Path) -> Path:
                 continue
             used |= {cell for row in rows for cell in row if isinstance(cell, int)}
             if rows:
-                new.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(rows[0]))})', rows)
-        new.executemany("INSERT INTO StringIds VALUES (?, ?)", [row for row in strings if row[0] in used])
+                new.executemany(
+                    f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(rows[0]))})', rows
+                )
+        new.executemany(
+            "INSERT INTO StringIds VALUES (?, ?)", [row for row in strings if row[0] in used]
+        )
         new.commit()
         new.execute("VACUUM")
     return target
@@ -209,12 +231,17 @@ def _cut_down(source: Path, target: Path) -> Path:
 def _arrow_tables(path: Path) -> dict[str, pa.Table]:
     found = {}
     with closing(sqlite3.connect(path)) as database:
-        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        names = [
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
         for name in names:
             cursor = database.execute(f'SELECT * FROM "{name}"')
             rows = cursor.fetchall()
             if rows and (not name.startswith("ENUM_")) and name != "TARGET_INFO_SYSTEM_ENV":
-                columns = zip((part[0] for part in cursor.description), zip(*rows, strict=True), strict=True)
+                columns = zip(
+                    (part[0] for part in cursor.description), zip(*rows, strict=True), strict=True
+                )
                 found[name] = pa.table({column: _typed(list(cells)) for column, cells in columns})
     return found
 
@@ -223,7 +250,11 @@ def _typed(cells: list[Any]) -> pa.Array:
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds <= {int}:
         return pa.array(cells, pa.int64())
-    return pa.array(cells) if len(kinds) == 1 else pa.array([None if c is None else str(c) for c in cells], pa.string())
+    return (
+        pa.array(cells)
+        if len(kinds) == 1
+        else pa.array([None if c is None else str(c) for c in cells], pa.string())
+    )
 
 
 def written(table: pa.Table, form: str) -> bytes:
@@ -232,7 +263,9 @@ def written(table: pa.Table, form: str) -> bytes:
     if form == "parquet":
         pq.write_table(table, sink)
     else:
-        with {"arrow": pa.ipc.new_file, "stream": pa.ipc.new_stream}[form](sink, table.schema) as writer:
+        with {"arrow": pa.ipc.new_file, "stream": pa.ipc.new_stream}[form](
+            sink, table.schema
+        ) as writer:
             writer.write_table(table)
     return sink.getvalue()
 
@@ -249,8 +282,16 @@ def _parts(work: Path, form: str) -> Iterator[Seed]:
 def _nsys_pq(work: Path) -> Iterator[Seed]:
     yield from _parts(work, "parquet")
     for path in _shelf_files("nsys/ayush*_pqtdir"):
-        parts = [part for part in sorted(path.iterdir()) if not part.name.startswith(("ENUM_", "TARGET_INFO_SYSTEM"))]
-        files = {f"real_pqtdir/{part.name}": part.read_bytes() for part in parts if part.stat().st_size < 50_000}
+        parts = [
+            part
+            for part in sorted(path.iterdir())
+            if not part.name.startswith(("ENUM_", "TARGET_INFO_SYSTEM"))
+        ]
+        files = {
+            f"real_pqtdir/{part.name}": part.read_bytes()
+            for part in parts
+            if part.stat().st_size < 50_000
+        }
         yield Seed("real_pqtdir", files, "real_pqtdir")
 
 
@@ -289,13 +330,21 @@ def _traces(work: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             "TraceLens__torch_compile*",
             "kineto__gpu_metrics*",
         ),
-        *("TraceLens__h100__gaunernst*", "HTA__cuda_event_sync*", "TraceLens__vllm_decode*", "HTA__alexnet*"),
+        *(
+            "TraceLens__h100__gaunernst*",
+            "HTA__cuda_event_sync*",
+            "TraceLens__vllm_decode*",
+            "HTA__alexnet*",
+        ),
     )
     for path in _shelf_files(*(f"torch/{name}" for name in wanted)):
         data = path.read_bytes()
         trace = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
         if isinstance(trace, dict) and isinstance(trace.get("traceEvents"), list):
-            yield path.name.split(".")[0][:30], {**trace, "traceEvents": _some(trace["traceEvents"])}
+            yield (
+                path.name.split(".")[0][:30],
+                {**trace, "traceEvents": _some(trace["traceEvents"])},
+            )
 
 
 def _some(events: list[Any]) -> list[Any]:
@@ -352,19 +401,32 @@ NSYS = {
 def _of_nsys_sqlite(path: Path) -> Counts:
     found: Counts = {}
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
-        there = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        there = {
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         for table, (sources, value) in NSYS.items():
             names = [f'"{column}"' for column in re.findall(r'"(\w+)"', value)]
-            odd = " + ".join(f"(typeof({name}) != 'integer' OR abs({name}) > 300000000000000000)" for name in names)
+            odd = " + ".join(
+                f"(typeof({name}) != 'integer' OR abs({name}) > 300000000000000000)"
+                for name in names
+            )
             parts = [
-                database.execute(f'SELECT count(*), total({value}), total({odd}) FROM "{source}"').fetchone()
+                database.execute(
+                    f'SELECT count(*), total({value}), total({odd}) FROM "{source}"'
+                ).fetchone()
                 for source in sources
                 if source in there
             ]
             is_sum = not sum(part[2] for part in parts)
-            found[table] = (sum(part[0] for part in parts), sum(part[1] for part in parts) if is_sum else None)
+            found[table] = (
+                sum(part[0] for part in parts),
+                sum(part[1] for part in parts) if is_sum else None,
+            )
         if "NVTX_EVENTS" in there:
-            rows = database.execute("SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN (34, 59, 60)").fetchone()[0]
+            rows = database.execute(
+                "SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN (34, 59, 60)"
+            ).fetchone()[0]
             found["RANGES"] = (rows, None)
     return found
 
@@ -419,14 +481,23 @@ def _of_torch(path: Path) -> Counts:
     for event in trace["traceEvents"]:
         if not isinstance(event, dict):
             raise Unjudged
-        kind = CATEGORIES.get(event["cat"]) if isinstance(event.get("cat"), str) and event.get("ph") == "X" else None
+        kind = (
+            CATEGORIES.get(event["cat"])
+            if isinstance(event.get("cat"), str) and event.get("ph") == "X"
+            else None
+        )
         if kind:
             dur = event.get("dur")
-            is_number = isinstance(dur, (int, float)) and not isinstance(dur, bool) and 0 <= dur < 1e12
+            is_number = (
+                isinstance(dur, (int, float)) and not isinstance(dur, bool) and 0 <= dur < 1e12
+            )
             rows[kind] += 1
             summed[kind] += round(dur * 1000) if is_number else 0
             unsummed |= set() if is_number else {kind}
-    return {kind: (rows[kind], None if kind in unsummed else summed[kind]) for kind in CATEGORIES.values()}
+    return {
+        kind: (rows[kind], None if kind in unsummed else summed[kind])
+        for kind in CATEGORIES.values()
+    }
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -463,7 +534,10 @@ BELOW = {"smi_xml": 30_000, "ncu_csv": TEXT_BYTES, "rocm": 10**9, "ncu_rep": 10*
 @cache
 def seeds(family: str) -> tuple[Seed, ...]:
     with tempfile.TemporaryDirectory() as folder:
-        made = [each if isinstance(each, Seed) else _file(each) for each in FAMILIES[family].made(Path(folder))]
+        made = [
+            each if isinstance(each, Seed) else _file(each)
+            for each in FAMILIES[family].made(Path(folder))
+        ]
     for path in _shelf_files(*REAL.get(family, "").split()):
         if family not in BELOW:
             made.append(_file(path, _short(path.read_bytes())))
@@ -475,11 +549,15 @@ def seeds(family: str) -> tuple[Seed, ...]:
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("dcgm_dmon", TEXT, lambda w: [dcgm_files.dmon(w / "dmon.txt", *dcgm_files.ticks(8))]),
+        Family(
+            "dcgm_dmon", TEXT, lambda w: [dcgm_files.dmon(w / "dmon.txt", *dcgm_files.ticks(8))]
+        ),
         Family("dcgm_prom", TEXT, _dcgm_prom),
         Family("prom_answer", JSON, _prom_answer),
         Family("smi_dmon", TEXT, _smi_dmon),
-        Family("smi_query", TEXT, lambda w: [smi_files.query(w / "query.csv", *smi_files.moments(12))]),
+        Family(
+            "smi_query", TEXT, lambda w: [smi_files.query(w / "query.csv", *smi_files.moments(12))]
+        ),
         Family("smi_q_text", TEXT, _smi_q_text),
         Family("smi_xml", TEXT, _smi_xml),
         Family("rocm", JSON, _rocm),
@@ -487,9 +565,18 @@ FAMILIES: dict[str, Family] = {
         Family("nccl_json", JSON, _nccl_json),
         Family("nccl_log", TEXT, lambda w: [nccl_files.sample(w / "rank0.log")]),
         Family("megatron", TEXT, _megatron),
-        Family("deepspeed", TEXT, lambda w: [nccl_files.written(w / "report.txt", deepspeed_files.report())]),
+        Family(
+            "deepspeed",
+            TEXT,
+            lambda w: [nccl_files.written(w / "report.txt", deepspeed_files.report())],
+        ),
         Family("ncu_csv", TEXT, _ncu_csv),
-        Family("ncu_rep", {"binary": 100}, lambda w: [ncu_files.report(w / "report.ncu-rep")], share=0.15),
+        Family(
+            "ncu_rep",
+            {"binary": 100},
+            lambda w: [ncu_files.report(w / "report.ncu-rep")],
+            share=0.15,
+        ),
         Family("nsys_sqlite", {"sql": 65, "binary": 35}, _exports, _of_nsys_sqlite, share=1.5),
         Family("nsys_pq", FOLDER, _nsys_pq, _of_nsys_folder),
         Family("nsys_arrow", FOLDER, _nsys_arrow, _of_nsys_folder),

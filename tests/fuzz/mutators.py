@@ -18,42 +18,254 @@ import pyarrow as pa
 Changed = tuple[str, bytes]
 
 IMPOSSIBLE_NUMBERS = (  # in the form that a reader expects
-    *("-1", "0", "-5", "250", "100.4", "101", "1.5", "-0.5", "2147483648", "99999999999", "4611686018427387904"),
-    *("9223372036854775807", "9223372036854775808", "18446744073709551616", "1234567890123456789012345678901234567890"),
+    *(
+        "-1",
+        "0",
+        "-5",
+        "250",
+        "100.4",
+        "101",
+        "1.5",
+        "-0.5",
+        "2147483648",
+        "99999999999",
+        "4611686018427387904",
+    ),
+    *(
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551616",
+        "1234567890123456789012345678901234567890",
+    ),
 )
 NASTY_NUMBERS = (
     *IMPOSSIBLE_NUMBERS * 2,
-    *("-1", "0", "-0", "1e300", "1e400", "-1e400", "nan", "NaN", "inf", "-inf", "Infinity", "2147483648"),
+    *(
+        "-1",
+        "0",
+        "-0",
+        "1e300",
+        "1e400",
+        "-1e400",
+        "nan",
+        "NaN",
+        "inf",
+        "-inf",
+        "Infinity",
+        "2147483648",
+    ),
     "-2147483649",
     *("9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809"),
-    *("18446744073709551615", "18446744073709551616", "4611686018427387904", "", " ", "1e5", "1E-400", "0x10"),
-    *("1234567890123456789012345678901234567890", "0." + "3" * 40, "1_000", "٣٤٥", "²", "12,5", "1.234,5", "1,234.5"),
-    *("1.2.3", "--5", "+7", "5e", ".", "-", "250", "100.4", "-5", "1.5", "99999999999", "N/A", "[Not Supported]"),
+    *(
+        "18446744073709551615",
+        "18446744073709551616",
+        "4611686018427387904",
+        "",
+        " ",
+        "1e5",
+        "1E-400",
+        "0x10",
+    ),
+    *(
+        "1234567890123456789012345678901234567890",
+        "0." + "3" * 40,
+        "1_000",
+        "٣٤٥",
+        "²",
+        "12,5",
+        "1.234,5",
+        "1,234.5",
+    ),
+    *(
+        "1.2.3",
+        "--5",
+        "+7",
+        "5e",
+        ".",
+        "-",
+        "250",
+        "100.4",
+        "-5",
+        "1.5",
+        "99999999999",
+        "N/A",
+        "[Not Supported]",
+    ),
 )
 NASTY_WORDS = (
-    *("", "-", "N/A", "nan", "null", "None", "true", '"', "'", ",", ";", "\t", "\\", "\x00", "\u2028", "\ufeff", "é"),
-    *("A" * 300, "ab" * 2000, "%s", "{}", "[", "]", "<", "&", "../../etc/passwd", "\x1b[31m", "GPU", "\U0001f600", "#"),
+    *(
+        "",
+        "-",
+        "N/A",
+        "nan",
+        "null",
+        "None",
+        "true",
+        '"',
+        "'",
+        ",",
+        ";",
+        "\t",
+        "\\",
+        "\x00",
+        "\u2028",
+        "\ufeff",
+        "é",
+    ),
+    *(
+        "A" * 300,
+        "ab" * 2000,
+        "%s",
+        "{}",
+        "[",
+        "]",
+        "<",
+        "&",
+        "../../etc/passwd",
+        "\x1b[31m",
+        "GPU",
+        "\U0001f600",
+        "#",
+    ),
 )
 NASTY_VALUES: tuple[Any, ...] = (
-    *(None, True, False, -1, 0, 1.5, -0.5, 1e300, -1e300, 2**31, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, -(2**63)),
-    *(-(2**63) - 1, 10**40, "", "a", "1", "-1", "1e5", "nan", "12,5", "\x00", "é", "x" * 5000, [], {}, [1], {"a": 1}),
+    *(
+        None,
+        True,
+        False,
+        -1,
+        0,
+        1.5,
+        -0.5,
+        1e300,
+        -1e300,
+        2**31,
+        2**53 + 1,
+        2**62,
+        2**63 - 1,
+        2**63,
+        2**64,
+        -(2**63),
+    ),
+    *(
+        -(2**63) - 1,
+        10**40,
+        "",
+        "a",
+        "1",
+        "-1",
+        "1e5",
+        "nan",
+        "12,5",
+        "\x00",
+        "é",
+        "x" * 5000,
+        [],
+        {},
+        [1],
+        {"a": 1},
+    ),
     *([None], [[[]]], float("inf"), float("-inf"), float("nan"), 100.4, 2.5, -3),
 )
 # Expressions for UPDATE; none uses chance.
 NASTY_SQL = (
-    *("NULL", "-1", "0", "1", "''", "'a'", "'1e5'", "'12'", "1.5", "1e300", "9e999", "-9e999", "4611686018427387904"),
-    *("9223372036854775807", "-9223372036854775808", "2147483648", "18446744073709551616", "x'ff00fe'", "x'41'"),
-    *("zeroblob(100)", "'é'", "char(0)||'a'", "replace(hex(zeroblob(2000)),'00','ab')", "-{c}", "{c}+1", "{c}*1000000"),
-    *("{c}-4611686018427387904", "CAST({c} AS TEXT)", "CAST({c} AS BLOB)", "CAST({c} AS REAL)", "{c}/2.0", "rowid"),
+    *(
+        "NULL",
+        "-1",
+        "0",
+        "1",
+        "''",
+        "'a'",
+        "'1e5'",
+        "'12'",
+        "1.5",
+        "1e300",
+        "9e999",
+        "-9e999",
+        "4611686018427387904",
+    ),
+    *(
+        "9223372036854775807",
+        "-9223372036854775808",
+        "2147483648",
+        "18446744073709551616",
+        "x'ff00fe'",
+        "x'41'",
+    ),
+    *(
+        "zeroblob(100)",
+        "'é'",
+        "char(0)||'a'",
+        "replace(hex(zeroblob(2000)),'00','ab')",
+        "-{c}",
+        "{c}+1",
+        "{c}*1000000",
+    ),
+    *(
+        "{c}-4611686018427387904",
+        "CAST({c} AS TEXT)",
+        "CAST({c} AS BLOB)",
+        "CAST({c} AS REAL)",
+        "{c}/2.0",
+        "rowid",
+    ),
     *("10*365*86400*1000000000+{c}", "0-{c}", "255", "256", "65536"),
 )
 # Columns of an nsys export that a reader is likely to use.
 USED = (
-    *("start", "end", "bytes", "deviceId", "streamId", "correlationId", "globalPid", "globalTid", "nameId", "gridX"),
-    *("blockY", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "demangledName", "shortName"),
-    *("copyKind", "srcKind", "dstKind", "srcDeviceId", "memKind", "textId", "text", "eventType", "domainId"),
-    *("timestamp", "value", "metricId", "typeId", "metricName", "id", "name", "clockRate", "totalMemory", "smCount"),
-    *("memoryBandwidth", "computeMajor", "utcEpochNs", "duration", "startTime", "graphNodeId", "cuDevice", "gpuId"),
+    *(
+        "start",
+        "end",
+        "bytes",
+        "deviceId",
+        "streamId",
+        "correlationId",
+        "globalPid",
+        "globalTid",
+        "nameId",
+        "gridX",
+    ),
+    *(
+        "blockY",
+        "registersPerThread",
+        "staticSharedMemory",
+        "dynamicSharedMemory",
+        "demangledName",
+        "shortName",
+    ),
+    *(
+        "copyKind",
+        "srcKind",
+        "dstKind",
+        "srcDeviceId",
+        "memKind",
+        "textId",
+        "text",
+        "eventType",
+        "domainId",
+    ),
+    *(
+        "timestamp",
+        "value",
+        "metricId",
+        "typeId",
+        "metricName",
+        "id",
+        "name",
+        "clockRate",
+        "totalMemory",
+        "smCount",
+    ),
+    *(
+        "memoryBandwidth",
+        "computeMajor",
+        "utcEpochNs",
+        "duration",
+        "startTime",
+        "graphNodeId",
+        "cuDevice",
+        "gpuId",
+    ),
 )
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 WORD = re.compile(r"[A-Za-z_][\w.:/-]*")
@@ -68,10 +280,26 @@ def _place(rng: random.Random, data: bytes | bytearray) -> int:
         return rng.randrange(min(len(data), 512))
     if where < 0.4:
         return rng.randrange(min(len(data), 4096))
-    return len(data) - 1 - rng.randrange(min(len(data), 1024)) if where < 0.5 else rng.randrange(len(data))
+    return (
+        len(data) - 1 - rng.randrange(min(len(data), 1024))
+        if where < 0.5
+        else rng.randrange(len(data))
+    )
 
 
-BINARY = ["flip", "flip", "over", "over", "cut", "cut", "insert", "splice", "zero", "repeat", "remove"]
+BINARY = [
+    "flip",
+    "flip",
+    "over",
+    "over",
+    "cut",
+    "cut",
+    "insert",
+    "splice",
+    "zero",
+    "repeat",
+    "remove",
+]
 BLOCKS = {"zero": (16, 512, 4096), "repeat": (16, 512, 4096), "remove": (1, 16, 512, 4096)}
 
 
@@ -89,10 +317,16 @@ def binary(rng: random.Random, data: bytes, other: bytes) -> Changed:
     if kind == "over":
         size = rng.choice((1, 2, 4, 8, 8, 16, 64))
         place = _place(rng, data)
-        nasty = rng.choice((b"\0" * size, b"\xff" * size, b"\x7f" + b"\xff" * (size - 1), rng.randbytes(size)))
+        nasty = rng.choice(
+            (b"\0" * size, b"\xff" * size, b"\x7f" + b"\xff" * (size - 1), rng.randbytes(size))
+        )
         return "b_over", data[:place] + nasty + data[place + size :]
     if kind == "cut":
-        place = rng.randrange(len(data)) if rng.random() < 0.8 else max(0, len(data) - rng.randrange(1, 64))
+        place = (
+            rng.randrange(len(data))
+            if rng.random() < 0.8
+            else max(0, len(data) - rng.randrange(1, 64))
+        )
         return "b_cut", data[:place]
     if kind == "insert":
         place = rng.randrange(len(data) + 1)
@@ -103,21 +337,27 @@ def binary(rng: random.Random, data: bytes, other: bytes) -> Changed:
         start = rng.randrange(len(other) + 1)
         place = rng.randrange(len(data) + 1)
         tail = data[place:] if rng.random() < 0.5 else b""
-        return "b_splice", data[:place] + other[start : start + rng.randrange(1, len(other) + 2)] + tail
+        return "b_splice", data[:place] + other[
+            start : start + rng.randrange(1, len(other) + 2)
+        ] + tail
     size = rng.choice(BLOCKS[kind])
     place = rng.randrange(len(data))
     if kind == "zero":  # as a disk does after a crash
         place = place // size * size
         return "b_zero", data[:place] + b"\0" * min(size, len(data) - place) + data[place + size :]
     if kind == "repeat":
-        return "b_repeat", data[:place] + data[place : place + size] * rng.choice((2, 3, 20)) + data[place + size :]
+        return "b_repeat", data[:place] + data[place : place + size] * rng.choice(
+            (2, 3, 20)
+        ) + data[place + size :]
     return "b_remove", data[:place] + data[place + size :]
 
 
 # Text
 
 
-def _replaced(rng: random.Random, text: str, pattern: re.Pattern[str], nasty: tuple[str, ...]) -> str:
+def _replaced(
+    rng: random.Random, text: str, pattern: re.Pattern[str], nasty: tuple[str, ...]
+) -> str:
     """Replace one match near a random place, all equal ones, or all in its line."""
     start = rng.randrange(len(text) + 1)
     found = pattern.search(text, start) or pattern.search(text)
@@ -166,7 +406,14 @@ def column(rng: random.Random, text: str) -> str:
     between = "," if sum("," in part for part in parts[:20]) > 5 else None
     widest = max(len(part.split(between)) for part in parts[:50])
     place = rng.randrange(max(1, widest))
-    picked = rng.choice((range(len(parts)), range(len(parts)), [rng.randrange(len(parts))], range(min(3, len(parts)))))
+    picked = rng.choice(
+        (
+            range(len(parts)),
+            range(len(parts)),
+            [rng.randrange(len(parts))],
+            range(min(3, len(parts))),
+        )
+    )
     is_drop = rng.random() < 0.7
     for i in picked:
         cells = parts[i].split(between)
@@ -209,14 +456,18 @@ def _encoded(rng: random.Random, text: str) -> Changed:
     if what == 0:
         return "t_utf16", text.encode("utf-16", "surrogateescape" if text.isascii() else "replace")
     if what == 1:
-        return "t_latin1", (text[: len(text) // 2] + "é°µ" + text[len(text) // 2 :]).encode("latin-1", "replace")
+        return "t_latin1", (text[: len(text) // 2] + "é°µ" + text[len(text) // 2 :]).encode(
+            "latin-1", "replace"
+        )
     if what == 6:
         return "t_utf16le", text.encode("utf-16-le", "replace")
     if what == 5:
         place = rng.randrange(len(text) + 1)
         text = text[:place] + "\0" * rng.choice((1, 4000)) + text[place:]
     else:
-        text = {2: text.replace("\n", "\r\n"), 3: text.replace("\n", "\r"), 4: f"\ufeff{text}"}[what]
+        text = {2: text.replace("\n", "\r\n"), 3: text.replace("\n", "\r"), 4: f"\ufeff{text}"}[
+            what
+        ]
     return f"t_{('crlf', 'cr', 'bom', 'nul')[what - 2]}", text.encode("utf-8", "surrogateescape")
 
 
@@ -244,7 +495,9 @@ def _places(value: Any, found: list[tuple[Any, Any]], limit: int = 4000) -> list
 
 def _nested(rng: random.Random) -> bytes:
     deep = rng.choice((200, 5000, 100_000, 100_000))
-    return rng.choice((b"[" * deep + b"]" * deep, b'{"a":' * deep + b"1" + b"}" * deep, b"[" * deep))
+    return rng.choice(
+        (b"[" * deep + b"]" * deep, b'{"a":' * deep + b"1" + b"}" * deep, b"[" * deep)
+    )
 
 
 def _json_change(rng: random.Random, made: Any) -> str:
@@ -297,12 +550,14 @@ def jsons(rng: random.Random, data: bytes, _: bytes) -> Changed:
         deep = _nested(rng)
         written = json.dumps(made).encode()
         place = written.find(b":", rng.randrange(len(written)))
-        return "j_deep", written[: place + 1] + deep + (b"," if place >= 0 else b"") + written[place + 1 :]
+        return "j_deep", written[: place + 1] + deep + (b"," if place >= 0 else b"") + written[
+            place + 1 :
+        ]
     changes = [_json_change(rng, made) for _time in range(rng.choice((1, 1, 2, 3)))]
     indent = rng.choice((None, None, 2))
-    return "+".join(changes), json.dumps(made, indent=indent, ensure_ascii=rng.random() < 0.8).encode(
-        "utf-8", "surrogatepass"
-    )
+    return "+".join(changes), json.dumps(
+        made, indent=indent, ensure_ascii=rng.random() < 0.8
+    ).encode("utf-8", "surrogatepass")
 
 
 # SQL
@@ -325,12 +580,20 @@ def sql(rng: random.Random, path: Path, tables: tuple[str, ...]) -> str:
 
 
 def _statement(rng: random.Random, database: sqlite3.Connection, tables: tuple[str, ...]) -> str:
-    there = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    there = {
+        name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    }
     table = rng.choice([name for name in tables if name in there] or sorted(there) or ["nothing"])
     columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')] or ["nothing"]
     name = _used(rng, columns)
     share = rng.choice(
-        ("", "", " WHERE rowid % 3 = 0", " WHERE rowid = (SELECT min(rowid) FROM {t})", " WHERE rowid > 2")
+        (
+            "",
+            "",
+            " WHERE rowid % 3 = 0",
+            " WHERE rowid = (SELECT min(rowid) FROM {t})",
+            " WHERE rowid > 2",
+        )
     )
     where = share.format(t=f'"{table}"')
     what = rng.randrange(20)
@@ -385,7 +648,16 @@ def _values(rng: random.Random, what: int, values: pa.Array, rows: int) -> pa.Ar
     old = values.to_pylist()
     if what <= 7:
         kind = rng.choice(
-            (pa.string(), pa.binary(), pa.float64(), pa.float32(), pa.int8(), pa.uint64(), pa.bool_(), pa.date32())
+            (
+                pa.string(),
+                pa.binary(),
+                pa.float64(),
+                pa.float32(),
+                pa.int8(),
+                pa.uint64(),
+                pa.bool_(),
+                pa.date32(),
+            )
         )
         try:
             return values.cast(kind, safe=False)
@@ -401,7 +673,9 @@ def _values(rng: random.Random, what: int, values: pa.Array, rows: int) -> pa.Ar
                 pa.array([{"a": 1}] * rows, pa.struct([("a", pa.int64())])),
                 pa.array(["a", None, "é"] * rows, pa.string())[:rows].dictionary_encode(),
                 pa.array([b"\xff\xfe"] * rows, pa.binary()),
-                pa.array([b"\xff\xfe"] * rows, pa.binary()).cast(pa.binary()).view(pa.string()) if rows else values,
+                pa.array([b"\xff\xfe"] * rows, pa.binary()).cast(pa.binary()).view(pa.string())
+                if rows
+                else values,
                 pa.array([float("nan"), float("inf"), 1e300] * rows, pa.float64())[:rows],
             )
         )
@@ -410,9 +684,15 @@ def _values(rng: random.Random, what: int, values: pa.Array, rows: int) -> pa.Ar
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
         changed = [nasty if rng.random() < share else value for value in old]
         return pa.array(
-            changed, pa.int64() if pa.types.is_integer(values.type) and all(_fits(v) for v in changed) else pa.float64()
+            changed,
+            pa.int64()
+            if pa.types.is_integer(values.type) and all(_fits(v) for v in changed)
+            else pa.float64(),
         )
-    return pa.array([rng.choice(NASTY_WORDS) if rng.random() < share else str(value) for value in old], pa.string())
+    return pa.array(
+        [rng.choice(NASTY_WORDS) if rng.random() < share else str(value) for value in old],
+        pa.string(),
+    )
 
 
 def _fits(value: int | None) -> bool:

@@ -55,10 +55,14 @@ def test_unchanged_seeds_load(family: str) -> None:
     if family == "ncu_rep" and not families.shelf():
         pytest.skip("the made report is a container without results")
     names = [seed.name for seed in families.seeds(family)]
-    assert any(execution.pristine(family, name)[0].tables for name in names), f"none of {names} loads"
+    assert any(execution.pristine(family, name)[0].tables for name in names), (
+        f"none of {names} loads"
+    )
 
 
-@pytest.mark.parametrize("family", [name for name, family in families.FAMILIES.items() if family.oracle])
+@pytest.mark.parametrize(
+    "family", [name for name, family in families.FAMILIES.items() if family.oracle]
+)
 def test_the_oracle_agrees_on_unchanged_seeds(family: str) -> None:
     """What the oracle counts in the first, made seed is what perfkit returns, so that it can judge the mutants."""
     name = families.seeds(family)[0].name
@@ -72,13 +76,23 @@ def test_the_oracle_agrees_on_unchanged_seeds(family: str) -> None:
 
 def test_a_worker_notices_each_fault() -> None:
     """Exceptions, large allocations, endless loops and deaths are attributed to their input; the next one is judged."""
-    faults = {"raise": "KeyError", "grow": "memory", "peak": "memory peak", "spin": "slow", "abort": "died-signal6"}
+    faults = {
+        "raise": "KeyError",
+        "grow": "memory",
+        "peak": "memory peak",
+        "spin": "slow",
+        "abort": "died-signal6",
+    }
     tasks = [task for fault in faults for task in ((f"fault:{fault}", 0), ("smi_dmon", 0))]
-    with execution.Pool(cpu=3, memory=2**28) as pool:  # to touch 2 GiB took 5 s of CPU on a busy machine
+    with execution.Pool(
+        cpu=3, memory=2**28
+    ) as pool:  # to touch 2 GiB took 5 s of CPU on a busy machine
         outcomes = list(pool.outcomes(tasks))
     assert [outcome.family for outcome in outcomes] == [family for family, _ in tasks]
     for outcome, group in zip(outcomes[::2], faults.values(), strict=True):
-        assert [key for key in outcome.defects if key.startswith(group)], f"{outcome.family}: {outcome.defects}"
+        assert [key for key in outcome.defects if key.startswith(group)], (
+            f"{outcome.family}: {outcome.defects}"
+        )
     assert {outcome.status for outcome in outcomes[1::2]} <= {"loaded", "refused"}
 
 
@@ -86,7 +100,9 @@ def test_a_worker_notices_each_fault() -> None:
 
 whole = st.one_of(
     st.integers(0, 10**6),
-    st.sampled_from([None, -1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), TEN_YEARS_NS, TEN_YEARS_NS * 2]),
+    st.sampled_from(
+        [None, -1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), TEN_YEARS_NS, TEN_YEARS_NS * 2]
+    ),
 )
 microseconds = st.one_of(
     st.integers(0, 10**6),
@@ -96,7 +112,12 @@ microseconds = st.one_of(
 
 
 def is_legal(start: int | None, dur: int | None) -> bool:
-    return start is not None and dur is not None and abs(start) <= TEN_YEARS_NS and 0 <= dur <= TEN_YEARS_NS
+    return (
+        start is not None
+        and dur is not None
+        and abs(start) <= TEN_YEARS_NS
+        and 0 <= dur <= TEN_YEARS_NS
+    )
 
 
 def loaded(path: Path, table: str) -> tuple[Any, tuple[str, ...]] | None:
@@ -113,14 +134,20 @@ def loaded(path: Path, table: str) -> tuple[Any, tuple[str, ...]] | None:
 
 @generated
 @given(st.lists(st.tuples(whole, whole), min_size=1, max_size=8))
-def test_kernels_of_nsys_are_the_rows_that_can_be(rows: list[tuple[int | None, int | None]]) -> None:
+def test_kernels_of_nsys_are_the_rows_that_can_be(
+    rows: list[tuple[int | None, int | None]],
+) -> None:
     """KERNELS holds rows of the export whose times can be, unchanged; a note counts the others.
 
     Rows that cannot be beside each other, such as overlapping kernels of a stream, are among the others.
     """
     with tempfile.TemporaryDirectory() as folder:
-        kernels: list[dict[str, Any]] = [nsys_files.kernel(0, 0) | {"start": start, "end": end} for start, end in rows]
-        path = nsys_files.sqlite(Path(folder) / "run.sqlite", {**nsys_files.session(), nsys_files.KERNEL: kernels})
+        kernels: list[dict[str, Any]] = [
+            nsys_files.kernel(0, 0) | {"start": start, "end": end} for start, end in rows
+        ]
+        path = nsys_files.sqlite(
+            Path(folder) / "run.sqlite", {**nsys_files.session(), nsys_files.KERNEL: kernels}
+        )
         found = loaded(path, "KERNELS")
     durations = [(start, None if None in (start, end) else end - start) for start, end in rows]  # type: ignore[operator]
     expected = sorted(dur for start, dur in durations if dur is not None and is_legal(start, dur))
@@ -128,7 +155,9 @@ def test_kernels_of_nsys_are_the_rows_that_can_be(rows: list[tuple[int | None, i
         assert len(expected) < len(rows), "refused although each row can be"
         return
     kept = found[0]["dur_ns"].tolist()
-    assert not Counter(kept) - Counter(dur for _, dur in durations), "a row that the export does not hold"
+    assert not Counter(kept) - Counter(dur for _, dur in durations), (
+        "a row that the export does not hold"
+    )
     assert len(kept) == len(rows) or found[1], "rows left out without a note"
 
 
@@ -139,7 +168,11 @@ def test_kernels_of_a_trace_are_the_events_that_can_be(events: list[tuple[float,
         made = torch_files.trace(*(torch_files.kernel("k", ts, dur) for ts, dur in events))
         path = torch_files.printed(Path(folder) / "trace.json", made)
         found = loaded(path, "KERNELS")
-    likely = [(ts, dur) for ts, dur in events if 0 <= dur * 1000 <= TEN_YEARS_NS and ts * 1000 < TEN_YEARS_NS]
+    likely = [
+        (ts, dur)
+        for ts, dur in events
+        if 0 <= dur * 1000 <= TEN_YEARS_NS and ts * 1000 < TEN_YEARS_NS
+    ]
     if found is None:
         assert len(likely) < len(events), "refused although each event can be"
         return
@@ -166,7 +199,9 @@ LEFT_OUT = re.compile(
 
 
 @pytest.mark.parametrize("given", INPUTS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_broken_file_is_refused_or_loads_without_what_cannot_be(given: Path, pool: execution.Pool) -> None:
+def test_a_broken_file_is_refused_or_loads_without_what_cannot_be(
+    given: Path, pool: execution.Pool
+) -> None:
     """perfkit names the file that it refuses; of one that it loads it leaves out what cannot be, and says so."""
     outcome = next(iter(pool.outcomes([(f"path:{given}", 0)])))
     defects = "\n".join(f"{group}\n{detail}" for group, detail in outcome.defects.items())
@@ -176,4 +211,6 @@ def test_a_broken_file_is_refused_or_loads_without_what_cannot_be(given: Path, p
         assert outcome.refusal.startswith(named), outcome.refusal
         assert outcome.refusal.isprintable(), outcome.refusal
     if outcome.status == "loaded" and re.search(r"--(inv|oracle)-", given.parent.name):
-        assert any(map(LEFT_OUT.search, outcome.notes)), f"no note says what was left out: {outcome.notes}"
+        assert any(map(LEFT_OUT.search, outcome.notes)), (
+            f"no note says what was left out: {outcome.notes}"
+        )

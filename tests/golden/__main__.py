@@ -22,7 +22,9 @@ from golden.runs import RUNS, folders
 def main() -> int:
     """Print what changed; return 1 if something did and nothing is renewed."""
     parser = argparse.ArgumentParser(prog="python -m tests.golden")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="part of a run's name; all runs without one")
+    parser.add_argument(
+        "names", metavar="NAME", nargs="*", help="part of a run's name; all runs without one"
+    )
     parser.add_argument("--renew", action="store_true", help="store the new hashes")
     options = parser.parse_args()
     if "profiles" not in folders():
@@ -33,11 +35,15 @@ def main() -> int:
         if not options.names or any(name in golden.id for name in options.names):
             with contextlib.redirect_stdout(io.StringIO()):  # the records of the notebooks
                 made[golden.id] = freezing.freeze(golden)
-    changes = [line for name in made for line in stored.changes(known.get(name, {}), made[name], name)]
+    changes = [
+        line for name in made for line in stored.changes(known.get(name, {}), made[name], name)
+    ]
     if not options.names:
         changes += [f"{name}: is no golden run any more" for name in known if name not in made]
         known = {}
-    sys.stdout.writelines(f"{line}\n" for line in [*changes, f"{len(changes)} changes in {len(made)} runs"])
+    sys.stdout.writelines(
+        f"{line}\n" for line in [*changes, f"{len(changes)} changes in {len(made)} runs"]
+    )
     if options.renew:
         stored.write({**known, **made})
     return int(bool(changes) and not options.renew)

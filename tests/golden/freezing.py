@@ -28,7 +28,9 @@ from perfkit.report.notebooks import answering
 from perfkit.tables import TABLES
 
 DIGITS = ".9g"
-MADE = r"\d{4}-\d\d-\d\d \d\d:\d\d by perfkit [\w.+]+"  # when, and by which version, a page was made
+MADE = (
+    r"\d{4}-\d\d-\d\d \d\d:\d\d by perfkit [\w.+]+"  # when, and by which version, a page was made
+)
 Frozen = dict[str, dict[str, Any]]
 
 
@@ -42,7 +44,9 @@ def freeze(golden: Golden) -> Frozen:
     with sharing(), schemapi.debug_mode(False):  # a chart whose hash stays is as valid as it was
         run = perfkit.load(path)
         names = answering(run, perfkit.load(baseline) if baseline else None)
-        executed = {name: execute(name, profile=str(path), baseline=str(baseline or "")) for name in names}
+        executed = {
+            name: execute(name, profile=str(path), baseline=str(baseline or "")) for name in names
+        }
         for one in executed.values():
             one.check()
     view = executed[names[0]].space["view"]  # has kept what the diagnosis costs
@@ -50,8 +54,12 @@ def freeze(golden: Golden) -> Frozen:
     return {
         "tables": {name: _table(run.table(name)) for name in TABLES if len(run.table(name))},
         "figures": {figure.id: _figure(figure) for figure in diagnosis.figures(view).values()},
-        "findings": _numbered((finding.rule, _finding(finding)) for finding in diagnosis.findings(view)),
-        "refusals": _numbered((refusal.question, _hash(_plain(refusal))) for refusal in diagnosis.refusals(view)),
+        "findings": _numbered(
+            (finding.rule, _finding(finding)) for finding in diagnosis.findings(view)
+        ),
+        "refusals": _numbered(
+            (refusal.question, _hash(_plain(refusal))) for refusal in diagnosis.refusals(view)
+        ),
         "notes": {text(note): _hash(text(note)) for note in run.notes},
         "theme": _theme(executed.values()),
         "charts": {name: _shown(one, are_charts=True) for name, one in executed.items()},
@@ -61,7 +69,9 @@ def freeze(golden: Golden) -> Frozen:
 
 def _theme(executed: Iterable[Executed]) -> dict[str, str]:
     specs = [shown for one in executed for _, shown in one.shown if isinstance(shown, dict)]
-    return _numbered(("config", each) for each in sorted({_hash(_rounded(spec["config"])) for spec in specs}))
+    return _numbered(
+        ("config", each) for each in sorted({_hash(_rounded(spec["config"])) for spec in specs})
+    )
 
 
 def _table(frame: pd.DataFrame) -> dict[str, Any]:
@@ -105,7 +115,11 @@ def _finding(finding: Any) -> dict[str, Any]:
 
 def _shown(executed: Executed, *, are_charts: bool) -> dict[str, str]:
     made = chart if are_charts else _page
-    return _numbered((cell, made(shown)) for cell, shown in executed.shown if isinstance(shown, dict) == are_charts)
+    return _numbered(
+        (cell, made(shown))
+        for cell, shown in executed.shown
+        if isinstance(shown, dict) == are_charts
+    )
 
 
 def chart(spec: dict[str, Any]) -> str:
@@ -148,7 +162,9 @@ def _page(html: str) -> str:
     html = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
     html = re.sub(MADE, "now by perfkit", html)
     html = re.sub(r"(?<=base64,)[\w+/=]+", lambda match: base64.b64decode(match[0]).decode(), html)
-    return _hash(text(re.sub(r"\d+\.\d+(?:e[-+]?\d+)?", lambda match: _number(float(match[0])), html)))
+    return _hash(
+        text(re.sub(r"\d+\.\d+(?:e[-+]?\d+)?", lambda match: _number(float(match[0])), html))
+    )
 
 
 def _plain(item: Any) -> dict[str, Any]:
@@ -180,7 +196,11 @@ def text(written: str) -> str:
 
 @cache
 def _names(profiles: str | None) -> list[tuple[str, str]]:
-    return [(str(path), name) for name, folder in folders().items() for path in (folder, folder.resolve())]
+    return [
+        (str(path), name)
+        for name, folder in folders().items()
+        for path in (folder, folder.resolve())
+    ]
 
 
 def _numbered(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ Frozen = dict[str, dict[str, Any]]
 
 
 def read() -> dict[str, Frozen]:
-    content: dict[str, Frozen] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    content: dict[str, Frozen] = (
+        json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    )
     return content
 
 
@@ -26,7 +28,9 @@ def _lines(item: Any, depth: int, indent: str = "") -> str:
     inner = []
     for key, each in item.items():
         below = 0 if key in ON_ONE_LINE else depth - 1
-        inner.append(f"{indent} {json.dumps(key, ensure_ascii=False)}: {_lines(each, below, indent + ' ')}")
+        inner.append(
+            f"{indent} {json.dumps(key, ensure_ascii=False)}: {_lines(each, below, indent + ' ')}"
+        )
     return "{\n" + ",\n".join(inner) + f"\n{indent}}}"
 
 

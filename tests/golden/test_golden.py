@@ -22,7 +22,9 @@ def test_says_the_same_of_a_run(golden: Golden, request: pytest.FixtureRequest) 
         request.getfixturevalue("profiles")
     if golden.name.endswith(".ncu-rep"):
         extras.require("ncu_report")
-    changed = list(stored.changes(stored.read().get(golden.id, {}), freezing.freeze(golden), golden.id))
+    changed = list(
+        stored.changes(stored.read().get(golden.id, {}), freezing.freeze(golden), golden.id)
+    )
     assert not changed, "\n".join([RENEW, *changed])
 
 
@@ -43,11 +45,18 @@ def test_names_what_changed() -> None:
 def test_a_column_is_its_values_however_pandas_holds_them() -> None:
     """Types of storage and the order of categories do not matter; values, their order and missing ones do."""
     texts = pd.Series(["b", None, "a", "b"])
-    same = [texts, texts.astype("string"), texts.astype("category"), pd.Categorical(texts, ["z", "b", "a"])]
+    same = [
+        texts,
+        texts.astype("string"),
+        texts.astype("category"),
+        pd.Categorical(texts, ["z", "b", "a"]),
+    ]
     assert 1 == len({freezing.column("name", pd.Series(values)) for values in same})
     other = [["b", None, "a", "a"], ["b", "a", None, "b"], ["b", "None", "a", "b"]]
     assert 4 == len({freezing.column("name", pd.Series(values)) for values in [texts, *other]})
-    assert freezing.column("dur_ns", pd.Series([1, 2], dtype="int32")) == freezing.column("dur_ns", pd.Series([1, 2]))
+    assert freezing.column("dur_ns", pd.Series([1, 2], dtype="int32")) == freezing.column(
+        "dur_ns", pd.Series([1, 2])
+    )
     # Another processor adds in another order; the ninth digit is not touched by that.
     values, near, other = (pd.Series([1 / 3 + each, None]) for each in (0, 1e-12, 1e-9))
     assert freezing.column("value", values) == freezing.column("value", near)
@@ -57,7 +66,10 @@ def test_a_column_is_its_values_however_pandas_holds_them() -> None:
 def test_a_chart_is_its_form_and_its_data() -> None:
     """Names that Altair counts through the process do not matter; a value changes the hash of the data alone."""
     frame = pd.DataFrame({"ns": [1.5]})
-    made = [alt.Chart(frame).mark_bar().encode(x="ns:Q").add_params(alt.selection_interval()) for _ in "ab"]
+    made = [
+        alt.Chart(frame).mark_bar().encode(x="ns:Q").add_params(alt.selection_interval())
+        for _ in "ab"
+    ]
     assert freezing.chart(made[0].to_dict()) == freezing.chart(made[1].to_dict())
     changed = json.loads(json.dumps(made[0].to_dict()).replace("1.5", "2.5"))
     before, after = (freezing.chart(spec).split() for spec in (made[0].to_dict(), changed))

@@ -28,7 +28,14 @@ PLANTED = {
     "case_13": "graph_steps",
     "case_14": "uneven_gpus",
 }
-TIME = (2026, 1, 1, 0, 0, 0)  # of each file in the archive, so that equal captures make equal archives
+TIME = (
+    2026,
+    1,
+    1,
+    0,
+    0,
+    0,
+)  # of each file in the archive, so that equal captures make equal archives
 
 
 def write(archive: Path) -> None:

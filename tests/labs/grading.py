@@ -21,7 +21,10 @@ from nbgrader.apps.nbgraderapp import main as nbgrader
 
 from perfkit.report import experiments
 
-COMMENT, MARK = "Which of the two clocks?", 1.0  # what the instructor says of the first prose of `partly`
+COMMENT, MARK = (
+    "Which of the two clocks?",
+    1.0,
+)  # what the instructor says of the first prose of `partly`
 
 
 def typed(script: str, root: Path) -> None:
@@ -48,7 +51,11 @@ def typed(script: str, root: Path) -> None:
 def grade_prose(book: Gradebook) -> None:
     """Give a point and a comment for the first prose of the student who did a part."""
     names = GRADED, GRADED.partition("_")[0], "partly"
-    prose = next(grade for grade in book.find_submission_notebook(*names).grades if grade.cell.cell_type == "markdown")
+    prose = next(
+        grade
+        for grade in book.find_submission_notebook(*names).grades
+        if grade.cell.cell_type == "markdown"
+    )
     prose.manual_score, prose.needs_manual_grade = MARK, False
     book.find_comment(prose.name, *names).manual_comment = COMMENT
     book.db.commit()
@@ -99,7 +106,12 @@ def agree(lab: str) -> None:
     for name in ASSIGNMENTS[lab]:
         notebook = read(name)
         Here().preprocess(notebook, {"nbgrader": {"assignment": lab, "notebook": name}})
-        errors = [each for cell in notebook.cells for each in cell.get("outputs", []) if each.output_type == "error"]
+        errors = [
+            each
+            for cell in notebook.cells
+            for each in cell.get("outputs", [])
+            if each.output_type == "error"
+        ]
         if errors:
             raise SystemExit(f"{name}: {errors}")
 

@@ -14,7 +14,9 @@ def assignment(name: str) -> str:
     return name.partition("_")[0]
 
 
-LABS = Path(__file__).parents[2] / "notebooks" / "labs"  # the instructors' versions; students' travel with the wheel
+LABS = (
+    Path(__file__).parents[2] / "notebooks" / "labs"
+)  # the instructors' versions; students' travel with the wheel
 NOTEBOOKS = {path.stem: path for path in sorted(LABS.glob("lab*.ipynb"))}
 ASSIGNMENTS = {
     lab: tuple(name for name in NOTEBOOKS if assignment(name) == lab)
@@ -95,7 +97,9 @@ def takes_capture(notebook: nbformat.NotebookNode) -> bool:
     return any(re.search(r'^profile: str = ""', cell.source, re.M) for cell in notebook.cells)
 
 
-def on(notebook: nbformat.NotebookNode, profile: Path | str = "", **others: Path | str | None) -> nbformat.NotebookNode:
+def on(
+    notebook: nbformat.NotebookNode, profile: Path | str = "", **others: Path | str | None
+) -> nbformat.NotebookNode:
     """Return a version whose parameters name another capture, or others such as the peaks of its GPU."""
     made = copy.deepcopy(notebook)
     cell = next(cell for cell in made.cells if "parameters" in cell.metadata.get("tags", []))

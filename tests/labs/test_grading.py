@@ -58,13 +58,17 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Course:
     (root / "handed-in").mkdir()
     for name, written in BY_HAND.items():
         nbformat.write(written(read(GRADED)), root / "handed-in" / f"{name}.ipynb")
-    (student / "nbgrader_config.py").write_text(f'c = get_config()\nc.Exchange.root = "{exchange}"\n')
+    (student / "nbgrader_config.py").write_text(
+        f'c = get_config()\nc.Exchange.root = "{exchange}"\n'
+    )
     install, *blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
     assert 'python -m pip install ".[labs]"\n' == install
     fetch, submit, fetch_feedback = re.findall(r"`(nbgrader \w+ lab2 --course gpu)`", PAGE)
     script = [""]
     for block in blocks:
-        block = block.replace("/path/to/perfkit", str(LABS.parents[1])).replace("/srv/nbgrader/exchange", str(exchange))
+        block = block.replace("/path/to/perfkit", str(LABS.parents[1])).replace(
+            "/srv/nbgrader/exchange", str(exchange)
+        )
         if "generate_feedback" in block:
             script += ["cd gpu-course\n"]  # after grading by hand
         students = BY_HAND if "cp handed-in" in block else ["ada"]
@@ -72,17 +76,30 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Course:
         script[-1] += block.replace("handed-in", f"{root}/handed-in")
         if "release_assignment" in block:
             script[-1] += f"(cd {student} && {fetch} && {submit})\n"
-    script[1] += f"nbgrader release_feedback lab2 --student={getpass.getuser()}\n(cd {student} && {fetch_feedback})\n"
-    script[1] += "".join(f"nbgrader generate_assignment {lab}\n" for lab in ASSIGNMENTS if lab != LAB)
+    script[1] += (
+        f"nbgrader release_feedback lab2 --student={getpass.getuser()}\n(cd {student} && {fetch_feedback})\n"
+    )
+    script[1] += "".join(
+        f"nbgrader generate_assignment {lab}\n" for lab in ASSIGNMENTS if lab != LAB
+    )
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(GRADING.parents[1]), os.environ.get("PYTHONPATH", "")]),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # nbgrader runs alembic
+        "PATH": os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ["PATH"]]
+        ),  # nbgrader runs alembic
         "PERFKIT_CACHE": str(tmp_path_factory.mktemp("cache")),  # one for all kernels
-        "JUPYTER_DATA_DIR": str(root / "jupyter"),  # else nbgrader looks at what was handed in to other courses
+        "JUPYTER_DATA_DIR": str(
+            root / "jupyter"
+        ),  # else nbgrader looks at what was handed in to other courses
         "OMP_NUM_THREADS": "1",  # a process that forks has no threads
     }
-    command = [sys.executable, str(GRADING), str(root), json.dumps([[*BY_HAND, getpass.getuser()], *script])]
+    command = [
+        sys.executable,
+        str(GRADING),
+        str(root),
+        json.dumps([[*BY_HAND, getpass.getuser()], *script]),
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return root / "gpu-course", json.loads(done.stdout)
@@ -91,7 +108,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Course:
 def outputs(root: Path, student: str) -> list[nbformat.NotebookNode]:
     """The outputs of what a student handed in, as grading ran it."""
     file = root / "autograded" / student / LAB / NOTEBOOKS[GRADED].name
-    return [each for cell in nbformat.read(file, as_version=4).cells for each in cell.get("outputs", [])]
+    return [
+        each for cell in nbformat.read(file, as_version=4).cells for each in cell.get("outputs", [])
+    ]
 
 
 def feedback(root: Path, student: str) -> str:
@@ -104,8 +123,12 @@ def words(page: str) -> str:
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_nbgrader_releases_what_the_other_tests_call_so(name: str, page: Course) -> None:
-    made = nbformat.read(page[0] / "release" / assignment(name) / NOTEBOOKS[name].name, as_version=4)
-    assert [cell.source for cell in released(read(name)).cells] == [cell.source for cell in made.cells]
+    made = nbformat.read(
+        page[0] / "release" / assignment(name) / NOTEBOOKS[name].name, as_version=4
+    )
+    assert [cell.source for cell in released(read(name)).cells] == [
+        cell.source for cell in made.cells
+    ]
 
 
 def test_the_instructors_version_earns_all_points(page: Course) -> None:
@@ -119,7 +142,9 @@ def test_nbgrader_gives_points_to_solutions_alone(page: Course) -> None:
     nothing = {name: [0, value] for name, value in most.items()}
     for student in (getpass.getuser(), "patched"):
         assert nothing == page[1][student], student
-    assert {name: [value, most[name]] for name, value in reached(GRADED).items()} == page[1]["partly"]
+    assert {name: [value, most[name]] for name, value in reached(GRADED).items()} == page[1][
+        "partly"
+    ]
     assert 0 < sum(reached(GRADED).values()) < sum(most.values())
 
 
@@ -131,7 +156,10 @@ def test_feedback_shows_the_score_of_every_task(page: Course, student: str) -> N
     given = {test: score for test, (score, _) in page[1][student].items()}
     cells = [cell.metadata["nbgrader"] for cell in read(GRADED).cells if kind(cell)[0]]
     by_hand = 1.0 if student == "partly" else 0.0
-    assert f"(Score: {sum(given.values()) + by_hand} / {float(sum(cell['points'] for cell in cells))})" in shown
+    assert (
+        f"(Score: {sum(given.values()) + by_hand} / {float(sum(cell['points'] for cell in cells))})"
+        in shown
+    )
     for test, score in given.items():
         most = float(points(read(GRADED))[test])
         assert re.search(rf'<a href="#{test}">[^<]*</a> \(Score: {score} / {most}\)', shown)
@@ -149,9 +177,16 @@ def test_feedback_shows_a_students_own_error_and_the_comment(page: Course) -> No
 def test_commands_of_the_page_grade_whoever_handed_in(page: Course) -> None:
     """The sum of each student, with what was given by hand."""
     with (page[0] / "grades.csv").open(encoding="utf-8", newline="") as file:
-        rows = {row["student_id"]: (row["assignment"], float(row["score"])) for row in csv.DictReader(file)}
-    sums = {student: sum(score for score, _ in tests.values()) for student, tests in page[1].items()}
-    assert {student: (LAB, score + (student == "partly")) for student, score in sums.items()} == rows
+        rows = {
+            row["student_id"]: (row["assignment"], float(row["score"]))
+            for row in csv.DictReader(file)
+        }
+    sums = {
+        student: sum(score for score, _ in tests.values()) for student, tests in page[1].items()
+    }
+    assert {
+        student: (LAB, score + (student == "partly")) for student, score in sums.items()
+    } == rows
 
 
 def test_feedback_shows_charts_as_pictures(page: Course) -> None:
@@ -167,4 +202,6 @@ def test_commands_of_the_page_hand_feedback_back(page: Course) -> None:
     """Pages of all students are made; who used the exchange fetches the own one."""
     made = (page[0] / "feedback").glob(f"*/lab2/{GRADED}.html")
     assert {*BY_HAND, getpass.getuser()} == {path.parts[-3] for path in made}
-    assert 1 == len(list((page[0].parent / "student" / "lab2" / "feedback").glob(f"*/{GRADED}.html")))
+    assert 1 == len(
+        list((page[0].parent / "student" / "lab2" / "feedback").glob(f"*/{GRADED}.html"))
+    )

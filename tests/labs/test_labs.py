@@ -21,7 +21,18 @@ import pandas as pd
 import pytest
 from cells import sharing
 from labs import captures
-from labs.submissions import ASSIGNMENTS, LABS, NOTEBOOKS, constants, kind, on, points, read, released, takes_capture
+from labs.submissions import (
+    ASSIGNMENTS,
+    LABS,
+    NOTEBOOKS,
+    constants,
+    kind,
+    on,
+    points,
+    read,
+    released,
+    takes_capture,
+)
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from real import OPTIMISED
@@ -34,7 +45,11 @@ from perfkit.report.notebooks import sample
 
 # Notebook, test, what the student reads, and the wrong function.
 WRONG = [
-    line.split(" | ") for line in Path(__file__).with_name("mistakes.txt").read_text(encoding="utf-8").splitlines()[1:]
+    line.split(" | ")
+    for line in Path(__file__)
+    .with_name("mistakes.txt")
+    .read_text(encoding="utf-8")
+    .splitlines()[1:]
 ]
 
 
@@ -83,11 +98,19 @@ def test_the_form_of_a_lab(lab: str) -> None:
             assert not re.search(r"^\s*(def|class) ", cell.source, re.M), cell.source
     # What a student sees of a cell fits a glance; the first cells, and the folded checks, take more lines.
     shown = [cell for cell in released(notebook).cells if cell.cell_type == "code"][2:]
-    assert [] == [cell.source for cell in shown if len(cell.source.splitlines()) > (30 if kind(cell)[0] else 15)]
+    assert [] == [
+        cell.source
+        for cell in shown
+        if len(cell.source.splitlines()) > (30 if kind(cell)[0] else 15)
+    ]
     # Below the student's function stands its check with the right results; JupyterLab shows a bar in its place.
     for each in (notebook, released(notebook)):
-        folded = [cell.metadata.get("jupyter", {}).get("source_hidden", False) for cell in each.cells]
-        assert [cell.cell_type == "code" and kind(cell) == (True, False) for cell in each.cells] == folded
+        folded = [
+            cell.metadata.get("jupyter", {}).get("source_hidden", False) for cell in each.cells
+        ]
+        assert [
+            cell.cell_type == "code" and kind(cell) == (True, False) for cell in each.cells
+        ] == folded
 
 
 def test_release_has_no_solution_and_no_hidden_test(lab: str) -> None:
@@ -101,7 +124,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the wheel installs."""
     root = LABS.parents[1]
     if find_spec("hatchling") is None or not (root / "hatch_build.py").is_file():
-        pytest.skip("hatchling (pip install 'perfkit[test]'), or the source of the package, is missing")
+        pytest.skip(
+            "hatchling (pip install 'perfkit[test]'), or the source of the package, is missing"
+        )
     folder = tmp_path_factory.mktemp("wheel")
     build = "from hatchling.build import build_wheel; import sys; build_wheel(sys.argv[1])"
     command = [sys.executable, "-c", build, str(folder)]
@@ -183,11 +208,15 @@ def test_points_are_for_solutions_alone(lab: str) -> None:
     notebook, space, met = read(lab), run([]), []
     mistakes = [rest for of, *rest in WRONG if of == lab]
     versions = zip(notebook.cells, released(notebook).cells, constants(notebook).cells, strict=True)
-    for before, (test, visible, _) in pairwise(cells for cells in versions if cells[0].cell_type == "code"):
+    for before, (test, visible, _) in pairwise(
+        cells for cells in versions if cells[0].cell_type == "code"
+    ):
         run([before[0]], space)
         if kind(test) != (True, False):
             continue
-        assert kind(before[0]) == (False, True), "a student can go from a task to its test: nothing stands between"
+        assert kind(before[0]) == (False, True), (
+            "a student can go from a task to its test: nothing stands between"
+        )
         blank, constant = (run([cell], dict(space)) for cell in before[1:])
         with pytest.raises(NotImplementedError):
             run([visible], blank)
@@ -207,7 +236,11 @@ def test_every_check_explains_itself(lab: str) -> None:
     """Each assertion has a message; each test checks the form of the answer first, where students see it."""
     for cell in read(lab).cells:
         if kind(cell) == (True, False):
-            empty = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Assert) and not node.msg]
+            empty = [
+                node
+                for node in ast.walk(ast.parse(cell.source))
+                if isinstance(node, ast.Assert) and not node.msg
+            ]
             assert [] == [ast.unparse(node) for node in empty]
             visible = cell.source.partition("### BEGIN HIDDEN TESTS")[0]
             assert "form(" in visible
@@ -242,13 +275,22 @@ def test_kernel_answers_in_a_sentence_that_is_still_an_error() -> None:
     check = notebook.cells[names.index("test_rates")].source
     wrong = "def images_per_s(t, n): return n / t.train_s\ndef step_s(t, n): return None"
     sources = [wrong, check, OWN, "1 / 0", "assert 1 == 2", "step_s = images_per_s", check]
-    cells = [cell for cell in notebook.cells[: names.index("test_rates") + 1] if cell.cell_type == "code"]
+    cells = [
+        cell for cell in notebook.cells[: names.index("test_rates") + 1] if cell.cell_type == "code"
+    ]
     notebook.cells = cells + [nbformat.v4.new_code_cell(source) for source in sources]
     for cell in notebook.cells[:-1]:
-        cell.metadata["tags"] = ["raises-exception"]  # it does not stop the notebook; the last one does
+        cell.metadata["tags"] = [
+            "raises-exception"
+        ]  # it does not stop the notebook; the last one does
     with pytest.raises(CellExecutionError, match="The index of both must be the batch size"):
         NotebookClient(notebook, timeout=300).execute()
-    outputs = [output for cell in notebook.cells for output in cell.outputs if output.output_type == "error"]
+    outputs = [
+        output
+        for cell in notebook.cells
+        for output in cell.outputs
+        if output.output_type == "error"
+    ]
     said = [re.sub(r"\x1b\[[\d;]*m", "", "\n".join(output.traceback)) for output in outputs]
     assert [
         "NotImplementedError",
@@ -258,9 +300,15 @@ def test_kernel_answers_in_a_sentence_that_is_still_an_error() -> None:
         *["AssertionError"] * 2,
     ] == [output.ename for output in outputs]
     assert "Write the function above first: images_per_s." == said[0] == outputs[0].evalue
-    assert "The function returned None: it reached no `return`, or its search found no match." == said[1]
+    assert (
+        "The function returned None: it reached no `return`, or its search found no match."
+        == said[1]
+    )
     assert all("Traceback" in text and "----> " in text for text in said[2:5])
-    assert 'The index of both must be the batch size: begin with times.set_index("batch"). See task 1.' == said[5]
+    assert (
+        'The index of both must be the batch size: begin with times.set_index("batch"). See task 1.'
+        == said[5]
+    )
 
 
 def test_lab2_sets_real_times_beside_the_published_ones(tmp_path: Path) -> None:
@@ -271,12 +319,17 @@ def test_lab2_sets_real_times_beside_the_published_ones(tmp_path: Path) -> None:
         file = other / f"{name}_inference" / "timings.json"
         content = json.loads(file.read_text(encoding="utf-8"))
         for row in content["rows"]:
-            row |= {"step_median_ns": 2 * row["step_median_ns"], "flops_per_s": row["flops_per_s"] / 2}
+            row |= {
+                "step_median_ns": 2 * row["step_median_ns"],
+                "flops_per_s": row["flops_per_s"] / 2,
+            }
         file.write_text(json.dumps(content), encoding="utf-8")
     found = []
     for place in ("", str(other)):
         notebook = read("lab2_mlp_cnn")
-        cell = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
+        cell = next(
+            cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])
+        )
         cell.source = cell.source.replace('timed: str = ""', f"timed: str = {place!r}")
         space = run(notebook.cells)
         found.append(space["both"])
@@ -286,17 +339,23 @@ def test_lab2_sets_real_times_beside_the_published_ones(tmp_path: Path) -> None:
             assert flops / row.step_median_ns * 1e9 == pytest.approx(row.real_flops_per_s)
             assert flops / row.cpu_infer_us * 1e6 == pytest.approx(row.published_flops_per_s)
     assert [6, 6] == [len(rows) for rows in found]
-    assert found[1]["step_median_ns"].tolist() == pytest.approx((2 * found[0]["step_median_ns"]).tolist())
+    assert found[1]["step_median_ns"].tolist() == pytest.approx(
+        (2 * found[0]["step_median_ns"]).tolist()
+    )
 
 
 H100 = "torch/TraceLens__h100__gaunernst_bert-small-uncased__1016001.json.gz"
-COUNTED = "ncu/leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv"
+COUNTED = (
+    "ncu/leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv"
+)
 # Captures other than the lab's own: passes of inference without a loader, flash attention in BF16 by NVIDIA and AMD,
 # counters of unknown hardware, and a training whose kernels and metrics have nothing to do with the sample's.
 OTHERS = [
     ("lab2_mlp_cnn", "data/mlp_a100/mlp_a100.inference.ncu.csv"),
     ("lab2_mlp_cnn", "data/mlp_a100/mlp_a100.pt.trace.json.gz"),
-    pytest.param("lab3_resnet18", "data/resnet18_a100/inference", marks=pytest.mark.matrix),  # the next two at once
+    pytest.param(
+        "lab3_resnet18", "data/resnet18_a100/inference", marks=pytest.mark.matrix
+    ),  # the next two at once
     ("lab3_resnet18", "data/resnet18_a100/inference/resnet18_a100.inference.nsys.sqlite"),
     ("lab3_resnet18", "data/resnet18_a100/inference/resnet18_a100.inference.ncu.csv"),
     pytest.param("lab4_bert", H100, marks=pytest.mark.matrix),  # NVIDIA's is in H200 too
@@ -309,7 +368,9 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("name", "place"), OTHERS)
-def test_tests_are_right_for_another_capture(name: str, place: str, request: pytest.FixtureRequest) -> None:
+def test_tests_are_right_for_another_capture(
+    name: str, place: str, request: pytest.FixtureRequest
+) -> None:
     """What the capture has is taken from it, the rest from the sample."""
     is_sample = place.startswith("data/")
     folder = sample().parents[1] if is_sample else request.getfixturevalue("profiles")
@@ -317,9 +378,17 @@ def test_tests_are_right_for_another_capture(name: str, place: str, request: pyt
 
 
 H200 = [  # a lab, its parameters, and what it then takes from them
-    ("lab2_mlp_cnn", {"profile": "gpu_workloads/mlp_inference"}, {"timeline", "launches", "single counters"}),
+    (
+        "lab2_mlp_cnn",
+        {"profile": "gpu_workloads/mlp_inference"},
+        {"timeline", "launches", "single counters"},
+    ),
     pytest.param(  # a timeline alone, as in the trace of OTHERS
-        *("lab2_mlp_cnn", {"profile": "gpu_workloads/mlp_training", "timed": "cpu_workloads"}, {"timeline"}),
+        *(
+            "lab2_mlp_cnn",
+            {"profile": "gpu_workloads/mlp_training", "timed": "cpu_workloads"},
+            {"timeline"},
+        ),
         marks=pytest.mark.matrix,
     ),
     ("lab3_resnet18", {"profile": "gpu_workloads/resnet18_training"}, {"timeline"}),
@@ -333,15 +402,23 @@ H200 = [  # a lab, its parameters, and what it then takes from them
 
 
 @pytest.mark.parametrize(("lab", "parameters", "yours"), H200)
-def test_labs_take_what_an_h200_recorded(lab: str, parameters: dict[str, str], yours: set[str]) -> None:
+def test_labs_take_what_an_h200_recorded(
+    lab: str, parameters: dict[str, str], yours: set[str]
+) -> None:
     """Samples by their names: solutions, visible and hidden tests; the timeline is the raw trace's, in ns."""
     notebook = on(read(lab), **parameters)
     space = run(notebook.cells)
     origin = space["lines"] if lab == "lab4_bert" else space["origin"]
     assert yours == {part for part, told in origin.items() if told == "yours"}
-    trace = gzip.decompress((sample(parameters["profile"]) / "rank-0.pt.trace.json.gz").read_bytes())
-    kernels = [event["dur"] for event in json.loads(trace)["traceEvents"] if event.get("cat") == "kernel"]
-    assert space["traced"].kernels["dur_ns"].sum() == pytest.approx(sum(kernels) * 1e3, abs=len(kernels))
+    trace = gzip.decompress(
+        (sample(parameters["profile"]) / "rank-0.pt.trace.json.gz").read_bytes()
+    )
+    kernels = [
+        event["dur"] for event in json.loads(trace)["traceEvents"] if event.get("cat") == "kernel"
+    ]
+    assert space["traced"].kernels["dur_ns"].sum() == pytest.approx(
+        sum(kernels) * 1e3, abs=len(kernels)
+    )
 
 
 def test_a_folder_beside_the_notebook_comes_before_the_sample_of_its_name(
@@ -351,7 +428,11 @@ def test_a_folder_beside_the_notebook_comes_before_the_sample_of_its_name(
     name = "gpu_workloads/bert_training"
     assert sample(name) == capture(name)
     Path(name).mkdir(parents=True)
-    assert [Path(name), Path("mine"), sample()] == [capture(name), capture("mine"), capture(sample())]
+    assert [Path(name), Path("mine"), sample()] == [
+        capture(name),
+        capture("mine"),
+        capture(sample()),
+    ]
 
 
 def test_page_has_every_lab_with_its_points() -> None:
@@ -363,7 +444,11 @@ def test_page_has_every_lab_with_its_points() -> None:
             sum(cell.metadata["nbgrader"]["points"] for cell in graded if cell.cell_type == which)
             for which in ("code", "markdown")
         )
-        assert re.search(rf"^\| `{name}` \|.*\| {tests}, {prose} \|$", page, re.M), (name, tests, prose)
+        assert re.search(rf"^\| `{name}` \|.*\| {tests}, {prose} \|$", page, re.M), (
+            name,
+            tests,
+            prose,
+        )
     assert f"for lab in {' '.join(ASSIGNMENTS)}; do" in page
 
 
@@ -397,7 +482,9 @@ def test_own_runs_of_a_gpu_and_of_a_cpu(tmp_path: Path) -> None:
     assert not any(len(trial.run.kernels) for name in rest for trial in space[name].values())
 
 
-@pytest.mark.parametrize(("stage", "share"), [("before", 0.65), ("BF16", 0.78), ("torch.compile", 0.95)])
+@pytest.mark.parametrize(
+    ("stage", "share"), [("before", 0.65), ("BF16", 0.78), ("torch.compile", 0.95)]
+)
 def test_the_case_is_what_the_text_says(stage: str, share: float) -> None:
     """The overview that the student sees has the utilisation of the notes, to half a point."""
     rows = experiments.overview(experiments.trials("case")).set_index("run")
@@ -412,7 +499,9 @@ def test_cases_are_the_adversarys(tmp_path: Path) -> None:
     for place, archive in zip(places, (sample("cases.zip"), tmp_path / "cases.zip"), strict=True):
         with zipfile.ZipFile(archive) as content:
             content.extractall(place)
-    files = [[file.relative_to(place) for file in sorted(place.rglob("*.sqlite"))] for place in places]
+    files = [
+        [file.relative_to(place) for file in sorted(place.rglob("*.sqlite"))] for place in places
+    ]
     assert files[0] == files[1]
     assert set(captures.PLANTED) == {file.parent.name for file in files[0]}
     for file in files[0]:

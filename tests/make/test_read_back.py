@@ -34,8 +34,12 @@ def test_every_rank_says_who_it_is(late: tuple[perfkit.Run, dict[str, Any]]) -> 
     assert [0, 1, 2, 3] == [profile.rank for profile in run.profiles]
     assert [truth["kernels"]] * 4 == run.kernels.groupby("rank").size().tolist()
     assert [truth["collectives"]] * 4 == run.collectives.groupby("rank").size().tolist()
-    assert {(truth["bytes"], 4)} == set(zip(run.collectives["bytes"], run.collectives["ranks"], strict=True))
-    assert [truth["steps"]] * 4 == steps.detect(run.ranges, run.kernels).groupby("rank").size().tolist()
+    assert {(truth["bytes"], 4)} == set(
+        zip(run.collectives["bytes"], run.collectives["ranks"], strict=True)
+    )
+    assert [truth["steps"]] * 4 == steps.detect(run.ranges, run.kernels).groupby(
+        "rank"
+    ).size().tolist()
 
 
 def test_computation_and_communication_are_known(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
@@ -45,7 +49,10 @@ def test_computation_and_communication_are_known(late: tuple[perfkit.Run, dict[s
     assert truth["communication_ns"] == parts["exposed_communication_ns"].tolist()
     row = imbalance(parts[["rank", "computation_ns"]], value="computation_ns").iloc[0]
     mean = sum(truth["computation_ns"]) / 4
-    assert (2, pytest.approx(truth["computation_ns"][2] / mean - 1)) == (row["max_rank"], row["imbalance_frac"])
+    assert (2, pytest.approx(truth["computation_ns"][2] / mean - 1)) == (
+        row["max_rank"],
+        row["imbalance_frac"],
+    )
 
 
 def test_the_late_rank_is_known(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
@@ -83,22 +90,39 @@ def test_cases_have_known_answers(tmp_path: Path) -> None:
     assert any("simulated" in note for note in run.notes)
 
 
-@pytest.mark.parametrize("metrics", [hpctoolkit.NVIDIA, hpctoolkit.NVIDIA_2026, hpctoolkit.AMD, hpctoolkit.INTEL])
+@pytest.mark.parametrize(
+    "metrics", [hpctoolkit.NVIDIA, hpctoolkit.NVIDIA_2026, hpctoolkit.AMD, hpctoolkit.INTEL]
+)
 @pytest.mark.parametrize("form", [Form(), Form(minor=7, spare_words=2, first_statistic=900)])
-def test_perfkit_reads_what_is_true(tmp_path: Path, metrics: tuple[Metric, ...], form: Form) -> None:
+def test_perfkit_reads_what_is_true(
+    tmp_path: Path, metrics: tuple[Metric, ...], form: Form
+) -> None:
     """Contexts, and values by entry point and by thread, in the form of today and of a later minor version."""
-    options: dict[str, Any] = {"metrics": metrics, "threads": 2, "ranks": 3, "word": HOSTILE, "form": form}
+    options: dict[str, Any] = {
+        "metrics": metrics,
+        "threads": 2,
+        "ranks": 3,
+        "word": HOSTILE,
+        "form": form,
+    }
     truth = hpctoolkit.contexts(tmp_path, contexts=1_000, **options)
     (profile,) = perfkit.load(tmp_path).profiles
-    tree, values, crew = (profile.table(name) for name in ("CALLTREE", "CALL_METRICS", "THREAD_METRICS"))
+    tree, values, crew = (
+        profile.table(name) for name in ("CALLTREE", "CALL_METRICS", "THREAD_METRICS")
+    )
     assert truth["entries"] == tree.groupby("entry", observed=True).size().to_dict()
     assert truth["depth"] == tree["depth"].max()
     roots = values.merge(tree.loc[tree["parent"].isna(), ["node", "entry"]], on="node")
     for name, by_entry in truth["by_entry"].items():
         own = roots[roots["metric"] == name.split(" ")[0]]
-        assert {e: v for e, v in by_entry.items() if v} == dict(zip(own["entry"], own["inclusive"], strict=True))
+        assert {e: v for e, v in by_entry.items() if v} == dict(
+            zip(own["entry"], own["inclusive"], strict=True)
+        )
         threads = crew[crew["metric"] == name.split(" ")[0]].groupby("thread")["inclusive"].sum()
-        assert pytest.approx([value for value in truth["threads"][name] if value], rel=1e-12) == threads.tolist()
+        assert (
+            pytest.approx([value for value in truth["threads"][name] if value], rel=1e-12)
+            == threads.tolist()
+        )
     assert [0, 0, 1, 1, 2, 2] == profile.table("THREADS")["mpi_rank"].tolist()
 
 
@@ -117,20 +141,31 @@ def test_totals_threads_and_kernels_are_true() -> None:
     shares = {reason: stall["instructions"] for reason, stall in TRUTH["stalls"].items()}
     assert shares == stalls.groupby("reason", observed=True)["value"].sum().to_dict()
     crew, names = profile.table("THREADS"), ["thread", "kind", "name"]
-    assert [[t[name] for name in names] for t in TRUTH["threads"]] == crew[names].to_numpy().tolist()
+    assert [[t[name] for name in names] for t in TRUTH["threads"]] == crew[
+        names
+    ].to_numpy().tolist()
     assert {"cpu": 31, "gpu": 1} == crew["kind"].value_counts().to_dict()
     assert 10 == sum(thread.get("cpu_samples", 0) > 0 for thread in TRUTH["threads"])
-    of_thread = profile.table("THREAD_METRICS").groupby(["metric", "thread"], observed=True)["inclusive"].sum()
+    of_thread = (
+        profile.table("THREAD_METRICS")
+        .groupby(["metric", "thread"], observed=True)["inclusive"]
+        .sum()
+    )
     for metric, key, unit in (("CPUTIME", "cpu_ns", 1e9), ("GKER:COUNT", "launches", 1)):
         expected = {t["thread"]: t[key] / unit for t in TRUTH["threads"] if t.get(key)}
         assert pytest.approx(expected, rel=1e-12) == of_thread[metric].to_dict()
     kernels = calltree.kernels(tree, values, stalls)
     told = [(kernel["name"], kernel["launches"], kernel["total_ns"]) for kernel in TRUTH["kernels"]]
-    assert sorted(told) == sorted(tuples(kernels.round({"total_ns": 3}), "full_name", "launch_count", "total_ns"))
+    assert sorted(told) == sorted(
+        tuples(kernels.round({"total_ns": 3}), "full_name", "launch_count", "total_ns")
+    )
     for direction, copies in TRUTH["copies"].items():
         nodes = tree.loc[tree["name"] == COPIES[direction], "node"]
         own = values[values["node"].isin(nodes)].groupby("metric", observed=True)["inclusive"].sum()
-        assert (copies["count"], copies["bytes"]) == (own["GXCOPY:COUNT"], own[f"GXCOPY:{direction}"])
+        assert (copies["count"], copies["bytes"]) == (
+            own["GXCOPY:COUNT"],
+            own[f"GXCOPY:{direction}"],
+        )
         assert copies["total_ns"] / 1e9 == pytest.approx(own["GXCOPY"], rel=1e-12)
 
 
@@ -139,9 +174,13 @@ def test_hatchet_reads_the_main_thread() -> None:
     import hatchet
 
     wanted = ["time", "gker", "gker:count", "gxcopy:h2d", "gins:stl_gmem"]
-    frame = hatchet.GraphFrame.from_hpctoolkit_latest(str(SAMPLE / "hpctoolkit-dlrm-database"), metric_names=wanted)
+    frame = hatchet.GraphFrame.from_hpctoolkit_latest(
+        str(SAMPLE / "hpctoolkit-dlrm-database"), metric_names=wanted
+    )
     (root,) = frame.graph.roots
     expected = TRUTH["by_entry"]["main thread"]
     found = frame.dataframe.loc[root]
     assert expected["CPUTIME"] == found["time (inc)"]
-    assert [expected[name.upper()] for name in wanted[1:]] == [found[f"{name} (inc)"] for name in wanted[1:]]
+    assert [expected[name.upper()] for name in wanted[1:]] == [
+        found[f"{name} (inc)"] for name in wanted[1:]
+    ]

@@ -56,7 +56,10 @@ def test_the_run_under_data_is_what_is_written(tmp_path: Path, connect: Connect,
         if file.suffix == ".sqlite":
             first, second = (rows(connect(path)) for path in both)
         else:
-            first, second = (gzip.decompress(p.read_bytes()) if p.suffix == ".gz" else p.read_bytes() for p in both)
+            first, second = (
+                gzip.decompress(p.read_bytes()) if p.suffix == ".gz" else p.read_bytes()
+                for p in both
+            )
         assert first == second, file
     assert sum((held / file).stat().st_size for file in files(held)) < MOST_BYTES
 
@@ -84,7 +87,9 @@ def test_truth_of_a_sample_is_what_a_loop_over_the_rows_counts(
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_truth_of_a_capture_is_what_a_loop_over_the_rows_counts(connect: Connect, tmp_path: Path, shape: Shape) -> None:
+def test_truth_of_a_capture_is_what_a_loop_over_the_rows_counts(
+    connect: Connect, tmp_path: Path, shape: Shape
+) -> None:
     truth = capture(tmp_path / "c.sqlite", kernels=1001, shape=shape)
     assert 1001 == truth["kernels"]["count"]
     check(connect(tmp_path / "c.sqlite"), truth)
@@ -94,7 +99,10 @@ def test_file_of_an_error_does_not_appear(tmp_path: Path) -> None:
     """An error while writing leaves the old file as it was, and nothing else."""
     path = tmp_path / "capture.sqlite"
     path.write_text("old")
-    with pytest.raises(sqlite3.OperationalError, match="no column named colour"), export.writing(path) as db:
+    with (
+        pytest.raises(sqlite3.OperationalError, match="no column named colour"),
+        export.writing(path) as db,
+    ):
         db.append("PROCESSES", colour=["red"])
     assert [("capture.sqlite", "old")] == [(p.name, p.read_text()) for p in tmp_path.iterdir()]
 
@@ -106,7 +114,10 @@ def check(db: sqlite3.Connection, truth: dict[str, Any]) -> None:
     calls = list(db.execute(CALLS)) if "CUPTI_ACTIVITY_KIND_RUNTIME" in have else []
     columns = "start, end, deviceId, demangledName, globalPid, correlationId, graphNodeId"
     kernels = list(db.execute(f"SELECT {columns} FROM CUPTI_ACTIVITY_KIND_KERNEL"))
-    total, in_graph = sum(row[1] - row[0] for row in kernels), sum(row[6] is not None for row in kernels)
+    total, in_graph = (
+        sum(row[1] - row[0] for row in kernels),
+        sum(row[6] is not None for row in kernels),
+    )
     assert {"count": len(kernels), "total_ns": total, "in_graph": in_graph} == truth["kernels"]
     names = ("count", "total_ns", "median_ns", "min_ns", "max_ns")
     told = {row["full_name"]: tuple(row[name] for name in names) for row in truth["kernel_rows"]}
@@ -123,11 +134,16 @@ def check(db: sqlite3.Connection, truth: dict[str, Any]) -> None:
         assert sum(gpu["breakdown"].values()) == gpu["span_ns"]
 
 
-def _by_name(kernels: list[tuple[Any, ...]], strings: dict[int, str]) -> dict[str, tuple[float, ...]]:
+def _by_name(
+    kernels: list[tuple[Any, ...]], strings: dict[int, str]
+) -> dict[str, tuple[float, ...]]:
     durations = defaultdict(list)
     for start, end, _, name, *_ in kernels:
         durations[strings[name]].append(end - start)
-    return {name: (len(d), sum(d), statistics.median(d), min(d), max(d)) for name, d in durations.items()}
+    return {
+        name: (len(d), sum(d), statistics.median(d), min(d), max(d))
+        for name, d in durations.items()
+    }
 
 
 def _calls(calls: list[tuple[Any, ...]]) -> dict[str, dict[str, int]]:
@@ -142,23 +158,31 @@ def _gpus(
 ) -> dict[str, dict[str, int]]:
     work = defaultdict(list)
     for start, end, gpu, name, *_ in kernels:
-        work[gpu].append((start, end, "communication" if "nccl" in strings[name].lower() else "kernel"))
+        work[gpu].append(
+            (start, end, "communication" if "nccl" in strings[name].lower() else "kernel")
+        )
     for kind in ("MEMCPY", "MEMSET"):
         if f"CUPTI_ACTIVITY_KIND_{kind}" in have:
-            for start, end, gpu in db.execute(f"SELECT start, end, deviceId FROM CUPTI_ACTIVITY_KIND_{kind}"):
+            for start, end, gpu in db.execute(
+                f"SELECT start, end, deviceId FROM CUPTI_ACTIVITY_KIND_{kind}"
+            ):
                 work[gpu].append((start, end, kind.lower()))
     return {str(gpu): _walk(rows) for gpu, rows in work.items()}
 
 
 def _walk(work: list[tuple[int, int, str]]) -> dict[str, int]:
     """Walk along time from edge to edge and book each stretch on what runs there."""
-    edges = sorted([(start, 1, kind) for start, _, kind in work] + [(end, -1, kind) for _, end, kind in work])
+    edges = sorted(
+        [(start, 1, kind) for start, _, kind in work] + [(end, -1, kind) for _, end, kind in work]
+    )
     running: dict[str, int] = defaultdict(int)
     booked: dict[str, int] = defaultdict(int)
     before = edges[0][0]
     for at, change, kind in edges:
         computing = running["kernel"] > 0 or running["memset"] > 0
-        booked["kernel_busy_ns"] += (at - before) * (running["kernel"] > 0 or running["communication"] > 0)
+        booked["kernel_busy_ns"] += (at - before) * (
+            running["kernel"] > 0 or running["communication"] > 0
+        )
         if computing:
             booked["computation_ns"] += at - before
         elif running["communication"]:

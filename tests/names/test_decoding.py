@@ -22,7 +22,8 @@ CLAMP = (
     "[lambda() (instance 7)]::operator ()() const::[lambda(float) (instance 1)], std::array<char *, 2>>(int, T2, T3)"
 )
 FLASH = (
-    "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64, (int)4, cutlass::bfloat16_t>>(X)"
+    "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, "
+    "(int)64, (int)4, cutlass::bfloat16_t>>(X)"
 )
 XMMA = (
     "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x16_stage4_warpsize2x2x1_g1_"
@@ -45,22 +46,109 @@ SAID = {
     SOFTMAX: ("PyTorch", "", "fp32", None, "", "", "", "fwd"),
     CLAMP: ("PyTorch", "", "fp32", None, "", "", "", "launch_clamp_scalar"),
     FLASH: ("FlashAttention", "", "bf16", True, "128x64", "", "", "fwd"),
-    XMMA: ("cuDNN", "ampere", "tf32", True, "128x128x16", "nhwckrsc_nhwc", "split-K across blocks", "wgrad"),
-    f"void cutlass_cudnn::Kernel<{DGRAD}>(X)": ("cuDNN", "", "tf32", True, "256x64x16", "nhwc", "", "dgrad"),
-    f"void cutlass::Kernel2<{SIMT}>(X::Params)": ("CUTLASS", "ampere", "fp32", False, "128x32x8", "nn", "", ""),
-    "void cudnn::detail::dgrad2d_alg1_1<float, (int)0, (bool)1>(int)": ("cuDNN", *FP32, False, "", "", "", "dgrad"),
-    "void cudnn::cnn::wgrad_alg1_engine<float, float, (int)3>(int)": ("cuDNN", *FP32, False, "", "", "", "wgrad"),
-    "void cudnn::cnn::wgrad_alg0_engine<__half, (int)128>(int)": ("cuDNN", "", "fp16", None, "", "", "", "wgrad"),
+    XMMA: (
+        "cuDNN",
+        "ampere",
+        "tf32",
+        True,
+        "128x128x16",
+        "nhwckrsc_nhwc",
+        "split-K across blocks",
+        "wgrad",
+    ),
+    f"void cutlass_cudnn::Kernel<{DGRAD}>(X)": (
+        "cuDNN",
+        "",
+        "tf32",
+        True,
+        "256x64x16",
+        "nhwc",
+        "",
+        "dgrad",
+    ),
+    f"void cutlass::Kernel2<{SIMT}>(X::Params)": (
+        "CUTLASS",
+        "ampere",
+        "fp32",
+        False,
+        "128x32x8",
+        "nn",
+        "",
+        "",
+    ),
+    "void cudnn::detail::dgrad2d_alg1_1<float, (int)0, (bool)1>(int)": (
+        "cuDNN",
+        *FP32,
+        False,
+        "",
+        "",
+        "",
+        "dgrad",
+    ),
+    "void cudnn::cnn::wgrad_alg1_engine<float, float, (int)3>(int)": (
+        "cuDNN",
+        *FP32,
+        False,
+        "",
+        "",
+        "",
+        "wgrad",
+    ),
+    "void cudnn::cnn::wgrad_alg0_engine<__half, (int)128>(int)": (
+        "cuDNN",
+        "",
+        "fp16",
+        None,
+        "",
+        "",
+        "",
+        "wgrad",
+    ),
     "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn": (
         *("cuBLAS", "ampere", "fp16", True, "128x64x64", "tn", "", ""),
     ),
     "ampere_d884gemm_64x64_16x4_nn": ("cuBLAS", "ampere", "fp64", True, "64x64x16", "nn", "", ""),
-    "turing_int8_i8816gemm_int8_128x128_ldg16_nt": ("cuBLAS", "turing", "int8", True, "128x128", "nt", "", ""),
+    "turing_int8_i8816gemm_int8_128x128_ldg16_nt": (
+        "cuBLAS",
+        "turing",
+        "int8",
+        True,
+        "128x128",
+        "nt",
+        "",
+        "",
+    ),
     "volta_hgemm_128x64_nn": ("cuBLAS", "volta", "fp16", False, "128x64", "nn", "", ""),
-    "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN": ("cuBLAS", "", "bf16", True, "192x192x64", "tn", "", ""),
+    "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN": (
+        "cuBLAS",
+        "",
+        "bf16",
+        True,
+        "192x192x64",
+        "tn",
+        "",
+        "",
+    ),
     f"sm90_xmma_gemm_{SM90}": ("cuBLAS", "hopper", "bf16", True, "128x128x64", "tn", "", ""),
-    f"Cijk_Alik_Bljk_{TENSILE}": ("Tensile (rocBLAS, hipBLASLt)", "gfx942", "bf16", True, "128x64x64", "tn", "", ""),
-    f"ncclDevKernel_AllReduce_Sum_f32_RING_LL({NCCL})": ("NCCL", *FP32, None, "", "", "", "AllReduce"),
+    f"Cijk_Alik_Bljk_{TENSILE}": (
+        "Tensile (rocBLAS, hipBLASLt)",
+        "gfx942",
+        "bf16",
+        True,
+        "128x64x64",
+        "tn",
+        "",
+        "",
+    ),
+    f"ncclDevKernel_AllReduce_Sum_f32_RING_LL({NCCL})": (
+        "NCCL",
+        *FP32,
+        None,
+        "",
+        "",
+        "",
+        "AllReduce",
+    ),
     f"ncclDevKernel_Generic({NCCL})": ("NCCL", "", "", None, "", "", "", ""),
     "triton_red_fused_add_native_layer_norm_12": (
         *("Triton (TorchInductor)", "", "", None, "", "", "", "add_native_layer_norm"),
@@ -87,7 +175,11 @@ REDUCED = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)"
     ("full_name", "expected", "never"),  # the lab report's four misreadings are put right
     [
         (SGEMM, GEMM, ""),
-        (SGEMM, "inside one thread block the K loop of that tile is shared by 4 groups of warps", "over the GPU, "),
+        (
+            SGEMM,
+            "inside one thread block the K loop of that tile is shared by 4 groups of warps",
+            "over the GPU, ",
+        ),
         (SGEMM, "each thread block computes a 32x32 tile", ""),
         (SGEMM, "A is transposed, B is not transposed", ""),
         (SPLIT_K, "32 and 16 are thread and vector parameters, not a GEMM tile", "32x16"),
@@ -99,8 +191,15 @@ REDUCED = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)"
         (FLASH, "128 queries by 64 keys", ""),
         (XMMA, "Gradient of a convolution with respect to its weights", ""),
         (REDUCED, "also runs other reductions, algorithms and protocols", ""),
-        *((REDUCED, "AllReduce (sum) in fp32", ""), ("triton_poi_fused_add_mul_0", "pointwise work", "")),
-        ("jacobi_kernel(float*, int)", "jacobi_kernel(float*, int): its name follows no convention", ""),
+        *(
+            (REDUCED, "AllReduce (sum) in fp32", ""),
+            ("triton_poi_fused_add_mul_0", "pointwise work", ""),
+        ),
+        (
+            "jacobi_kernel(float*, int)",
+            "jacobi_kernel(float*, int): its name follows no convention",
+            "",
+        ),
         ("void reduce_kernel<256>(float *)", "reduction", "256 threads"),
     ],
 )
@@ -132,10 +231,26 @@ def _filled(start: str, piece: str, end: str = "") -> str:
 NAMES = [
     *(_filled("", mark) for mark in "<>()[]{}, \n1é\ud800"),
     *(_filled("", piece) for piece in ("f<", "operator<", "[lambda(")),
-    *(_filled("", "f<", ">" * (LENGTH // 2)), _filled("", " [clone ", "]"), _filled("[lambda(", ") (instance ")),
-    *(_filled("f<" + "a" * 39 + ">(", "T1,", ")"), _filled("_ZN", "1a"), _filled("_ZN6KernelI", "La1")),
-    *(_filled("triton_poi_fused_", "1", "x"), _filled("ncclKernel_X", "_NVLS"), _filled("cutlass", "_cudnn", "(")),
-    *(_filled("flash_fwd_kernel<", "Flash_"), _filled("sliced", "1", "x4"), _filled("softmax_warp_forward<", "4, ")),
+    *(
+        _filled("", "f<", ">" * (LENGTH // 2)),
+        _filled("", " [clone ", "]"),
+        _filled("[lambda(", ") (instance "),
+    ),
+    *(
+        _filled("f<" + "a" * 39 + ">(", "T1,", ")"),
+        _filled("_ZN", "1a"),
+        _filled("_ZN6KernelI", "La1"),
+    ),
+    *(
+        _filled("triton_poi_fused_", "1", "x"),
+        _filled("ncclKernel_X", "_NVLS"),
+        _filled("cutlass", "_cudnn", "("),
+    ),
+    *(
+        _filled("flash_fwd_kernel<", "Flash_"),
+        _filled("sliced", "1", "x4"),
+        _filled("softmax_warp_forward<", "4, "),
+    ),
     _filled("reduce_kernel<1, ", "at::native::ReduceOp<float, ", "x>"),
 ]
 
@@ -165,6 +280,8 @@ def test_three_tools_spell_one_type_alike() -> None:
         "kineto": "{lambda(float)#2}::operator()() const",
     }
     nsys = f"f<const float *, unsigned int, <unnamed>::g<a<b>>(int &)::{lambdas['nsys']}>"
-    kineto = f"f<float const*, unsigned int, (anonymous namespace)::g<a<b> >(int&)::{lambdas['kineto']}>"
+    kineto = (
+        f"f<float const*, unsigned int, (anonymous namespace)::g<a<b> >(int&)::{lambdas['kineto']}>"
+    )
     assert canonical(nsys) == canonical(kineto)
     assert "f<float*, uint, g<a<b>>(int&)::{lambda(float)#2}::operator()()>" == canonical(nsys)

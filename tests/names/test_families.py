@@ -14,10 +14,14 @@ from perfkit.names import decode
 from perfkit.names.families import FAMILIES, compact, family, functor, short
 from perfkit.names.parsing import base
 
-NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))["families"]
+NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))[
+    "families"
+]
 
 
-@pytest.mark.parametrize(("expected", "full_name"), [(kind, name) for kind, names in NAMES.items() for name in names])
+@pytest.mark.parametrize(
+    ("expected", "full_name"), [(kind, name) for kind, names in NAMES.items() for name in names]
+)
 def test_family(expected: str, full_name: str) -> None:
     assert expected == family(full_name)
 
@@ -48,9 +52,12 @@ SUM = (
     "1)]>, unsigned int, float, (int)4>>(T3)"
 )
 HALO = (
-    "void clover::par_ranged1d_kernel<update_halo_kernel(int, {0})::[lambda(int) (instance {1})]>(clover::Range1d, T1)"
+    "void clover::par_ranged1d_kernel<update_halo_kernel(int, {0})::[lambda(int) "
+    "(instance {1})]>(clover::Range1d, T1)"
 )
-LONG = "const std::array<int, (unsigned long)4> &, field_type &, const int *, double, double, double *"
+LONG = (
+    "const std::array<int, (unsigned long)4> &, field_type &, const int *, double, double, double *"
+)
 
 SHORT = {
     "void cutlass_cudnn::Kernel<cutlass_tensorop_s1688dgrad_optimized_tf32_256x64_16x4_nhwc_unity_stride>(X)": (
@@ -84,18 +91,36 @@ def test_short_names(full_name: str, expected: str) -> None:
 
 def test_names_of_different_work_differ_and_of_one_kernel_agree() -> None:
     for one, other in [
-        *(("scale(float*, int)", "scale(double*, int)"), ("rho::advance(int)", "mom::advance(int)")),
+        *(
+            ("scale(float*, int)", "scale(double*, int)"),
+            ("rho::advance(int)", "mom::advance(int)"),
+        ),
         ("void scale<float>(T1 *, T1)", "void scale<float>(T1 *, T1 *)"),
-        *((CLAMP, CLAMP.replace("instance 8", "instance 9")), (CLAMP, CLAMP.replace("clamp_scalar", "where_kernel"))),
-        *((HALO.format(LONG, 1), HALO.format(LONG, 2)), (HALO.format(LONG, 1), HALO.format(LONG + ", int", 1))),
+        *(
+            (CLAMP, CLAMP.replace("instance 8", "instance 9")),
+            (CLAMP, CLAMP.replace("clamp_scalar", "where_kernel")),
+        ),
+        *(
+            (HALO.format(LONG, 1), HALO.format(LONG, 2)),
+            (HALO.format(LONG, 1), HALO.format(LONG + ", int", 1)),
+        ),
         ("deep_ep::internode::dispatch(int)", "deep_ep::intranode::dispatch(int)"),
-        *((SUM, SUM.replace("(int)512", "(int)256")), (SUM, SUM.replace("sum_functor", "prod_functor"))),
-        *(("k" * 200 + "a", "k" * 200 + "b"), ("void Kernel<float>(float *)", "void Kernel<double>(double *)")),
+        *(
+            (SUM, SUM.replace("(int)512", "(int)256")),
+            (SUM, SUM.replace("sum_functor", "prod_functor")),
+        ),
+        *(
+            ("k" * 200 + "a", "k" * 200 + "b"),
+            ("void Kernel<float>(float *)", "void Kernel<double>(double *)"),
+        ),
     ]:
         assert short(one) != short(other)
     for one, other in [
         ("void scale<float>(T1 *, const T1 *)", "void scale<float>(float*, float const*)"),
-        ("void cudnn::ops::nchwToNhwcKernel<float, (bool)0>(T1 *)", "void nchwToNhwcKernel<float, false>(int, float*)"),
+        (
+            "void cudnn::ops::nchwToNhwcKernel<float, (bool)0>(T1 *)",
+            "void nchwToNhwcKernel<float, false>(int, float*)",
+        ),
         (CLAMP, CLAMP_KINETO.replace("at::detail::Array<char*, 2>", "std::array<char*, 2ul>")),
     ]:
         assert short(one) == short(other)
@@ -105,7 +130,10 @@ def test_functors_and_hashes() -> None:
     for full_name, expected in [
         (SUM, "sum_functor<float, float, float>#1(float, float)"),
         (CLAMP, "launch_clamp_scalar#1.8.1(float)"),
-        ("void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>, float>(int)", "AdamFunctor<float>"),
+        (
+            "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>, float>(int)",
+            "AdamFunctor<float>",
+        ),
         ("void at::native::vectorized_elementwise_kernel<4>(int)", ""),
         ("void max_pool_forward_nchw<float, float>(int)", ""),
     ]:
@@ -126,7 +154,10 @@ TORCH = [
         "TraceLens__mi300__gaunernst_bert-small-uncased__1016001",
         "TraceLens__sglang_decode__sglang_Qwen3-8B_decode",
         "TraceLens__vllm_decode_full__graph_execution",
-        *("HTA__alexnet__benchmark_result_2869224_1695835535_trace", "HTA__nccl_parser_config__nccl_data"),
+        *(
+            "HTA__alexnet__benchmark_result_2869224_1695835535_trace",
+            "HTA__nccl_parser_config__nccl_data",
+        ),
     )
 ]
 Nsys = dict[str, list[tuple[str, str, int]]]
@@ -154,7 +185,9 @@ def nsys(profiles: Path) -> Nsys:
 def torch(profiles: Path) -> Torch:
     found: Torch = {}
     for name in TORCH:
-        events = json.loads(gzip.decompress((profiles / "torch" / name).read_bytes()))["traceEvents"]
+        events = json.loads(gzip.decompress((profiles / "torch" / name).read_bytes()))[
+            "traceEvents"
+        ]
         found[name] = Counter()
         for event in events:
             if event.get("cat", "").lower() == "kernel":
@@ -168,13 +201,21 @@ def every(nsys: Nsys) -> set[str]:
 
 def test_base_is_what_nsys_calls_short_name(nsys: Nsys) -> None:
     pairs = {(kernel, full_name) for rows in nsys.values() for kernel, full_name, _ in rows}
-    assert [] == [(kernel, base(full_name)) for kernel, full_name in sorted(pairs) if kernel != base(full_name)]
+    assert [] == [
+        (kernel, base(full_name))
+        for kernel, full_name in sorted(pairs)
+        if kernel != base(full_name)
+    ]
     assert len(pairs) >= 237
 
 
 def test_short_names_stay_apart_within_a_capture(nsys: Nsys, torch: Torch) -> None:
-    captures = [{full_name for _, full_name, _ in rows} for rows in nsys.values()] + [*map(set, torch.values())]
-    assert [len(names) for names in captures] == [len({short(name) for name in names}) for names in captures]
+    captures = [{full_name for _, full_name, _ in rows} for rows in nsys.values()] + [
+        *map(set, torch.values())
+    ]
+    assert [len(names) for names in captures] == [
+        len({short(name) for name in names}) for names in captures
+    ]
 
 
 def test_nsys_and_pytorch_traces_share_names_of_one_kernel_only(nsys: Nsys, torch: Torch) -> None:
@@ -182,7 +223,9 @@ def test_nsys_and_pytorch_traces_share_names_of_one_kernel_only(nsys: Nsys, torc
     for full_name in every(nsys).union(*torch.values()):
         said = decode(full_name)
         # CUTLASS 2 and 3 launch one operation through Kernel and Kernel2.
-        function = base(full_name).removesuffix("2") if "cutlass::Kernel" in full_name else base(full_name)
+        function = (
+            base(full_name).removesuffix("2") if "cutlass::Kernel" in full_name else base(full_name)
+        )
         shared[said.name].add((function, said.family, said.operation, said.precision, said.tile))
     assert [] == [name for name, kernels in shared.items() if len(kernels) > 1]
 
@@ -190,7 +233,12 @@ def test_nsys_and_pytorch_traces_share_names_of_one_kernel_only(nsys: Nsys, torc
 def test_few_kernels_of_deep_learning_are_unknown(nsys: Nsys, torch: Torch) -> None:
     """Of the kernel time of deep-learning captures at most 5 % is `other` (MoE routing, sorting, set-up)."""
     captures = [rows for name, rows in nsys.items() if any(word in name for word in LEARNING)]
-    times = [Counter({full_name: ns for _, full_name, ns in rows}) for rows in captures] + list(torch.values())
-    shares = [sum(t for name, t in time.items() if family(name) == "other") / time.total() for time in times]
+    times = [Counter({full_name: ns for _, full_name, ns in rows}) for rows in captures] + list(
+        torch.values()
+    )
+    shares = [
+        sum(t for name, t in time.items() if family(name) == "other") / time.total()
+        for time in times
+    ]
     assert len(shares) >= 5 + len(TORCH)
     assert max(shares) <= 0.05

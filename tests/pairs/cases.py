@@ -66,11 +66,20 @@ def compared(case: Case, form: str, noise: float, number: int) -> str:
         return f"{verdict} ({found.confidence})"
 
 
-def runs(case: Case, form: str, noise: float, number: int, folder: Path) -> tuple[perfkit.Run, perfkit.Run]:
+def runs(
+    case: Case, form: str, noise: float, number: int, folder: Path
+) -> tuple[perfkit.Run, perfkit.Run]:
     """Write a pair and load it: two runs of one program, each with times of its own."""
     sides = enumerate((case.before, case.after))
     made = [
-        write(folder / f"{place}.sqlite", change, form=form, noise=noise, seed=2 * number + place, program=number)
+        write(
+            folder / f"{place}.sqlite",
+            change,
+            form=form,
+            noise=noise,
+            seed=2 * number + place,
+            program=number,
+        )
         for place, change in sides
     ]
     loaded = [perfkit.load(path) for path in made]

@@ -13,9 +13,17 @@ from readers import nsys_files
 
 US = 1_000
 LAYERS = 3
-LAYER = (("sgemm_128x128", 900), ("layer_norm_kernel", 120), ("gelu_kernel", 80))  # names, microseconds
+LAYER = (
+    ("sgemm_128x128", 900),
+    ("layer_norm_kernel", 120),
+    ("gelu_kernel", 80),
+)  # names, microseconds
 LOSS, OPTIMISER = ("cross_entropy_kernel", 150), ("adam_kernel", 450)
-COPY_US, PAUSE_US, CALL_US = 300, 250, 6  # of a batch to the GPU, of the CPU between steps, of a launch
+COPY_US, PAUSE_US, CALL_US = (
+    300,
+    250,
+    6,
+)  # of a batch to the GPU, of the CPU between steps, of a launch
 STEP_US = LAYERS * sum(us for _, us in LAYER) + LOSS[1] + OPTIMISER[1] + COPY_US + PAUSE_US
 KERNEL_JITTER, STEP_JITTER = 0.02, 0.005
 NVTX, SEQUENCE, IRREGULAR = "nvtx", "sequence", "irregular"
@@ -54,12 +62,19 @@ class _Clock:
     number: int = 0
 
 
-def write(path: Path, change: Change, *, form: str, noise: float, seed: int, program: int = 0) -> Path:
+def write(
+    path: Path, change: Change, *, form: str, noise: float, seed: int, program: int = 0
+) -> Path:
     """Write a run as SQLite; runs of one `program` launch the same kernels, runs of one `seed` take the same times."""
     times = random.Random(f"times {seed}")
     choices = random.Random(f"program {program}")
     speed = times.gauss(1, noise)
-    clock = _Clock({table: [] for table in (nsys_files.KERNEL, nsys_files.MEMCPY, nsys_files.RUNTIME, nsys_files.NVTX)})
+    clock = _Clock(
+        {
+            table: []
+            for table in (nsys_files.KERNEL, nsys_files.MEMCPY, nsys_files.RUNTIME, nsys_files.NVTX)
+        }
+    )
     for step in range(change.steps):
         slow = 3.0 if step < change.warm_up else 1.0
         pace = speed * slow * times.gauss(1, STEP_JITTER)
@@ -73,7 +88,10 @@ def _kernels(choices: random.Random, form: str) -> list[tuple[str, int]]:
         return [*LAYER * LAYERS, LOSS, OPTIMISER]
     launched = [kernel for kernel in LAYER * 4 if choices.random() < 0.75]
     choices.shuffle(launched)
-    return [*launched, *choices.choices([LOSS, OPTIMISER, ("dropout_kernel", 200)], k=choices.randint(1, 4))]
+    return [
+        *launched,
+        *choices.choices([LOSS, OPTIMISER, ("dropout_kernel", 200)], k=choices.randint(1, 4)),
+    ]
 
 
 def _step(
@@ -87,16 +105,26 @@ def _step(
 ) -> None:
     begun = clock.cpu
     copy_us = COPY_US + change.copies * STEP_US
-    _operation(clock, nsys_files.MEMCPY, "cudaMemcpyAsync_v3020", round(copy_us * pace * US), bytes=1 << 20)
+    _operation(
+        clock, nsys_files.MEMCPY, "cudaMemcpyAsync_v3020", round(copy_us * pace * US), bytes=1 << 20
+    )
     for name, us in kernels:
         dur = round(us * (1 + change.kernels) * pace * times.gauss(1, KERNEL_JITTER) * US)
-        _operation(clock, nsys_files.KERNEL, "cudaLaunchKernel_v7000", dur, demangledName=f"void {name}(float*)")
+        _operation(
+            clock,
+            nsys_files.KERNEL,
+            "cudaLaunchKernel_v7000",
+            dur,
+            demangledName=f"void {name}(float*)",
+        )
         if step == 0 and name == kernels[0][0]:
             clock.cpu += change.start_up_us * US
             change = Change(**{**vars(change), "start_up_us": 0})
     waited = max(clock.gpu, clock.cpu) + CALL_US * US
     clock.rows[nsys_files.RUNTIME].append(
-        nsys_files.call(clock.cpu, waited, "cudaStreamSynchronize_v3020", correlationId=_next(clock))
+        nsys_files.call(
+            clock.cpu, waited, "cudaStreamSynchronize_v3020", correlationId=_next(clock)
+        )
     )
     pause_us = PAUSE_US + change.pause * STEP_US
     clock.cpu = waited + round(pause_us * pace * US)
@@ -116,7 +144,9 @@ def _operation(clock: _Clock, table: str, call: str, dur: int, **columns: Any) -
     clock.gpu = start + dur
     make = nsys_files.kernel if table == nsys_files.KERNEL else nsys_files.copy
     if table == nsys_files.KERNEL:
-        columns["shortName"] = columns["demangledName"].removeprefix("void ").removesuffix("(float*)")
+        columns["shortName"] = (
+            columns["demangledName"].removeprefix("void ").removesuffix("(float*)")
+        )
     clock.rows[table].append(make(start, clock.gpu, correlationId=number, **columns))
 
 

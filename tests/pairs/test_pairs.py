@@ -18,6 +18,8 @@ def test_without_steps_equal_work_is_compared(case: Case) -> None:
     assert checked(case, IRREGULAR, LITTLE, 0) in case.right
 
 
-@pytest.mark.parametrize("which", ["equal", "pause 10 %", "warm-up", "other number of steps", "lost operations"])
+@pytest.mark.parametrize(
+    "which", ["equal", "pause 10 %", "warm-up", "other number of steps", "lost operations"]
+)
 def test_with_steps_the_same_answers_are_right(which: str) -> None:
     assert checked(BY_NAME[which], NVTX, LITTLE, 0) in BY_NAME[which].right

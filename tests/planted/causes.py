@@ -30,17 +30,34 @@ WORKING = {"tensor_active_frac": 0.6, "dram_read_frac": 0.2, "dram_write_frac": 
 CLOCK_HZ, SLOW_HZ = 1.41e9, 0.9e9
 
 HEALTHY = Settings(
-    steps=8, layers=20, kernel_ns=1_500_000, cpu_ns=12_000, input_ns=900_000, pageable=False, prefetched=True
+    steps=8,
+    layers=20,
+    kernel_ns=1_500_000,
+    cpu_ns=12_000,
+    input_ns=900_000,
+    pageable=False,
+    prefetched=True,
 )
 
 # One cause each: what the program does differently.
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "data loading": {"loading_ns": 30 * MS},
-    "synchronisation": {"sync_every": 1, "kernel_ns": 40_000, "cpu_ns": 30_000, "layers": 100, "input_ns": 90_000},
+    "synchronisation": {
+        "sync_every": 1,
+        "kernel_ns": 40_000,
+        "cpu_ns": 30_000,
+        "layers": 100,
+        "input_ns": 90_000,
+    },
     "launch overhead": {"kernel_ns": 2_000, "cpu_ns": 15_000, "layers": 300, "input_ns": 90_000},
     "pageable copies": {"input_ns": 25 * MS, "pageable": True, "prefetched": False},
     "serial copies": {"input_ns": 25 * MS, "pageable": False, "prefetched": False},
-    "synchronous copies": {"input_ns": 25 * MS, "pageable": False, "prefetched": False, "waited": True},
+    "synchronous copies": {
+        "input_ns": 25 * MS,
+        "pageable": False,
+        "prefetched": False,
+        "waited": True,
+    },
     "checkpoints": {"steps": 14, "save_every": 4},
     "small copies": {"small_copies": 4, "kernel_ns": 30_000, "layers": 100, "input_ns": 90_000},
     "communication": {"ranks": 2, "reduce_every": 5, "reduce_ns": 5 * MS},
@@ -53,7 +70,9 @@ def healthy(settings: Settings = HEALTHY) -> Tables:
     run = simulated(settings)
     tables = {"KERNELS": _renamed(run.kernels), "COPIES": run.copies, "API_CALLS": run.api_calls}
     tables |= {"OS_CALLS": run.os_calls} if len(run.os_calls) else {}
-    tables["RANGES"] = RANGES.make(pd.concat([run.ranges, _steps(run.api_calls)], ignore_index=True))
+    tables["RANGES"] = RANGES.make(
+        pd.concat([run.ranges, _steps(run.api_calls)], ignore_index=True)
+    )
     ranks = sorted(run.kernels["rank"].unique().tolist())
     known = {"rank": ranks, "gpu": ranks, "compute_capability": "8.0", "sm_count": 108}
     tables["DEVICES"] = devices(*[GPU] * len(ranks), **known)
@@ -73,24 +92,35 @@ def _steps(calls: pd.DataFrame) -> pd.DataFrame:
     for rank, of_rank in calls.groupby("rank"):
         drained = of_rank[of_rank["name"] == "cudaDeviceSynchronize"]
         end = (drained["start_ns"] + drained["dur_ns"]).tolist()
-        for i, (start, stop) in enumerate(zip([int(of_rank["start_ns"].min()), *end], end, strict=False)):
-            rows.append({"rank": rank, "start_ns": start, "dur_ns": stop - start, "name": f"step {i}"})
+        for i, (start, stop) in enumerate(
+            zip([int(of_rank["start_ns"].min()), *end], end, strict=False)
+        ):
+            rows.append(
+                {"rank": rank, "start_ns": start, "dur_ns": stop - start, "name": f"step {i}"}
+            )
     plain = {"process": 1, "thread": 1, "domain": "", "kind": "push_pop", "depth": 0}
     return pd.DataFrame([{**row, **plain} for row in rows], columns=RANGES.column_names)
 
 
-def _sampled(tables: Tables, working: Mapping[str, float], clock_hz: float = CLOCK_HZ) -> pd.DataFrame:
+def _sampled(
+    tables: Tables, working: Mapping[str, float], clock_hz: float = CLOCK_HZ
+) -> pd.DataFrame:
     """Return readings of each GPU every ms: shares in proportion to the time in which kernels ran, and the clock."""
     frames = []
     for rank, kernels in tables["KERNELS"].groupby("rank"):
-        time = np.arange(0, int((kernels["start_ns"] + kernels["dur_ns"]).max()), SAMPLE_NS) + SAMPLE_NS
+        time = (
+            np.arange(0, int((kernels["start_ns"] + kernels["dur_ns"]).max()), SAMPLE_NS)
+            + SAMPLE_NS
+        )
         busy = np.diff(_busy_until(kernels, time), prepend=0) / SAMPLE_NS
         values = {name: share * busy for name, share in working.items()}
         values |= {"sm_clock_hz": np.where(time < 5 * SAMPLE_NS, CLOCK_HZ, clock_hz)}
         values |= {"sm_max_clock_hz": np.full(len(time), CLOCK_HZ)}
         values |= {"throttled_power_frac": np.where(values["sm_clock_hz"] < CLOCK_HZ, 1.0, 0.0)}
         frames += [
-            pd.DataFrame({"rank": rank, "gpu": rank, "time_ns": time, "metric": name, "value": value})
+            pd.DataFrame(
+                {"rank": rank, "gpu": rank, "time_ns": time, "metric": name, "value": value}
+            )
             for name, value in values.items()
         ]
     return SAMPLES.make(pd.concat(frames, ignore_index=True))
@@ -117,9 +147,14 @@ def on_cuda_cores(tables: Tables) -> Tables:
     """Return a run whose matrix products run in 32 bits on CUDA cores."""
     kernels = tables["KERNELS"]
     product = kernels["family"] == "gemm"
-    names = {c: kernels[c].astype("string").mask(product, ON_CUDA_CORES) for c in ("name", "full_name")}
+    names = {
+        c: kernels[c].astype("string").mask(product, ON_CUDA_CORES) for c in ("name", "full_name")
+    }
     working = WORKING | {"tensor_active_frac": 0.0}
-    return tables | {"KERNELS": KERNELS.make(kernels.assign(**names)), "SAMPLES": _sampled(tables, working)}
+    return tables | {
+        "KERNELS": KERNELS.make(kernels.assign(**names)),
+        "SAMPLES": _sampled(tables, working),
+    }
 
 
 def warming_up(tables: Tables) -> Tables:
@@ -141,12 +176,25 @@ def _after(frame: pd.DataFrame, moment: int) -> pd.DataFrame:
 
 def _counted(*, possible: float, achieved: float, sm: float, memory: float) -> Tables:
     """Return LAUNCHES and COUNTERS of ten launches of one kernel with grids that fill the GPU eight times."""
-    kernel = {"rank": 0, "gpu": 0, "name": f"{ON_TENSOR_CORES}_1", "full_name": f"{ON_TENSOR_CORES}_1"}
+    kernel = {
+        "rank": 0,
+        "gpu": 0,
+        "name": f"{ON_TENSOR_CORES}_1",
+        "full_name": f"{ON_TENSOR_CORES}_1",
+    }
     kernel |= {"grid_blocks": 864, "block_threads": 256, "dur_ns": 1.5 * MS, "clock_hz": CLOCK_HZ}
     kernel |= {"theoretical_occupancy_frac": possible, "achieved_occupancy_frac": achieved}
-    rows = [{**kernel, "launch": launch, "sm_frac": sm, "memory_frac": memory} for launch in range(10)]
+    rows = [
+        {**kernel, "launch": launch, "sm_frac": sm, "memory_frac": memory} for launch in range(10)
+    ]
     launches = pd.DataFrame(rows, columns=LAUNCHES.column_names)
-    waves = {"rank": 0, "launch": range(10), "metric": "launch__waves_per_multiprocessor", "unit": "", "value": 8.0}
+    waves = {
+        "rank": 0,
+        "launch": range(10),
+        "metric": "launch__waves_per_multiprocessor",
+        "unit": "",
+        "value": 8.0,
+    }
     return {"LAUNCHES": LAUNCHES.make(launches), "COUNTERS": COUNTERS.make(pd.DataFrame(waves))}
 
 
@@ -158,7 +206,9 @@ ADDED: Mapping[str, Callable[[Tables], Tables]] = {
     "tensor cores": on_cuda_cores,
     "warm-up": warming_up,
     # Kernels take so many registers that an SM holds an eighth of its warps.
-    "occupancy": lambda tables: tables | _counted(possible=0.125, achieved=0.12, sm=0.35, memory=0.3),
+    "occupancy": lambda tables: (
+        tables | _counted(possible=0.125, achieved=0.12, sm=0.35, memory=0.3)
+    ),
     # Kernels have warps enough, all of which wait for one another's results.
     "latency": lambda tables: tables | _counted(possible=1.0, achieved=0.9, sm=0.3, memory=0.2),
 }

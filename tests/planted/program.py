@@ -42,7 +42,9 @@ class Settings:
     waited: bool = False  # the thread waits for it although its memory is pinned
     small_copies: int = 0  # of 4 KiB before each kernel
     small_ns: int = 4_000
-    sync_every: int = 0  # kernels between two synchronisations of the stream, 0 for none within the step
+    sync_every: int = (
+        0  # kernels between two synchronisations of the stream, 0 for none within the step
+    )
     synchronises: bool = True  # at all
     fused: int = 1  # kernels that are one
     graph: bool = False  # a step is one graph
@@ -70,7 +72,9 @@ class Simulated(NamedTuple):
 class _Rank:
     """The threads of one rank, and what it has put on its GPU."""
 
-    def __init__(self, machine: Machine, settings: Settings, rank: int, meetings: dict[int, list[Line]]) -> None:
+    def __init__(
+        self, machine: Machine, settings: Settings, rank: int, meetings: dict[int, list[Line]]
+    ) -> None:
         self.machine, self.settings, self.rank, self.meetings = machine, settings, rank, meetings
         rng = np.random.default_rng((settings.seed, rank))
         shape = settings.steps, settings.layers
@@ -94,7 +98,10 @@ class _Rank:
             yield from self._load(step)
             yield from self._copy_in()
             yield from self._kernels(step)
-            loss = Work(2_000, {"direction": "D2H", "bytes": 4, "src_memory": "device", "dst_memory": "pinned"})
+            loss = Work(
+                2_000,
+                {"direction": "D2H", "bytes": 4, "src_memory": "device", "dst_memory": "pinned"},
+            )
             yield from self._call("cudaMemcpyAsync", (_COMPUTE, loss))
             if self.settings.synchronises:
                 yield from self._call("cudaDeviceSynchronize", wait=list(self.unfinished))
@@ -113,7 +120,9 @@ class _Rank:
         if wait is not None:
             yield wait
             yield self.machine.some(RETURN_NS)
-        self.machine.rows["calls"].append({**row, "name": name, "start_ns": start, "dur_ns": self.machine.now - start})
+        self.machine.rows["calls"].append(
+            {**row, "name": name, "start_ns": start, "dur_ns": self.machine.now - start}
+        )
 
     def _load(self, step: int) -> Thread:
         if self.settings.workers:
@@ -126,9 +135,14 @@ class _Rank:
     def _copy_in(self) -> Thread:
         settings = self.settings
         row = {"direction": "H2D", "bytes": 1 << 20, "dst_memory": "device"}
-        work = Work(settings.input_ns, row | {"src_memory": "pageable" if settings.pageable else "pinned"})
+        work = Work(
+            settings.input_ns, row | {"src_memory": "pageable" if settings.pageable else "pinned"}
+        )
         if not settings.prefetched:
-            waits, name = settings.pageable or settings.waited, "cudaMemcpy" if settings.waited else "cudaMemcpyAsync"
+            waits, name = (
+                settings.pageable or settings.waited,
+                "cudaMemcpy" if settings.waited else "cudaMemcpyAsync",
+            )
             yield from self._call(name, (_COMPUTE, work), wait=[work] if waits else None)
             return
         self.arrived, self.coming = self.coming, (work,)
@@ -136,7 +150,12 @@ class _Rank:
 
     def _copy_small(self) -> Thread:
         for _ in range(self.settings.small_copies):
-            row = {"direction": "H2D", "bytes": 4_096, "src_memory": "pinned", "dst_memory": "device"}
+            row = {
+                "direction": "H2D",
+                "bytes": 4_096,
+                "src_memory": "pinned",
+                "dst_memory": "device",
+            }
             yield from self._call("cudaMemcpyAsync", (_COMPUTE, Work(self.settings.small_ns, row)))
 
     def _save(self, step: int) -> Thread:
@@ -146,7 +165,12 @@ class _Rank:
         if not saves or (step + 1) % settings.save_every or step + 1 == settings.steps:
             return
         start = self.machine.now
-        row = {"direction": "D2H", "bytes": settings.saved_bytes, "src_memory": "device", "dst_memory": "pageable"}
+        row = {
+            "direction": "D2H",
+            "bytes": settings.saved_bytes,
+            "src_memory": "device",
+            "dst_memory": "pageable",
+        }
         weights = Work(settings.saved_bytes * 1_000_000_000 // PAGEABLE_BYTES_PER_S, row)
         yield from self._call("cudaMemcpyAsync", (_COMPUTE, weights), wait=[weights])
         piece = settings.saving_ns // len(WRITING)
@@ -154,20 +178,31 @@ class _Rank:
             call = {"rank": self.rank, "name": name, "start_ns": self.machine.now, "dur_ns": piece}
             yield piece
             self.machine.rows["os_calls"].append(call)
-        whole = {"rank": self.rank, "name": "save_checkpoint", "start_ns": start, "dur_ns": self.machine.now - start}
+        whole = {
+            "rank": self.rank,
+            "name": "save_checkpoint",
+            "start_ns": start,
+            "dur_ns": self.machine.now - start,
+        }
         self.machine.rows["ranges"].append(whole)
 
     def _kernels(self, step: int) -> Thread:
         settings, works = self.settings, []
         for layer in range(0, settings.layers, settings.fused):
             dur = int(self.kernel_ns[step, layer : layer + settings.fused].sum())
-            works.append((_COMPUTE, Work(dur, {"name": f"layer_{layer}", "family": "gemm"}, self.arrived)))
+            works.append(
+                (_COMPUTE, Work(dur, {"name": f"layer_{layer}", "family": "gemm"}, self.arrived))
+            )
             if not settings.graph:
                 yield from self._copy_small()
                 yield int(self.cpu_ns[step, layer])
                 yield from self._call("cudaLaunchKernel", works[-1])
                 yield from self._reduce(step * settings.layers + layer, works[-1][1])
-                if settings.sync_every and settings.synchronises and (layer + 1) % settings.sync_every == 0:
+                if (
+                    settings.sync_every
+                    and settings.synchronises
+                    and (layer + 1) % settings.sync_every == 0
+                ):
                     yield from self._call("cudaStreamSynchronize", wait=[works[-1][1]])
         if settings.graph:
             yield int(self.cpu_ns[step, 0])
@@ -178,7 +213,9 @@ class _Rank:
         if settings.reduce_every and (layer + 1) % settings.reduce_every == 0:
             row = {"name": "ncclDevKernel_AllReduce", "family": "communication"}
             work = Work(settings.reduce_ns, row, (made,), self.meetings.setdefault(layer, []))
-            yield from self._call("cudaLaunchKernel", (_COMMUNICATION if settings.beside else _COMPUTE, work))
+            yield from self._call(
+                "cudaLaunchKernel", (_COMMUNICATION if settings.beside else _COMPUTE, work)
+            )
 
 
 def simulated(settings: Settings) -> Simulated:
@@ -194,19 +231,39 @@ def simulated(settings: Settings) -> Simulated:
 
 
 def _tables(machine: Machine) -> Simulated:
-    graphs = {(row["rank"], row["correlation"]) for row in machine.rows["calls"] if row["name"] == "cudaGraphLaunch"}
-    kernel = {"grid_blocks": 108, "block_threads": 256, "registers": 32, "shared_bytes": 0, "process": 1}
+    graphs = {
+        (row["rank"], row["correlation"])
+        for row in machine.rows["calls"]
+        if row["name"] == "cudaGraphLaunch"
+    }
+    kernel = {
+        "grid_blocks": 108,
+        "block_threads": 256,
+        "registers": 32,
+        "shared_bytes": 0,
+        "process": 1,
+    }
     kernels = [
-        {**row, **kernel, "full_name": row["name"], "in_graph": (row["rank"], row["correlation"]) in graphs}
+        {
+            **row,
+            **kernel,
+            "full_name": row["name"],
+            "in_graph": (row["rank"], row["correlation"]) in graphs,
+        }
         for row in machine.rows["kernels"]
     ]
     copies = [{**row, "process": 1, "peer_gpu": -1} for row in machine.rows["copies"]]
     plain = {"process": 1, "thread": 1}
-    calls, os_calls = ([{**row, **plain} for row in machine.rows[name]] for name in ("calls", "os_calls"))
+    calls, os_calls = (
+        [{**row, **plain} for row in machine.rows[name]] for name in ("calls", "os_calls")
+    )
     more = {**plain, "domain": "", "kind": "push_pop", "depth": 0}
     ranges = [{**row, **more} for row in machine.rows["ranges"]]
     first = min(row["start_ns"] for row in kernels + copies)
     last = max(row["start_ns"] + row["dur_ns"] for row in kernels + copies)
     rows = {KERNELS: kernels, COPIES: copies, API_CALLS: calls, RANGES: ranges, OS_CALLS: os_calls}
-    found = {table.name.lower(): table.make(pd.DataFrame(of, columns=table.column_names)) for table, of in rows.items()}
+    found = {
+        table.name.lower(): table.make(pd.DataFrame(of, columns=table.column_names))
+        for table, of in rows.items()
+    }
     return Simulated(**found, span_ns=last - first)

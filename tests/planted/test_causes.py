@@ -59,7 +59,10 @@ def told(tables: Tables) -> list[Finding]:
 
 def test_every_cause_has_its_rule_and_a_healthy_run_none() -> None:
     assert set(CAUSES) == set(RULES)
-    with pytest.raises(ValueError, match="causes: 'rust' is not one of data loading, synchronisation, launch overhead"):
+    with pytest.raises(
+        ValueError,
+        match="causes: 'rust' is not one of data loading, synchronisation, launch overhead",
+    ):
         planted("rust")
     assert [("computation", "low")] == [(f.rule, f.severity) for f in told(healthy())]
 
@@ -81,23 +84,33 @@ def test_planted_causes_are_told_first(causes: tuple[str, ...]) -> None:
         ((), "Checkpoints stop the GPU", "high"),
         (("OS_CALLS",), "Checkpoints stop the GPU", "high"),
         (("save_checkpoint",), "Writing files stops the GPU", "high"),
-        (("OS_CALLS", "save_checkpoint"), "Long pauses after copies to the host, as checkpoints make them,", "medium"),
+        (
+            ("OS_CALLS", "save_checkpoint"),
+            "Long pauses after copies to the host, as checkpoints make them,",
+            "medium",
+        ),
         (("API_CALLS",), "Checkpoints stop the GPU", "high"),
     ],
 )
-def test_a_checkpoint_is_told_by_what_was_recorded(without: tuple[str, ...], words: str, confidence: str) -> None:
+def test_a_checkpoint_is_told_by_what_was_recorded(
+    without: tuple[str, ...], words: str, confidence: str
+) -> None:
     """Its name, the calls that write, or only that it looks like one: the finding says which, and is the only one.
 
     Three times 1.07 GB and the loss in 0.134 s of copying and 0.4 s of writing, every fourth step.
     """
     tables = planted("checkpoints")
     named = tables["RANGES"]["name"] == "save_checkpoint"
-    tables["RANGES"] = tables["RANGES"][~named] if "save_checkpoint" in without else tables["RANGES"]
+    tables["RANGES"] = (
+        tables["RANGES"][~named] if "save_checkpoint" in without else tables["RANGES"]
+    )
     (finding,) = told({name: frame for name, frame in tables.items() if name not in without})
     assert ("checkpointing", confidence) == (finding.rule, finding.confidence)
     assert finding.title.startswith(words)
     known = {figure.id: figure.value for figure in finding.evidence}
-    assert (3, 4, (1 << 30) + 4) == tuple(known[f"checkpoint_{part}"] for part in ("count", "steps_count", "bytes"))
+    assert (3, 4, (1 << 30) + 4) == tuple(
+        known[f"checkpoint_{part}"] for part in ("count", "steps_count", "bytes")
+    )
     assert 0.534e9 == pytest.approx(known["checkpoint_ns"], rel=0.01)
     assert (1 << 30) / 0.534 == pytest.approx(known["checkpoint_bytes_per_s"], rel=0.01)
 
@@ -131,13 +144,20 @@ def test_what_is_not_to_blame() -> None:
     assert not [f for f in told(healthy(settings)) if f.rule == "launch_overhead"]
     for cause in ("launch overhead", "synchronisation"):
         tables = planted(cause)
-        shares = [f.gain.share for f in told(tables) if f.rule.startswith("idle_") or f.rule == RULES[cause]]
-        assert sum(share or 0 for share in shares) <= diagnosis.figures(run(tables))["idle_frac"].value
+        shares = [
+            f.gain.share
+            for f in told(tables)
+            if f.rule.startswith("idle_") or f.rule == RULES[cause]
+        ]
+        assert (
+            sum(share or 0 for share in shares) <= diagnosis.figures(run(tables))["idle_frac"].value
+        )
     assert "exposed_communication" not in {f.rule for f in told(planted("imbalance"))}
 
 
 BASELINE, AFTER = (
-    f"openhackathons-org__AI-Profiler__{name}.sqlite" for name in ("baseline_nvtx", "secondOptimization.window5.0-7.0s")
+    f"openhackathons-org__AI-Profiler__{name}.sqlite"
+    for name in ("baseline_nvtx", "secondOptimization.window5.0-7.0s")
 )
 
 
@@ -149,7 +169,10 @@ def test_real_recordings(profiles: Path) -> None:
     step lasts 2.8 s, but all except 9 ms of it lie before the first operation of the GPU: it is no warm-up of it.
     sglang's first graph is launched after 38 us and starts after 463 ms: what held it up is not known.
     """
-    before, after = (diagnosis.findings(all_of(perfkit.load(profiles / "nsys" / name))) for name in (BASELINE, AFTER))
+    before, after = (
+        diagnosis.findings(all_of(perfkit.load(profiles / "nsys" / name)))
+        for name in (BASELINE, AFTER)
+    )
     assert {"copies_pageable", "idle_system"} == {f.rule for f in before} - {f.rule for f in after}
     assert ["idle_data_loading"] * 2 == [found[0].rule for found in (before, after)]
     trace = profiles / "torch" / "TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"
@@ -167,7 +190,12 @@ def test_figures_are_worked_out_once() -> None:
 
 def test_a_window_is_diagnosed_as_the_whole() -> None:
     whole = run(planted("pageable copies"))
-    first, last = (int(at) for at in (whole.kernels["start_ns"].min(), whole.kernels["start_ns"].max()))
+    first, last = (
+        int(at) for at in (whole.kernels["start_ns"].min(), whole.kernels["start_ns"].max())
+    )
     window = first + (last - first) // 4, last - (last - first) // 4
-    shares = [diagnosis.transfers.exposed(perfkit.select(whole, window=chosen))["pageable"] for chosen in ((), window)]
+    shares = [
+        diagnosis.transfers.exposed(perfkit.select(whole, window=chosen))["pageable"]
+        for chosen in ((), window)
+    ]
     assert shares[0] == pytest.approx(shares[1], abs=0.1)

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 TITLE = "-------------------------- DeepSpeed Flops Profiler --------------------------"
-AGGREGATED = "----------------------------- Aggregated Profile per GPU -----------------------------"
+AGGREGATED = (
+    "----------------------------- Aggregated Profile per GPU -----------------------------"
+)
 
 # A report of two GPUs: 100 GFLOP forward in 2 ms are 50 TFLOPS, 300 GFLOP in 6 ms too.
 NEW = {
@@ -38,20 +40,39 @@ OLDEST = {
 
 def report(values: Mapping[str, str] | None = None, step: int = 10) -> list[str]:
     notations = "number of parameters (params), number of multiply-accumulate operations(MACs),"
-    pairs = [f"{label + ': ':<70}  {value:<8}" for label, value in (NEW if values is None else values).items()]
-    modules = ["depth 0:", "    params      - {'Net': '10 M'}", "    fwd latency - {'Net': '1.9 ms'}"]
+    pairs = [
+        f"{label + ': ':<70}  {value:<8}"
+        for label, value in (NEW if values is None else values).items()
+    ]
+    modules = [
+        "depth 0:",
+        "    params      - {'Net': '10 M'}",
+        "    fwd latency - {'Net': '1.9 ms'}",
+    ]
     head = ["", TITLE, f"Profile Summary at step {step}:", "Notations:", notations, ""]
     return [*head, *pairs, "", AGGREGATED, *modules]
 
 
 def iteration(number: int, **fields: object) -> str:
     """An iteration line with these fields, `_` for a blank in their names."""
-    told = {"consumed samples": 16 * number, **{name.replace("_", " "): value for name, value in fields.items()}}
-    return f" iteration {number:8d}/     100 | " + " | ".join(f"{name}: {value}" for name, value in told.items()) + " |"
+    told = {
+        "consumed samples": 16 * number,
+        **{name.replace("_", " "): value for name, value in fields.items()},
+    }
+    return (
+        f" iteration {number:8d}/     100 | "
+        + " | ".join(f"{name}: {value}" for name, value in told.items())
+        + " |"
+    )
 
 
 def timed(number: int, ms: float, **fields: object) -> str:
-    told = {"elapsed_time_per_iteration_(ms)": ms, "learning_rate": "1.2E-07", "global_batch_size": 16, **fields}
+    told = {
+        "elapsed_time_per_iteration_(ms)": ms,
+        "learning_rate": "1.2E-07",
+        "global_batch_size": 16,
+        **fields,
+    }
     return iteration(number, **told)
 
 
@@ -62,4 +83,9 @@ def training() -> list[str]:
         timed(n, ms, actual_seqlen=1024, samples_per_second=samples, TFLOPs=tflops)
         for n, (ms, samples, tflops) in enumerate(rates, 1)
     ]
-    return ["using world size: 4, data-parallel-size: 4", "training ...", *lines, "[after training is done]"]
+    return [
+        "using world size: 4, data-parallel-size: 4",
+        "training ...",
+        *lines,
+        "[after training is done]",
+    ]

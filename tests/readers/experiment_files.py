@@ -31,11 +31,15 @@ class Context:
     children: tuple[Context, ...] = ()
 
 
-def function(number: int, name: str, *children: Context, file: str = "main.c", line: int = 1) -> Context:
+def function(
+    number: int, name: str, *children: Context, file: str = "main.c", line: int = 1
+) -> Context:
     return Context("PF", number, name, file, line, children=children)
 
 
-def inlined(number: int, name: str, *children: Context, file: str = "main.c", line: int = 1) -> Context:
+def inlined(
+    number: int, name: str, *children: Context, file: str = "main.c", line: int = 1
+) -> Context:
     return Context("Pr", number, name, file, line, children=children)
 
 
@@ -78,7 +82,9 @@ def database(
     contexts = max(c.number for c in _all(roots))
     for n, (rank, thread) in enumerate(threads, 1):
         name = f"app-{rank:06d}-{thread:03d}-a8c0027f-{4000 + n}-0.metric-db"
-        (folder / name).write_bytes(_metric_db(roots, contexts, [m * n for m in range(1, len(metrics) + 1)]))
+        (folder / name).write_bytes(
+            _metric_db(roots, contexts, [m * n for m in range(1, len(metrics) + 1)])
+        )
     return folder
 
 
@@ -97,7 +103,9 @@ def _xml(roots: Sequence[Context], metrics: Sequence[str]) -> str:
     listed = ElementTree.SubElement(header, "MetricDBTable")
     for i, metric in enumerate(metrics):
         for j, (kind, letter) in enumerate((("inclusive", "I"), ("exclusive", "E"))):
-            ElementTree.SubElement(listed, "MetricDB", i=str(2 * i + j), n=f"{metric} ({letter})", t=kind)
+            ElementTree.SubElement(
+                listed, "MetricDB", i=str(2 * i + j), n=f"{metric} ({letter})", t=kind
+            )
     ids = {}
     for table, entry, texts in (
         ("LoadModuleTable", "LoadModule", {c.module for c in _all(roots)}),
@@ -135,6 +143,8 @@ def _metric_db(roots: Sequence[Context], contexts: int, factors: Sequence[int]) 
             for number in {c.number for c in (context, above[-1], function_around)}:
                 values[number][1] += context.own
         waiting += [(child, (*above, context)) for child in context.children]
-    head = struct.pack(">18s5ssii", b"HPCPROF-metricdb__", b"00.10", b"b", contexts, 2 * len(factors))
+    head = struct.pack(
+        ">18s5ssii", b"HPCPROF-metricdb__", b"00.10", b"b", contexts, 2 * len(factors)
+    )
     cells = [factor * value for row in values.values() for factor in factors for value in row]
     return head + struct.pack(f">{len(cells)}d", *cells)

@@ -57,7 +57,9 @@ class Bytes:
         return len(self.data) - len(raw)
 
     def texts(self, *texts: str) -> list[int]:
-        return [self.put(text.encode("utf-8", errors="surrogateescape") + b"\0", 1) for text in texts]
+        return [
+            self.put(text.encode("utf-8", errors="surrogateescape") + b"\0", 1) for text in texts
+        ]
 
     def section(self, number: int, start: int, end: int | None = None) -> None:
         struct.pack_into("<QQ", self.data, 16 + 16 * number, (end or len(self.data)) - start, start)
@@ -66,7 +68,9 @@ class Bytes:
         path.write_bytes(bytes(self.data) + footer)
 
 
-def meta(path: Path, roots: Roots, metrics: Names, combine: Ways, description: str, minor: int, pad: int) -> None:
+def meta(
+    path: Path, roots: Roots, metrics: Names, combine: Ways, description: str, minor: int, pad: int
+) -> None:
     out = Bytes(b"meta", 8, minor=minor)
     start = out.put(bytes(16))
     title, text = out.texts("toy", description)
@@ -87,22 +91,33 @@ def _metrics(out: Bytes, metrics: Names, combine: Ways, pad: int) -> None:
     start = out.put(bytes(32))
     at = dict(zip(texts := [name for name, _ in SCOPES], out.texts(*texts), strict=True))
     scope_size = 16 + pad
-    scopes = out.put(b"".join(struct.pack("<QBB6x", at[n], kind, 0 if kind == 3 else 255) + gap for n, kind in SCOPES))
+    scopes = out.put(
+        b"".join(
+            struct.pack("<QBB6x", at[n], kind, 0 if kind == 3 else 255) + gap for n, kind in SCOPES
+        )
+    )
     rows = []
     for i, name in enumerate(metrics):
         (text,) = out.texts(name)
         of = [scopes + j * scope_size for j in range(len(SCOPES))]
-        insts = out.put(b"".join(struct.pack("<QH6x", s, 4 * i + j) + gap for j, s in enumerate(of)))
+        insts = out.put(
+            b"".join(struct.pack("<QH6x", s, 4 * i + j) + gap for j, s in enumerate(of))
+        )
         sums = b""
         for k, (how, formula) in enumerate(combine):
             (written,) = out.texts(formula)
             stats = [_stat(i, j, k, len(combine)) for j in range(len(of))]
-            packed = (struct.pack("<QQBxH4x", s, written, how, stat) for s, stat in zip(of, stats, strict=True))
+            packed = (
+                struct.pack("<QQBxH4x", s, written, how, stat)
+                for s, stat in zip(of, stats, strict=True)
+            )
             sums += b"".join(one + gap for one in packed)
         rows.append(struct.pack("<QQQHH4x", text, insts, out.put(sums), 4, 4 * len(combine)) + gap)
     first = out.put(b"".join(rows))
     sizes = (32 + pad, 16 + pad, 24 + pad)
-    struct.pack_into("<QIBBBxQHB", out.data, start, first, len(metrics), *sizes, scopes, len(SCOPES), scope_size)
+    struct.pack_into(
+        "<QIBBBxQHB", out.data, start, first, len(metrics), *sizes, scopes, len(SCOPES), scope_size
+    )
     out.section(2, start)
 
 
@@ -126,10 +141,20 @@ class _Lists:
         self.text = dict(zip(sorted(texts), out.texts(*sorted(texts)), strict=True))
         out.section(4, start)
         gap = bytes(pad)
-        modules = {m: struct.pack("<IxxxxQ", 0, self.text[m]) + gap for c in real if (m := c.module)}
-        files = {f: struct.pack("<IxxxxQ", c.copied, self.text[f]) + gap for c in real if (f := c.file)}
-        self.module, self.file = (self._array(out, 5 + i, 16 + pad, rows) for i, rows in enumerate((modules, files)))
-        functions = {self.key(c): self._function(c) + gap for c in real if c.kind == FUNCTION and c.name is not None}
+        modules = {
+            m: struct.pack("<IxxxxQ", 0, self.text[m]) + gap for c in real if (m := c.module)
+        }
+        files = {
+            f: struct.pack("<IxxxxQ", c.copied, self.text[f]) + gap for c in real if (f := c.file)
+        }
+        self.module, self.file = (
+            self._array(out, 5 + i, 16 + pad, rows) for i, rows in enumerate((modules, files))
+        )
+        functions = {
+            self.key(c): self._function(c) + gap
+            for c in real
+            if c.kind == FUNCTION and c.name is not None
+        }
         self.function = self._array(out, 7, 40 + pad, functions)
 
     @staticmethod
@@ -137,7 +162,11 @@ class _Lists:
         return (c.name, c.module, c.file, c.line, c.offset)
 
     def _function(self, c: Context) -> bytes:
-        text, module, file = self.text.get(c.name or "", 0), self.module.get(c.module, 0), self.file.get(c.file, 0)
+        text, module, file = (
+            self.text.get(c.name or "", 0),
+            self.module.get(c.module, 0),
+            self.file.get(c.file, 0),
+        )
         return struct.pack("<QQQQII", text, module, c.offset or 0, file, c.line, 0)
 
     @staticmethod
@@ -156,7 +185,9 @@ def _contexts(out: Bytes, roots: Roots, listed: _Lists, pad: int) -> None:
         raw = b"".join(_context(c, *arrays[id(c)], listed) for c in context.children)
         arrays[id(context)] = (len(raw), out.put(raw) if raw else 0)
     ends = [(r.node, r.at_entry or 0, listed.text[r.name or ""]) for r in roots]
-    packed = (struct.pack("<QQIHxxQ", *arrays[id(r)], *end) for r, end in zip(roots, ends, strict=True))
+    packed = (
+        struct.pack("<QQIHxxQ", *arrays[id(r)], *end) for r, end in zip(roots, ends, strict=True)
+    )
     rows = b"".join(one + bytes(pad) for one in packed)
     struct.pack_into("<QHB", out.data, start, out.put(rows), len(roots), 32 + pad)
     out.section(3, start)
@@ -170,7 +201,9 @@ def _context(c: Context, size: int, first: int, listed: _Lists) -> bytes:
         flags, flex = 2, struct.pack("<QIxxxx", listed.file[c.file], c.line)
     if c.kind != FUNCTION and c.module:
         flags, flex = flags | 4, flex + struct.pack("<QQ", listed.module[c.module], c.offset or 0)
-    head = struct.pack("<QQIBBBBH6x", size, first, c.node, flags, c.relation, c.kind, len(flex) // 8, 0)
+    head = struct.pack(
+        "<QQIBBBBH6x", size, first, c.node, flags, c.relation, c.kind, len(flex) // 8, 0
+    )
     return head + flex
 
 
@@ -190,7 +223,9 @@ def profiles(
     out.section(0, start)
     begin, tuples = len(out.data), [0]
     for identity in identities:
-        ids = b"".join(struct.pack("<BxHIQ", KINDS.index(k), 0, number, number) for k, number in identity)
+        ids = b"".join(
+            struct.pack("<BxHIQ", KINDS.index(k), 0, number, number) for k, number in identity
+        )
         tuples.append(out.put(struct.pack("<H6x", len(identity)) + ids))
     out.section(1, begin)
     for i, (stored, identity) in enumerate(zip(values, tuples, strict=True)):
@@ -198,7 +233,9 @@ def profiles(
         rows = sorted((node, numbers[metric], value) for (node, metric), value in stored.items())
         p_values = out.put(b"".join(struct.pack("<Hd", m, v) for _, m, v in rows), 2)
         starts = {node: j for j, (node, _, _) in reversed(list(enumerate(rows)))}
-        index = out.put(b"".join(struct.pack("<IQ", node, starts[node]) for node in sorted(starts)), 4)
+        index = out.put(
+            b"".join(struct.pack("<IQ", node, starts[node]) for node in sorted(starts)), 4
+        )
         info = struct.pack("<QQIxxxxQQI", len(rows), p_values, len(starts), index, identity, i == 0)
         struct.pack_into(f"<{len(info)}s", out.data, first + i * (48 + pad), info)
     out.write(path, b"_prof.db")
@@ -221,7 +258,9 @@ def traces(path: Path, traces: Sequence[Sequence[tuple[int, int]]], minor: int, 
     out.section(0, start)
     for i, trace in enumerate(traces):
         at = out.put(b"".join(struct.pack("<QI", T0 + time, node) for time, node in trace), 4)
-        struct.pack_into("<IxxxxQQ", out.data, first + i * (24 + pad), i + 1, at, at + 12 * len(trace))
+        struct.pack_into(
+            "<IxxxxQQ", out.data, first + i * (24 + pad), i + 1, at, at + 12 * len(trace)
+        )
     out.write(path, b"trace.db")
 
 
@@ -262,7 +301,15 @@ def database(
     meta(folder / "meta.db", roots, metrics, combine, description, minor, pad)
     totals = dict(summary) if summary is not None else _summed(threads)
     stored = [_with_whole(v, roots) for v in (totals, *(t.values for t in threads))]
-    profiles(folder / "profile.db", stored, [t.identity for t in threads], metrics, len(combine), minor, pad)
+    profiles(
+        folder / "profile.db",
+        stored,
+        [t.identity for t in threads],
+        metrics,
+        len(combine),
+        minor,
+        pad,
+    )
     cct(folder / "cct.db", minor)
     if any(t.trace for t in threads):
         traces(folder / "trace.db", [t.trace for t in threads], minor, pad)
@@ -289,9 +336,13 @@ def _with_whole(values: Values, roots: Roots) -> Values:
 def toy() -> tuple[Context, ...]:
     """Main thread: train.py:12 calls mm, which runs a kernel and copies; a worker runs the same kernel."""
     launched = function(5, "<gpu kernel>", function(6, "sgemm(float*)", module="gpubins/a.gpubin"))
-    mm = function(4, "at::mm(at::Tensor)", launched, function(7, "<gpu copyin>"), module="/lib/libtorch.so")
+    mm = function(
+        4, "at::mm(at::Tensor)", launched, function(7, "<gpu copyin>"), module="/lib/libtorch.so"
+    )
     step = line(3, "src/job/train.py", 12, mm, copied=True)
-    train = function(2, "train", step, module="<logical python>", file="src/job/train.py", line=10, copied=True)
+    train = function(
+        2, "train", step, module="<logical python>", file="src/job/train.py", line=10, copied=True
+    )
     kernel = function(12, "<gpu kernel>", function(13, "sgemm(float*)", module="gpubins/a.gpubin"))
     backward = function(11, "backward()", kernel, module="/lib/libtorch.so")
     return entry(1, "main thread", train), entry(10, "application thread", backward, point=2)
@@ -304,10 +355,18 @@ def toy_threads() -> tuple[Thread, ...]:
     cpu, gker, gmem, any_stall, h2d = TOY_METRICS
     path, back = (1, 2, 3, 4), (10, 11)
     main = {(node, cpu): 3.0 for node in path}
-    main |= {(node, metric): v for node in (*path, 5) for metric, v in ((gker, 0.001), (gmem, 8.0), (any_stall, 8.0))}
+    main |= {
+        (node, metric): v
+        for node in (*path, 5)
+        for metric, v in ((gker, 0.001), (gmem, 8.0), (any_stall, 8.0))
+    }
     main |= {(6, gmem): 8.0, (6, any_stall): 8.0} | {(node, h2d): 8e6 for node in (*path, 7)}
     worker = {(node, cpu): 1.0 for node in back}
-    worker |= {(n, metric): v for n in (*back, 12) for metric, v in ((gker, 0.001), (gmem, 4.0), (any_stall, 4.0))}
+    worker |= {
+        (n, metric): v
+        for n in (*back, 12)
+        for metric, v in ((gker, 0.001), (gmem, 4.0), (any_stall, 4.0))
+    }
     worker |= {(13, gmem): 4.0, (13, any_stall): 4.0}
     return (
         Thread((("NODE", 7), ("THREAD", 0)), main, ((0, 3), (1000, 4), (3000, 0), (4000, 4))),

@@ -27,10 +27,14 @@ def devices(ranks: int = 8, per_node: int = 8, group: str = "Group  0 ") -> list
     ]
 
 
-def header(before: Sequence[str] = BEFORE, measured: Sequence[str] = MEASURED, after: str = "") -> list[str]:
+def header(
+    before: Sequence[str] = BEFORE, measured: Sequence[str] = MEASURED, after: str = ""
+) -> list[str]:
     width = dict(zip(BEFORE, (10, 12, 8, 6, 6), strict=True))
     names = "  ".join(f"{name:>{width[name]}}" for name in before)
-    half = "  ".join(f"{name:>{7 if name in ('time', 'cputime', *PER_ITERATION) else 6}}" for name in measured)
+    half = "  ".join(
+        f"{name:>{7 if name in ('time', 'cputime', *PER_ITERATION) else 6}}" for name in measured
+    )
     units = "".join(f"{'(us)' if name == 'time' else '':>8}" for name in measured)
     return [
         f"# {' ' * len(names)}           out-of-place                       in-place          ",
@@ -39,8 +43,12 @@ def header(before: Sequence[str] = BEFORE, measured: Sequence[str] = MEASURED, a
     ]
 
 
-def start(size: int, count: int, dtype: str = "float", redop: str | None = "sum", root: int | None = -1) -> str:
-    rest = (f"  {redop:>6}" if redop is not None else "") + (f"  {root:>6}" if root is not None else "")
+def start(
+    size: int, count: int, dtype: str = "float", redop: str | None = "sum", root: int | None = -1
+) -> str:
+    rest = (f"  {redop:>6}" if redop is not None else "") + (
+        f"  {root:>6}" if root is not None else ""
+    )
     return f"{size:>12}  {count:>12}  {dtype:>8}{rest}"
 
 
@@ -49,14 +57,21 @@ def half(cells: Half) -> str:
     return f"  {time:>7}  {algbw:>6}  {busbw:>6}" + "".join(f"  {cell!s:>6}" for cell in rest)
 
 
-def rows(dtype: str = "float", redop: str | None = "sum", root: int | None = -1, after: str = "") -> list[str]:
-    return [start(size, count, dtype, redop, root) + half(out) + half(into) + after for size, count, out, into in ROWS]
+def rows(
+    dtype: str = "float", redop: str | None = "sum", root: int | None = -1, after: str = ""
+) -> list[str]:
+    return [
+        start(size, count, dtype, redop, root) + half(out) + half(into) + after
+        for size, count, out, into in ROWS
+    ]
 
 
 FOOTER = ("# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 286.728 ", "#")
 
 
-def table(program: str = "all_reduce_perf", inner: Sequence[str] = (), ranks: int = 8, per_node: int = 8) -> list[str]:
+def table(
+    program: str = "all_reduce_perf", inner: Sequence[str] = (), ranks: int = 8, per_node: int = 8
+) -> list[str]:
     """The output of a test of version 2.17 and later."""
     return [
         "# nccl-tests version 2.17.8 nccl-headers=22902 nccl-library=22902",
@@ -66,7 +81,9 @@ def table(program: str = "all_reduce_perf", inner: Sequence[str] = (), ranks: in
     ]
 
 
-def old_table(inner: Sequence[str], ranks: int = 8, per_node: int = 8, above: Sequence[str] = ()) -> list[str]:
+def old_table(
+    inner: Sequence[str], ranks: int = 8, per_node: int = 8, above: Sequence[str] = ()
+) -> list[str]:
     """The output of a test of before 2.17, which does not say which it is."""
     return [
         "# nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 validation: 1",
@@ -85,22 +102,51 @@ def written(path: Path, lines: Iterable[str], prefix: str = "") -> Path:
     return path
 
 
-def result(size: int, count: int, out: Half | None, into: Half | None, **more: Any) -> dict[str, Any]:
+def result(
+    size: int, count: int, out: Half | None, into: Half | None, **more: Any
+) -> dict[str, Any]:
     def measured(cells: Half) -> dict[str, Any]:
         time, algbw, busbw, wrong = cells
-        return {"time": float(str(time)), "alg_bw": float(str(algbw)), "bus_bw": float(str(busbw)), "nwrong": wrong}
+        return {
+            "time": float(str(time)),
+            "alg_bw": float(str(algbw)),
+            "bus_bw": float(str(busbw)),
+            "nwrong": wrong,
+        }
 
     halves = {"out_of_place": out and measured(out), "in_place": into and measured(into)}
-    told = {"size": size, "count": count, "type": "float", "redop": "sum", "root": "    -1", **halves, **more}
+    told = {
+        "size": size,
+        "count": count,
+        "type": "float",
+        "redop": "sum",
+        "root": "    -1",
+        **halves,
+        **more,
+    }
     return {**told, "actual_iterations": 20, "experiment_name": ""}
 
 
 def report(**more: Any) -> dict[str, Any]:
     named = {"group": 0, "pid": 1, "device": 0, "device_hex": "0000:00:00", "device_info": H100}
-    config = {"nthreads": 1, "ngpus": 4, "minimum_bytes": 8, "maximum_bytes": 8589934592, "step_factor": 2}
+    config = {
+        "nthreads": 1,
+        "ngpus": 4,
+        "minimum_bytes": 8,
+        "maximum_bytes": 8589934592,
+        "step_factor": 2,
+    }
     listed = [{"rank": 4 * node, "hostname": f"node{node}", **named} for node in (0, 1)]
-    told = {"version": 2, "start_time": "2025-01-31 12:00:00", "args": ["./build/all_reduce_perf", "-g", "4"]}
-    told |= {"env": ["TOKEN=secret"], "nccl_version": 22902, "config": {**config, "devices": listed}}
+    told = {
+        "version": 2,
+        "start_time": "2025-01-31 12:00:00",
+        "args": ["./build/all_reduce_perf", "-g", "4"],
+    }
+    told |= {
+        "env": ["TOKEN=secret"],
+        "nccl_version": 22902,
+        "config": {**config, "devices": listed},
+    }
     told |= {"results": [result(*row) for row in (*ROWS, *ROWS, *ROWS)]}
     told |= {"out_of_bounds": {"count": 0, "okay": "true"}}
     told |= {"average_bus_bandwidth": {"bandwidth": 286.728, "okay": "unchecked"}, "errors": [""]}
@@ -123,7 +169,9 @@ def init(rank: int, ranks: int, nodes: int = 1, comm: str = "0xaaa") -> list[str
     return [said(f"comm {comm} rank {rank} {told}", rank), said(done, rank)]
 
 
-def call(name: str, count: int, dtype: int = 7, ranks: int = 2, rank: int = 0, number: int = 0) -> str:
+def call(
+    name: str, count: int, dtype: int = 7, ranks: int = 2, rank: int = 0, number: int = 0
+) -> str:
     """A call of a rank; NCCL counts the calls in hexadecimal."""
     told = f"sendbuff 0x7f0000000000 recvbuff (nil) count {count} datatype {dtype} op 0 root 0 comm 0xaaa"
     return said(f"{name}: opCount {number:x} {told} [nranks={ranks}] stream 0x55e29067e430", rank)

@@ -49,7 +49,18 @@ class Measured:
     cc: str = "8.0"
 
     def cells(self) -> dict[str, str]:
-        told = [self.number, self.process, "app", "127.0.0.1", self.name, 1, 7, self.block, self.grid, self.device]
+        told = [
+            self.number,
+            self.process,
+            "app",
+            "127.0.0.1",
+            self.name,
+            1,
+            7,
+            self.block,
+            self.grid,
+            self.device,
+        ]
         return dict(zip([*LEAD, *SHAPE], [*map(str, told), self.cc], strict=True))
 
 
@@ -57,7 +68,10 @@ def full(number: int = 0) -> Measured:
     metrics: Metrics = {
         **DEVICE,
         "gpu__time_duration.sum": ("us", "10.5"),
-        **{f"{CORE}f{op}_pred_on.sum": ("inst", text) for op, text in (("add", "100"), ("mul", "20"), ("fma", "3"))},
+        **{
+            f"{CORE}f{op}_pred_on.sum": ("inst", text)
+            for op, text in (("add", "100"), ("mul", "20"), ("fma", "3"))
+        },
         "dram__bytes_read.sum": ("Kbyte", "1.5"),
         "dram__bytes_write.sum": ("Kbyte", "0.5"),
         ISSUE.format("long_scoreboard"): ("inst", "5.25"),
@@ -73,10 +87,17 @@ def raw(path: Path, *launches: Measured, **layout: Any) -> Path:
     units = {name: unit for launch in launches for name, (unit, _) in launch.metrics.items()}
     lead = layout.pop("lead", [*LEAD, *SHAPE])
     rows = [
-        [*(launch.cells()[c] for c in lead), *(launch.metrics.get(name, ("", ""))[1] for name in names)]
+        [
+            *(launch.cells()[c] for c in lead),
+            *(launch.metrics.get(name, ("", ""))[1] for name in names),
+        ]
         for launch in launches
     ]
-    return _write(path, [[*lead, *names], [*("" for _ in lead), *(units[name] for name in names)], *rows], **layout)
+    return _write(
+        path,
+        [[*lead, *names], [*("" for _ in lead), *(units[name] for name in names)], *rows],
+        **layout,
+    )
 
 
 def details(path: Path, *launches: Measured, **layout: Any) -> Path:
@@ -105,7 +126,10 @@ def _write(
     encoding: str = "utf-8",
 ) -> Path:
     """Write log lines and rows; without `end` no line break follows the last, so that a cut always shows."""
-    quoted = (["" if cell is None else f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row] for row in rows)
+    quoted = (
+        ["" if cell is None else f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row]
+        for row in rows
+    )
     lines = [",".join(cells) for cells in quoted]
     printed = newline.join([*log, *lines[:-1], *between, lines[-1]]) + (newline if end else "")
     path.write_bytes((("\ufeff" if bom else "") + printed).encode(encoding))

@@ -36,8 +36,26 @@ NVTX = "NVTX_EVENTS"
 HOST = 1 << 48  # upper bits of global ids: host and virtual machine
 NONE = 2**32 - 1  # no stream, no event
 PUSH_POP, START_END, MARK, DOMAIN = 59, 60, 34, 75
-IDS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "symbol", "module")  # columns of StringIds ids
-UNSIGNED = ("globalPid", "globalTid", "streamId", "typeId", "graphNodeId", "bytes", "copyKind", "domainId", *IDS[:4])
+IDS = (
+    "demangledName",
+    "shortName",
+    "mangledName",
+    "nameId",
+    "textId",
+    "symbol",
+    "module",
+)  # columns of StringIds ids
+UNSIGNED = (
+    "globalPid",
+    "globalTid",
+    "streamId",
+    "typeId",
+    "graphNodeId",
+    "bytes",
+    "copyKind",
+    "domainId",
+    *IDS[:4],
+)
 
 
 def process(pid: int) -> int:
@@ -47,7 +65,12 @@ def process(pid: int) -> int:
 def kernel(start: int, end: int, name: str = "work", pid: int = 1, **changes: Any) -> Row:
     shape = {"gridX": 2, "gridY": 3, "gridZ": 4, "blockX": 32, "blockY": 2, "blockZ": 1}
     memory = {"staticSharedMemory": 16, "dynamicSharedMemory": 1024}
-    named = {"demangledName": name, "shortName": "Kernel", "registersPerThread": 40, "graphNodeId": None}
+    named = {
+        "demangledName": name,
+        "shortName": "Kernel",
+        "registersPerThread": 40,
+        "graphNodeId": None,
+    }
     return {**_place(start, end, pid), **named, **shape, **memory, **changes}
 
 
@@ -65,16 +88,38 @@ def _place(start: int, end: int, pid: int) -> Row:
     return {"start": start, "end": end, **ids, "globalPid": process(pid)}
 
 
-def call(start: int, end: int, name: str = "cudaLaunchKernel_v7000", pid: int = 1, tid: int = 1, **changes: Any) -> Row:
+def call(
+    start: int,
+    end: int,
+    name: str = "cudaLaunchKernel_v7000",
+    pid: int = 1,
+    tid: int = 1,
+    **changes: Any,
+) -> Row:
     made = {"globalTid": process(pid) | tid, "correlationId": 100, "nameId": name, "returnValue": 0}
     return {"start": start, "end": end, "eventClass": 0, **made, **changes}
 
 
-def system_call(start: int, end: int | None, name: str = "write", pid: int = 1, tid: int = 1) -> Row:
-    return {"start": start, "end": end, "eventClass": 27, "globalTid": process(pid) | tid, "nameId": name}
+def system_call(
+    start: int, end: int | None, name: str = "write", pid: int = 1, tid: int = 1
+) -> Row:
+    return {
+        "start": start,
+        "end": end,
+        "eventClass": 27,
+        "globalTid": process(pid) | tid,
+        "nameId": name,
+    }
 
 
-def event(start: int, end: int | None, text: str | None = "step", pid: int = 1, tid: int = 1, **changes: Any) -> Row:
+def event(
+    start: int,
+    end: int | None,
+    text: str | None = "step",
+    pid: int = 1,
+    tid: int = 1,
+    **changes: Any,
+) -> Row:
     made = {"eventType": PUSH_POP, "text": text, "textId": None, "domainId": 0}
     return {"start": start, "end": end, **made, "globalTid": process(pid) | tid, **changes}
 
@@ -90,7 +135,13 @@ def sample(time: int, value: int, metric: int = 1, kind: int = HOST, **changes: 
 
 
 def metric(name: str, number: int = 1, kind: int = HOST) -> Row:
-    return {"typeId": kind, "sourceId": 1, "typeName": "set", "metricId": number, "metricName": name}
+    return {
+        "typeId": kind,
+        "sourceId": 1,
+        "typeName": "set",
+        "metricId": number,
+        "metricName": name,
+    }
 
 
 def cpu_sample(number: int, time: int, pid: int = 1, tid: int = 1, cpu: int | None = 3) -> Row:
@@ -98,13 +149,23 @@ def cpu_sample(number: int, time: int, pid: int = 1, tid: int = 1, cpu: int | No
     return {"id": number, "start": time, "cpu": cpu, **made}
 
 
-def chain(number: int, *frames: tuple[str, str] | str, unresolved: tuple[int, ...] = ()) -> list[Row]:
+def chain(
+    number: int, *frames: tuple[str, str] | str, unresolved: tuple[int, ...] = ()
+) -> list[Row]:
     """The frames of a call chain from the innermost, each a function and its module, or a marker alone."""
     rows = []
     for depth, frame in enumerate(frames):
         symbol, module = (frame, frame) if isinstance(frame, str) else frame
         flag = 1 if depth in unresolved else None  # NULL means 0
-        rows.append({"id": number, "symbol": symbol, "module": module, "unresolved": flag, "stackDepth": depth})
+        rows.append(
+            {
+                "id": number,
+                "symbol": symbol,
+                "module": module,
+                "unresolved": flag,
+                "stackDepth": depth,
+            }
+        )
     return rows
 
 
@@ -114,8 +175,22 @@ def switch(time: int, on: int, pid: int = 1, tid: int = 1, cpu: int = 3, state: 
 
 
 def wait(start: int, end: int, correlation: int, pid: int = 1, **changes: Any) -> Row:
-    made = {"deviceId": 0, "contextId": 1, "streamId": NONE, "correlationId": correlation, "globalPid": process(pid)}
-    return {"start": start, "end": end, **made, "syncType": 9, "eventId": NONE, "eventSyncId": NONE, **changes}
+    made = {
+        "deviceId": 0,
+        "contextId": 1,
+        "streamId": NONE,
+        "correlationId": correlation,
+        "globalPid": process(pid),
+    }
+    return {
+        "start": start,
+        "end": end,
+        **made,
+        "syncType": 9,
+        "eventId": NONE,
+        "eventSyncId": NONE,
+        **changes,
+    }
 
 
 def overhead(start: int, end: int, name: str, pid: int = 1, tid: int = 1, **changes: Any) -> Row:
@@ -123,13 +198,26 @@ def overhead(start: int, end: int, name: str, pid: int = 1, tid: int = 1, **chan
 
 
 def message(time: int, severity: int, text: str | None, **changes: Any) -> Row:
-    made = {"timestampType": 1, "source": 2, "severity": severity, "text": text, "globalPid": process(1)}
+    made = {
+        "timestampType": 1,
+        "source": 2,
+        "severity": severity,
+        "text": text,
+        "globalPid": process(1),
+    }
     return {"timestamp": time, **made, **changes}
 
 
 def allocation(time: int, size: int, kind: int = 2, operation: int = 0, **changes: Any) -> Row:
     ids = {"globalPid": process(1), "deviceId": 0, "contextId": 1, "correlationId": 0}
-    made = {"address": 4096, "pc": 0, "bytes": size, "memKind": kind, "memoryOperationType": operation, "name": None}
+    made = {
+        "address": 4096,
+        "pc": 0,
+        "bytes": size,
+        "memKind": kind,
+        "memoryOperationType": operation,
+        "name": None,
+    }
     return {"start": time, **ids, **made, **changes}
 
 
@@ -140,12 +228,16 @@ def asked(*traces: str, **options: str) -> Tables:
     return {"META_DATA_CAPTURE": rows}
 
 
-def session(version: str = "2024.2.3.38", t0: int = 1_700_000_000 * 10**9, duration: int = 10**6) -> Tables:
+def session(
+    version: str = "2024.2.3.38", t0: int = 1_700_000_000 * 10**9, duration: int = 10**6
+) -> Tables:
     """The tables that say which version exported a capture, when it started and how long it is."""
     return {
         "META_DATA_EXPORT": [{"name": "EXPORT_PRODUCT_VERSION", "value": version}],
         "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": t0, "utcTime": "", "localTime": ""}],
-        "ANALYSIS_DETAILS": [{"globalVid": HOST, "duration": duration, "startTime": 5, "stopTime": 5 + duration}],
+        "ANALYSIS_DETAILS": [
+            {"globalVid": HOST, "duration": duration, "startTime": 5, "stopTime": 5 + duration}
+        ],
     }
 
 
@@ -175,7 +267,9 @@ def sqlite(path: Path, tables: Tables) -> Path:
             columns = ", ".join(f'"{name}"' for name in rows[0])
             database.execute(f'CREATE TABLE "{table}" ({columns})')
             marks = ", ".join("?" * len(rows[0]))
-            database.executemany(f'INSERT INTO "{table}" VALUES ({marks})', [tuple(row.values()) for row in rows])
+            database.executemany(
+                f'INSERT INTO "{table}" VALUES ({marks})', [tuple(row.values()) for row in rows]
+            )
     return path
 
 
@@ -202,15 +296,25 @@ def read(folder: Path, tables: Tables, write: Write = sqlite) -> Profile:
     return nsys.read(write(path, {**session(), **tables}))
 
 
-STORED = {"KERNELS": KERNEL, "COPIES": MEMCPY, "API_CALLS": RUNTIME, "OS_CALLS": SYSTEM, "RANGES": NVTX}
+STORED = {
+    "KERNELS": KERNEL,
+    "COPIES": MEMCPY,
+    "API_CALLS": RUNTIME,
+    "OS_CALLS": SYSTEM,
+    "RANGES": NVTX,
+}
 STORED |= {"SAMPLES": "GPU_METRICS", "DEVICES": "TARGET_INFO_GPU"}
 
 
-def table(folder: Path, name: str, *rows: Row, write: Write = sqlite, **others: list[Row]) -> pd.DataFrame:
+def table(
+    folder: Path, name: str, *rows: Row, write: Write = sqlite, **others: list[Row]
+) -> pd.DataFrame:
     return read(folder, {STORED[name]: list(rows), **others}, write).table(name)
 
 
-def handed_on(folder: Path, name: str, *rows: Row, write: Write = sqlite, **others: list[Row]) -> pd.DataFrame:
+def handed_on(
+    folder: Path, name: str, *rows: Row, write: Write = sqlite, **others: list[Row]
+) -> pd.DataFrame:
     """The table as the reader hands it on, before the schema takes out what cannot be."""
     return read(folder, {STORED[name]: list(rows), **others}, write).loaders[name]()
 
@@ -244,9 +348,13 @@ every_form = pytest.mark.parametrize("write", [sqlite, parquet, arrow])
 
 
 def _arrow_tables(tables: Tables) -> dict[str, pa.Table]:
-    columns = {t: {c: [row[c] for row in rows] for c in rows[0]} for t, rows in _with_strings(tables).items()}
+    columns = {
+        t: {c: [row[c] for row in rows] for c in rows[0]}
+        for t, rows in _with_strings(tables).items()
+    }
     typed = {
-        t: {c: pa.array(v, pa.uint64() if c in UNSIGNED else None) for c, v in cs.items()} for t, cs in columns.items()
+        t: {c: pa.array(v, pa.uint64() if c in UNSIGNED else None) for c, v in cs.items()}
+        for t, cs in columns.items()
     }
     return {t: pa.table(cs) for t, cs in typed.items()}
 
@@ -258,7 +366,10 @@ def _with_strings(tables: Tables) -> Tables:
     made: Tables = {}
     for table, rows in tables.items():
         made[table] = [
-            {c: ids.setdefault(v, next(numbers)) if c in IDS and isinstance(v, str) else v for c, v in row.items()}
+            {
+                c: ids.setdefault(v, next(numbers)) if c in IDS and isinstance(v, str) else v
+                for c, v in row.items()
+            }
             for row in rows
         ]
     strings = [{"id": number, "value": text} for text, number in ids.items()]

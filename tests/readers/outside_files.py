@@ -13,7 +13,9 @@ def shown() -> str:
     """The source of the reader that CONTRIBUTING.md shows."""
     if not CONTRIBUTING.exists():
         pytest.skip("no CONTRIBUTING.md beside the tests")
-    (first, *_) = re.findall(r"^```python\n(.*?)^```$", CONTRIBUTING.read_text(encoding="utf-8"), re.DOTALL | re.M)
+    (first, *_) = re.findall(
+        r"^```python\n(.*?)^```$", CONTRIBUTING.read_text(encoding="utf-8"), re.DOTALL | re.M
+    )
     return str(first)
 
 

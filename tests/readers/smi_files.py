@@ -13,11 +13,35 @@ import pandas as pd
 from perfkit.logs import nvidia_smi
 from perfkit.profile import Profile
 
-UNITS = {"Date": "YYYYMMDD", "Time": "HH:MM:SS", "gpu": "Idx", "pwr": "W", "gtemp": "C", "mtemp": "C", "tviol": "bool"}
-UNITS |= {"mclk": "MHz", "pclk": "MHz", "rxpci": "MB/s", "txpci": "MB/s", "fb": "MB", "bar1": "MB", "ccpm": "MB"}
+UNITS = {
+    "Date": "YYYYMMDD",
+    "Time": "HH:MM:SS",
+    "gpu": "Idx",
+    "pwr": "W",
+    "gtemp": "C",
+    "mtemp": "C",
+    "tviol": "bool",
+}
+UNITS |= {
+    "mclk": "MHz",
+    "pclk": "MHz",
+    "rxpci": "MB/s",
+    "txpci": "MB/s",
+    "fb": "MB",
+    "bar1": "MB",
+    "ccpm": "MB",
+}
 UNITS |= {"sbecc": "errs", "dbecc": "errs", "pci": "errs"}  # all others are in %
 COLUMNS = ("gpu", "pwr", "gtemp", "mtemp", "sm", "mem", "mclk", "pclk")
-FIELDS = ("timestamp", "index", "name", "utilization.gpu [%]", "memory.used [MiB]", "power.draw [W]", "temperature.gpu")
+FIELDS = (
+    "timestamp",
+    "index",
+    "name",
+    "utilization.gpu [%]",
+    "memory.used [MiB]",
+    "power.draw [W]",
+    "temperature.gpu",
+)
 
 
 def read(path: Path) -> Profile:
@@ -30,7 +54,13 @@ def values(profile: Profile, metric: str, gpu: int = 0) -> list[float]:
     return found.tolist()
 
 
-def dmon(path: Path, *rows: Sequence[str], columns: Sequence[str] = COLUMNS, every: int = 4, mark: str = "# ") -> Path:
+def dmon(
+    path: Path,
+    *rows: Sequence[str],
+    columns: Sequence[str] = COLUMNS,
+    every: int = 4,
+    mark: str = "# ",
+) -> Path:
     """Write rows of words under their header, which comes again after as many rows; `mark` is before its names.
 
     The mark is glued to a date, as dmon does.
@@ -49,10 +79,15 @@ def dmon(path: Path, *rows: Sequence[str], columns: Sequence[str] = COLUMNS, eve
 def ticks(count: int = 6, gpus: int = 2) -> list[Sequence[str]]:
     """Rows of `gpus` GPUs whose power rises by 1 W each tick from 600 W, GPU 1 drawing 100 W less; no memory sensor."""
     each = ((tick, gpu) for tick in range(count) for gpu in range(gpus))
-    return [(str(gpu), str(600 + tick - 100 * gpu), "63", "-", "100", "10", "2619", "1980") for tick, gpu in each]
+    return [
+        (str(gpu), str(600 + tick - 100 * gpu), "63", "-", "100", "10", "2619", "1980")
+        for tick, gpu in each
+    ]
 
 
-def query(path: Path, *rows: Sequence[str], columns: Sequence[str] = FIELDS, between: str = ", ") -> Path:
+def query(
+    path: Path, *rows: Sequence[str], columns: Sequence[str] = FIELDS, between: str = ", "
+) -> Path:
     path.write_text("\n".join([between.join(columns), *(between.join(row) for row in rows), ""]))
     return path
 
@@ -61,12 +96,19 @@ def moments(count: int = 4, gpus: int = 2) -> list[Sequence[str]]:
     """Rows of `gpus` GPUs at 2026/01/01 00:00:00.250 and every second after: 90, 91, ... % busy."""
     rest = ("1024 MiB", "300.50 W", "60")
     each = ((second, gpu) for second in range(count) for gpu in range(gpus))
-    return [(f"2026/01/01 00:00:{s:02d}.250", str(gpu), "NVIDIA A100", f"{90 + s} %", *rest) for s, gpu in each]
+    return [
+        (f"2026/01/01 00:00:{s:02d}.250", str(gpu), "NVIDIA A100", f"{90 + s} %", *rest)
+        for s, gpu in each
+    ]
 
 
 def gpu(said: Mapping[str, str] | None = None) -> dict[str, str]:
     """What ``-q`` says of a GPU by path below it, in the words of the XML, with other values."""
-    reasons = {"sw_power_cap": "Active", "hw_slowdown": "Not Active", "sw_thermal_slowdown": "Not Active"}
+    reasons = {
+        "sw_power_cap": "Active",
+        "hw_slowdown": "Not Active",
+        "sw_thermal_slowdown": "Not Active",
+    }
     limits = {"max_threshold": "92 C", "slow_threshold": "89 C", "max_gpu_threshold": "85 C"}
     return {
         "product_name": "NVIDIA A100-SXM4-80GB",
@@ -78,7 +120,10 @@ def gpu(said: Mapping[str, str] | None = None) -> dict[str, str]:
         **{f"temperature/gpu_temp_{name}": at for name, at in limits.items()},
         "gpu_power_readings/power_draw": "67.03 W",
         "gpu_power_readings/current_power_limit": "500.00 W",
-        **{f"clocks_event_reasons/clocks_event_reason_{name}": told for name, told in reasons.items()},
+        **{
+            f"clocks_event_reasons/clocks_event_reason_{name}": told
+            for name, told in reasons.items()
+        },
         **(said or {}),
     }
 
@@ -86,14 +131,21 @@ def gpu(said: Mapping[str, str] | None = None) -> dict[str, str]:
 def xml(path: Path, *gpus: Mapping[str, str], head: str = "", attached: int | None = None) -> Path:
     """Write the XML of ``-q -x``; `head` stands before its first element."""
     said = {"timestamp": "Thu Jan  1 00:00:02 2026", "driver_version": "535.54.03"}
-    lines = ['<?xml version="1.0" ?>', head or '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">']
+    lines = [
+        '<?xml version="1.0" ?>',
+        head or '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">',
+    ]
     lines += ["<nvidia_smi_log>", *(f"<{tag}>{value}</{tag}>" for tag, value in said.items())]
     lines.append(f"<attached_gpus>{attached or len(gpus)}</attached_gpus>")
     for number, values in enumerate(gpus):
         lines.append(f'<gpu id="00000000:0{number + 1}:00.0">')
         for place, value in values.items():
             tags = place.split("/")
-            lines.append("".join(f"<{tag}>" for tag in tags) + value + "".join(f"</{tag}>" for tag in tags[::-1]))
+            lines.append(
+                "".join(f"<{tag}>" for tag in tags)
+                + value
+                + "".join(f"</{tag}>" for tag in tags[::-1])
+            )
         lines.append("</gpu>")
     path.write_text("\n".join([*lines, "</nvidia_smi_log>"]))
     return path
@@ -133,13 +185,21 @@ SECTIONS = """\
 """
 
 
-def text(path: Path, gpus: int = 2, times: Sequence[str] = ("Thu Jan  1 00:00:02 2026",), said: str = SECTIONS) -> Path:
+def text(
+    path: Path,
+    gpus: int = 2,
+    times: Sequence[str] = ("Thu Jan  1 00:00:02 2026",),
+    said: str = SECTIONS,
+) -> Path:
     """Write the text of ``-q``, once per time."""
     parts = []
     for time in times:
         parts.append(f"\n==============NVSMI LOG==============\n\nTimestamp{' ' * 33}: {time}\n")
         parts.append(f"Driver Version{' ' * 28}: 535.54.03\n\nAttached GPUs{' ' * 29}: {gpus}\n")
-        parts += [f"GPU 00000000:0{number + 1}:00.0\n{said.format(number=number)}\n" for number in range(gpus)]
+        parts += [
+            f"GPU 00000000:0{number + 1}:00.0\n{said.format(number=number)}\n"
+            for number in range(gpus)
+        ]
     path.write_text("".join(parts).rstrip("\n") + "\n")
     return path
 

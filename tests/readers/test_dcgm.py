@@ -9,7 +9,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from readers.dcgm_files import COLUMNS, START_S, answer, dmon, labels, line, page, scrape, series, stored, ticks
+from readers.dcgm_files import (
+    COLUMNS,
+    START_S,
+    answer,
+    dmon,
+    labels,
+    line,
+    page,
+    scrape,
+    series,
+    stored,
+    ticks,
+)
 from real import truth_of
 
 from perfkit.errors import ReadError
@@ -34,12 +46,18 @@ def test_rows_fields_units_and_reasons(tmp_path: Path) -> None:
     assert [0.75] * 3 == values(profile, "sm_active_frac")
     assert [0.5] * 3 == values(profile, "tensor_active_frac")
     samples = profile.table("SAMPLES")
-    assert [1_000_000_000, 2_000_000_000, 3_000_000_000] == samples["time_ns"].drop_duplicates().tolist()
+    assert [1_000_000_000, 2_000_000_000, 3_000_000_000] == samples[
+        "time_ns"
+    ].drop_duplicates().tolist()
     assert 24 == len(samples)
     assert "8 of 32 values are missing (N/A, blank or impossible)" in profile.notes
     # dcgmi prints no time: t0 is NA, ticks are 1 s, and a note says so.
     capture = profile.capture.iloc[0]
-    assert ("dcgmi dmon", "", 3_000_000_000) == (capture["tool"], capture["tool_version"], capture["dur_ns"])
+    assert ("dcgmi dmon", "", 3_000_000_000) == (
+        capture["tool"],
+        capture["tool_version"],
+        capture["dur_ns"],
+    )
     assert pd.isna(capture["t0_unix_ns"])
     assert any("no time stamps" in note for note in profile.notes)
     # Names and numbers of fields are NVIDIA's (facts §1).
@@ -52,11 +70,16 @@ def test_rows_fields_units_and_reasons(tmp_path: Path) -> None:
     }
     known |= {1011: ("NVLTX", "nvlink_tx_bytes_per_s"), 1012: ("NVLRX", "nvlink_rx_bytes_per_s")}
     assert known.items() <= by_id.items()
-    assert len({field.number for field in FIELDS if field.number}) == sum(field.number > 0 for field in FIELDS)
+    assert len({field.number for field in FIELDS if field.number}) == sum(
+        field.number > 0 for field in FIELDS
+    )
     assert {field.metric for field in FIELDS} - {REASONS} <= set(METRICS)
     for column, cell, metric, expected in [
         *(("SMCLK", "1980", "sm_clock_hz", 1.98e9), ("MMTMP", "54", "memory_temperature_c", 54)),
-        *(("TOTEC", "319159391", "energy_j", 319159.391), ("FBUSD", "4845", "memory_used_bytes", 4845 * 2**20)),
+        *(
+            ("TOTEC", "319159391", "energy_j", 319159.391),
+            ("FBUSD", "4845", "memory_used_bytes", 4845 * 2**20),
+        ),
         *(("GPUTL", "100", "gpu_busy_frac", 1), ("DRAMA", "1.000", "dram_active_frac", 1)),
         ("PCITX", "33011804.000", "pcie_tx_bytes_per_s", 33011804),
         ("TXTPT", "33011", "pcie_tx_bytes_per_s", 33011000),
@@ -69,29 +92,52 @@ def test_rows_fields_units_and_reasons(tmp_path: Path) -> None:
         assert metric == BY_COLUMN[column].metric
     for mask, active in [
         *((0, ()), (0x1, ("idle",)), (0x4, ("throttled_power",)), (0x20, ("throttled_thermal",))),
-        *((0x48, ("throttled_thermal",)), (0x88, ("throttled_power",)), (0x8, ("throttled_other",))),
+        *(
+            (0x48, ("throttled_thermal",)),
+            (0x88, ("throttled_power",)),
+            (0x8, ("throttled_other",)),
+        ),
         *((0x28, ("throttled_thermal", "throttled_other")), (0x112, ("throttled_other",))),
     ]:
         profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", [mask]), columns=["DVCCTR"]))
         samples = profile.table("SAMPLES")
-        assert {f"{name}_frac" for name in active} == set(samples.loc[samples["value"] == 1, "metric"])
+        assert {f"{name}_frac" for name in active} == set(
+            samples.loc[samples["value"] == 1, "metric"]
+        )
         assert 4 == len(samples)
 
 
 def test_headers_rows_and_lines_that_are_none(tmp_path: Path) -> None:
     # Prompts, blank lines and the line about the signal; what dcgmi complains of is passed on.
-    path = dmon(tmp_path / "dmon.txt", *ticks(20, 1), around=["[me@host ~]$ dcgmi dmon -e 203,155,1002,1004", ""])
-    path.write_text(path.read_text() + "\nError: lost connection\n\ndmon was stopped due to receiving a signal\n")
+    path = dmon(
+        tmp_path / "dmon.txt",
+        *ticks(20, 1),
+        around=["[me@host ~]$ dcgmi dmon -e 203,155,1002,1004", ""],
+    )
+    path.write_text(
+        path.read_text()
+        + "\nError: lost connection\n\ndmon was stopped due to receiving a signal\n"
+    )
     profile = dcgm.read(path)
     assert 19 == len(values(profile, "power_w"))
-    assert "lines that are neither header nor row are left out (3, first in line 1)" in profile.notes
+    assert (
+        "lines that are neither header nor row are left out (3, first in line 1)" in profile.notes
+    )
     assert "dcgmi said: Error: lost connection" in profile.notes
     assert not any("me@host" in note for note in profile.notes)
     # A row that lost a cell in the middle of a log is not guessed at.
-    ragged = dmon(tmp_path / "dmon.txt", ("GPU 0", [1, 2, 0, 0]), ("GPU 0", [1, 2, 0]), ("GPU 0", [3, 2, 0, 0]))
+    ragged = dmon(
+        tmp_path / "dmon.txt",
+        ("GPU 0", [1, 2, 0, 0]),
+        ("GPU 0", [1, 2, 0]),
+        ("GPU 0", [3, 2, 0, 0]),
+    )
     profile = dcgm.read(ragged)
     assert [0.01, 0.03] == values(profile, "gpu_busy_frac")
-    assert "rows with more or fewer cells than their header are left out (1, first in line 4)" in profile.notes
+    assert (
+        "rows with more or fewer cells than their header are left out (1, first in line 4)"
+        in profile.notes
+    )
     # `# Entity` and ` Id` of DCGM 1.7 to 2.3, right-aligned, with N/W for what is not watched.
     path, rows = tmp_path / "dmon.txt", "    GPU 0    N/W    N/A\n    GPU 0     42   61.5\n"
     path.write_text(f"# Entity  GPUTL  POWER\n      Id              W\n{rows}")
@@ -99,7 +145,9 @@ def test_headers_rows_and_lines_that_are_none(tmp_path: Path) -> None:
     profile = dcgm.read(path)
     assert ([0.42], [61.5]) == (values(profile, "gpu_busy_frac"), values(profile, "power_w"))
     # Two recordings in one file, the second with other columns: its ticks follow.
-    more = dmon(tmp_path / "more.txt", ("GPU 0", ["0.5", 41]), columns=["TIMMA", "GPUTL"]).read_text()
+    more = dmon(
+        tmp_path / "more.txt", ("GPU 0", ["0.5", 41]), columns=["TIMMA", "GPUTL"]
+    ).read_text()
     path.write_text(dmon(path, ("GPU 0", [40]), columns=["GPUTL"]).read_text() + more)
     profile = dcgm.read(path)
     assert [0.4, 0.41] == values(profile, "gpu_busy_frac")
@@ -113,11 +161,23 @@ def test_headers_rows_and_lines_that_are_none(tmp_path: Path) -> None:
 
 def test_instances_and_what_is_missing(tmp_path: Path) -> None:
     # A MIG instance has metrics of its own; where several GPUs could be its own, its values are left out.
-    rows = [("GPU 0", ["0.100"]), ("GPU-I 0", ["0.700"]), ("GPU-CI 0", ["0.700"]), ("Switch 0", ["N/A"])]
+    rows = [
+        ("GPU 0", ["0.100"]),
+        ("GPU-I 0", ["0.700"]),
+        ("GPU-CI 0", ["0.700"]),
+        ("Switch 0", ["N/A"]),
+    ]
     profile = dcgm.read(dmon(tmp_path / "dmon.txt", *rows, columns=["SMACT"]))
     assert [0.1] == values(profile, "sm_active_frac")
-    assert [0.7] == values(profile, "mig_gi_0_sm_active_frac") == values(profile, "mig_ci_0_sm_active_frac")
-    assert any(note.startswith("values of MIG instances (2) are metrics of their own") for note in profile.notes)
+    assert (
+        [0.7]
+        == values(profile, "mig_gi_0_sm_active_frac")
+        == values(profile, "mig_ci_0_sm_active_frac")
+    )
+    assert any(
+        note.startswith("values of MIG instances (2) are metrics of their own")
+        for note in profile.notes
+    )
     assert "rows of what is no GPU are left out (1)" in profile.notes
     two = dcgm.read(dmon(tmp_path / "two.txt", ("GPU 1", ["0.2"]), *rows, columns=["SMACT"]))
     assert ["sm_active_frac"] == two.table("SAMPLES")["metric"].unique().tolist()
@@ -125,15 +185,25 @@ def test_instances_and_what_is_missing(tmp_path: Path) -> None:
     # Who has an instance only sees that: instances are numbered, and a note says what the numbers are.
     alone = [("GPU-I 7", ["0.300"]), ("GPU-I 10", ["0.700"])]
     profile = dcgm.read(dmon(tmp_path / "dmon.txt", *alone, columns=["SMACT"]))
-    assert ([0.3], [0.7]) == (values(profile, "sm_active_frac", 0), values(profile, "sm_active_frac", 1))
+    assert ([0.3], [0.7]) == (
+        values(profile, "sm_active_frac", 0),
+        values(profile, "sm_active_frac", 1),
+    )
     assert any("gpu numbers the instances" in note for note in profile.notes)
     profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", ["300.000"]), columns=["POWER"]))
     missing = {m.table: m.record for m in profile.missing}
-    assert {"SAMPLES.sm_active_frac", "SAMPLES.tensor_active_frac", "SAMPLES.power_limit_w", "DEVICES"} <= set(missing)
+    assert {
+        "SAMPLES.sm_active_frac",
+        "SAMPLES.tensor_active_frac",
+        "SAMPLES.power_limit_w",
+        "DEVICES",
+    } <= set(missing)
     assert "SAMPLES.power_w" not in missing
     assert "1002,1003,1004,1005" in missing["SAMPLES.tensor_active_frac"]
     # dcgmi ends what its column cannot hold in three dots: half a number is none.
-    profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", ["12345...", "1.000"]), columns=["TOTEC", "POWER"]))
+    profile = dcgm.read(
+        dmon(tmp_path / "dmon.txt", ("GPU 0", ["12345...", "1.000"]), columns=["TOTEC", "POWER"])
+    )
     assert ([], [1]) == (values(profile, "energy_j"), values(profile, "power_w"))
 
 
@@ -145,7 +215,11 @@ REFUSED = [
     # What only Python takes for a number.
     ((("GPU 0", [1, "1_000", 3, 4]),), "", "line 3 has .* in column POWER, which is no number"),
     ((("GPU 0", [1, 2]),), "", "no row has as many cells as its header .line 3."),
-    ((), "Error setting watches. Result: -37: The module\n", "dcgmi said 'Error setting watches. Result: -37"),
+    (
+        (),
+        "Error setting watches. Result: -37: The module\n",
+        "dcgmi said 'Error setting watches. Result: -37",
+    ),
 ]
 
 
@@ -170,13 +244,33 @@ def test_blanks_and_scales() -> None:
     assert values.tolist() == without_blanks(values).tolist()
     for number, values, expected, note in [
         (1004, [0, 0.5, 1], [0, 0.5, 1], ""),
-        (1004, [0, 85.5, 12], [0, 0.855, 0.12], "tensor_active_frac: written as percent (up to 85.5)"),
-        (1004, [0.5, 0.4, 1.05], [0.5, 0.4, None], "values that cannot be are left out (1, such as 1.05)"),
+        (
+            1004,
+            [0, 85.5, 12],
+            [0, 0.855, 0.12],
+            "tensor_active_frac: written as percent (up to 85.5)",
+        ),
+        (
+            1004,
+            [0.5, 0.4, 1.05],
+            [0.5, 0.4, None],
+            "values that cannot be are left out (1, such as 1.05)",
+        ),
         (1004, [0.5, 0.4, 50], [None] * 3, "left out, it should be at most 1 and is up to 50.0"),
-        (1004, [0.5, 0.4, 5e9], [0.5, 0.4, None], "values that cannot be are left out (1, such as 5,000,000,000)"),
+        (
+            1004,
+            [0.5, 0.4, 5e9],
+            [0.5, 0.4, None],
+            "values that cannot be are left out (1, such as 5,000,000,000)",
+        ),
         (203, [0, 99, 100], [0, 0.99, 1], ""),
         (203, [50, 4294967295], [0.5, None], "values that cannot be are left out (1"),
-        *((191, [110], [1.1], ""), (155, [651.3], [651.3], ""), (1002, [], [], ""), (1002, [None] * 3, [None] * 3, "")),
+        *(
+            (191, [110], [1.1], ""),
+            (155, [651.3], [651.3], ""),
+            (1002, [], [], ""),
+            (1002, [None] * 3, [None] * 3, ""),
+        ),
     ]:
         made, said = scaled(np.array(values, dtype=float), FIELD[number])
         assert np.array(expected, dtype=float) == pytest.approx(made, nan_ok=True)
@@ -188,12 +282,21 @@ def test_blanks_and_scales() -> None:
 
 
 EXPORTER = "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-{}__590.48.01__load.metrics"
-DMON = [f"dcgmi_dmon_{name}.txt" for name in ("DCGM_issue244_8gpu_NA", "h100nvl_dcgm339", "mig_old_header")]
-SCRAPES = ["dcgm_exporter_a100_mig.prom", "dcgm_exporter_t4_k8s.prom", *map(EXPORTER.format, ("80gb-hbm3", "mig"))]
+DMON = [
+    f"dcgmi_dmon_{name}.txt"
+    for name in ("DCGM_issue244_8gpu_NA", "h100nvl_dcgm339", "mig_old_header")
+]
+SCRAPES = [
+    "dcgm_exporter_a100_mig.prom",
+    "dcgm_exporter_t4_k8s.prom",
+    *map(EXPORTER.format, ("80gb-hbm3", "mig")),
+]
 
 
 def test_every_file_of_dcgm_and_no_other_is_claimed(profiles: Path) -> None:
-    assert sorted([*DMON, *SCRAPES]) == sorted(f.name for f in (profiles / "monitor").iterdir() if dcgm.sniff(f))
+    assert sorted([*DMON, *SCRAPES]) == sorted(
+        f.name for f in (profiles / "monitor").iterdir() if dcgm.sniff(f)
+    )
 
 
 @pytest.mark.parametrize("name", DMON)
@@ -208,16 +311,29 @@ def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
             metric = f"mig_gi_{number}_" * (kind != "GPU") + BY_COLUMN[column].metric
             expected[number if kind == "GPU" else 0, metric] = figures
     grouped = profile.table("SAMPLES").groupby(["gpu", "metric"], observed=True)["value"]
-    found = {key: {"n": len(v), "mean": v.mean(), "min": v.min(), "max": v.max()} for key, v in grouped}
+    found = {
+        key: {"n": len(v), "mean": v.mean(), "min": v.min(), "max": v.max()} for key, v in grouped
+    }
     assert expected == found
     absent: dict[str, int] = {}
     rows: dict[str, int] = {}
     for one in forms.read_dmon(path).series:
-        absent[one.field.short] = absent.get(one.field.short, 0) + sum(math.isnan(v) for v in one.values)
+        absent[one.field.short] = absent.get(one.field.short, 0) + sum(
+            math.isnan(v) for v in one.values
+        )
         rows[f"GPU {one.gpu}"] = len(one.values)
-    whole = {entity: count for entity, count in known["rows_per_entity"].items() if entity.startswith("GPU ")}
-    assert (known["not_available"], whole) == ({column: n for column, n in absent.items() if n}, rows)
-    parts = len(known["columns"]) * sum(known["rows_per_entity"][e] for e in known["rows_per_entity"].keys() - whole)
+    whole = {
+        entity: count
+        for entity, count in known["rows_per_entity"].items()
+        if entity.startswith("GPU ")
+    }
+    assert (known["not_available"], whole) == (
+        {column: n for column, n in absent.items() if n},
+        rows,
+    )
+    parts = len(known["columns"]) * sum(
+        known["rows_per_entity"][e] for e in known["rows_per_entity"].keys() - whole
+    )
     assert (parts > 0) == any(f"MIG instances ({parts})" in note for note in profile.notes)
 
 
@@ -226,7 +342,10 @@ def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
     known = truth_of(profiles, "monitor", name)
     path = profiles / "monitor" / name
     lines = list(forms.parsed(path, path.read_text().split("\n")))
-    assert (known["samples"], known["per_metric"]) == (len(lines), Counter(one.name for one in lines))
+    assert (known["samples"], known["per_metric"]) == (
+        len(lines),
+        Counter(one.name for one in lines),
+    )
     profile = dcgm.read(path)
     compared = 0
     for metric, by_gpu in known["main_values"].items():
@@ -246,7 +365,10 @@ def scraped(path: Path, *text: str) -> Profile:
 def test_a_scrape_becomes_samples(tmp_path: Path) -> None:
     profile = scraped(tmp_path, *page())
     assert [0.5] == values(profile, "gpu_busy_frac")
-    assert ([250.25], [400]) == (values(profile, "power_w", gpu=1), values(profile, "power_limit_w", gpu=1))
+    assert ([250.25], [400]) == (
+        values(profile, "power_w", gpu=1),
+        values(profile, "power_limit_w", gpu=1),
+    )
     assert [2**30] == values(profile, "memory_used_bytes")
     assert [2**29] == values(profile, "driver_reserved_bytes")
     assert 2 * 10 == len(profile.table("SAMPLES"))
@@ -255,22 +377,33 @@ def test_a_scrape_becomes_samples(tmp_path: Path) -> None:
     assert pd.isna(profile.capture["t0_unix_ns"].iloc[0])
     assert "one scrape without time stamp: its time is 0" in profile.notes
     # Prometheus's own text carries ms since 1970, exactly kept.
-    stamps = [line("DCGM_FI_DEV_GPU_TEMP", labels(), 60 + i, 1_700_000_000_123 + 500 * i) for i in range(3)]
+    stamps = [
+        line("DCGM_FI_DEV_GPU_TEMP", labels(), 60 + i, 1_700_000_000_123 + 500 * i)
+        for i in range(3)
+    ]
     profile = scraped(tmp_path, *stamps)
     assert 1_700_000_000_123_000_000 == profile.capture["t0_unix_ns"].iloc[0]
     assert [0, 500_000_000, 1_000_000_000] == profile.table("SAMPLES")["time_ns"].tolist()
     assert [60, 61, 62] == values(profile, "temperature_c")
     # OpenMetrics ends in # EOF, with or without an end of line, and counts in s.
     for end in ("# EOF\n", "# EOF"):
-        (tmp_path / "open.prom").write_text(f"{line('DCGM_FI_DEV_GPU_TEMP', labels(), 60, '1700000000.125')}\n{end}")
-        assert 1_700_000_000_125_000_000 == dcgm.read(tmp_path / "open.prom").capture["t0_unix_ns"].iloc[0]
+        (tmp_path / "open.prom").write_text(
+            f"{line('DCGM_FI_DEV_GPU_TEMP', labels(), 60, '1700000000.125')}\n{end}"
+        )
+        assert (
+            1_700_000_000_125_000_000
+            == dcgm.read(tmp_path / "open.prom").capture["t0_unix_ns"].iloc[0]
+        )
     # A scrape begins where a series comes again; without time stamps they are 1 s apart, and a note says so.
     profile = scraped(tmp_path, *page(), *page(i=1), *page(i=2))
     assert [0.5, 0.51, 0.52] == values(profile, "gpu_busy_frac", gpu=1)
     assert {0, 1_000_000_000, 2_000_000_000} == set(profile.table("SAMPLES")["time_ns"])
     assert any(note.startswith("3 scrapes without time stamps") for note in profile.notes)
     for blank in ["9223372036854775794", "2147483634", "140737488355329.0"]:
-        text = [line("DCGM_FI_DEV_GPU_TEMP", labels(), 60), line("DCGM_FI_DEV_MEMORY_TEMP", labels(), blank)]
+        text = [
+            line("DCGM_FI_DEV_GPU_TEMP", labels(), 60),
+            line("DCGM_FI_DEV_MEMORY_TEMP", labels(), blank),
+        ]
         profile = scraped(tmp_path, *text)
         assert [] == values(profile, "memory_temperature_c")
         assert "1 of 2 values are missing (N/A, blank or impossible)" in profile.notes
@@ -282,9 +415,14 @@ def test_names_fields_and_labels(tmp_path: Path) -> None:
         ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
         ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
         ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO"),
-        *(("DCGM_FI_DEV_GPU_UTIL", "dcgm_gpu_utilization"), ("DCGM_FI_DEV_FB_USED", "dcgm_fb_used")),  # version 1
+        *(
+            ("DCGM_FI_DEV_GPU_UTIL", "dcgm_gpu_utilization"),
+            ("DCGM_FI_DEV_FB_USED", "dcgm_fb_used"),
+        ),  # version 1
     ]:
-        first, second = (scraped(tmp_path, line(name, labels(), 1)).table("SAMPLES") for name in (old, new))
+        first, second = (
+            scraped(tmp_path, line(name, labels(), 1)).table("SAMPLES") for name in (old, new)
+        )
         pd.testing.assert_frame_equal(first, second)
     limits = {"DCGM_FI_DEV_POWER_MGMT_LIMIT": 400, "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": 350}
     profile = scraped(tmp_path, *(line(name, labels(), watts) for name, watts in limits.items()))
@@ -298,17 +436,29 @@ def test_names_fields_and_labels(tmp_path: Path) -> None:
 
 
 def test_hosts_instances_and_uuids(tmp_path: Path) -> None:
-    profile = scraped(tmp_path, *page(host="node10"), *page(host="node2", i=7))  # node2 comes before node10
-    assert ([0.57], [0.5]) == (values(profile, "gpu_busy_frac", rank=0), values(profile, "gpu_busy_frac", rank=1))
+    profile = scraped(
+        tmp_path, *page(host="node10"), *page(host="node2", i=7)
+    )  # node2 comes before node10
+    assert ([0.57], [0.5]) == (
+        values(profile, "gpu_busy_frac", rank=0),
+        values(profile, "gpu_busy_frac", rank=1),
+    )
     assert "2 hosts, which are ranks in the order of their names" in profile.notes
-    every = " ".join([*profile.notes, *(profile.table(t).to_string() for t in ("SAMPLES", "DEVICES", "CAPTURE"))])
+    every = " ".join(
+        [*profile.notes, *(profile.table(t).to_string() for t in ("SAMPLES", "DEVICES", "CAPTURE"))]
+    )
     assert "node" not in every.replace(str(tmp_path), "")
     part = labels(GPU_I_PROFILE="1g.5gb", GPU_I_ID="13")  # it has the labels of its GPU, too
-    text = [line("DCGM_FI_PROF_DRAM_ACTIVE", told, value) for told, value in ((labels(), 0.5), (part, 0.75))]
+    text = [
+        line("DCGM_FI_PROF_DRAM_ACTIVE", told, value)
+        for told, value in ((labels(), 0.5), (part, 0.75))
+    ]
     assert [0.5] == values(scraped(tmp_path, *text), "dram_active_frac")
     # Two instances of GPU 0 and one of GPU 1 are 0, 1, 2; what their GPUs are called does not name them.
     parts = [(1, "3"), (0, "10"), (0, "9")]
-    text = [line("DCGM_FI_PROF_DRAM_ACTIVE", labels(gpu, GPU_I_ID=i), int(i) / 100) for gpu, i in parts]
+    text = [
+        line("DCGM_FI_PROF_DRAM_ACTIVE", labels(gpu, GPU_I_ID=i), int(i) / 100) for gpu, i in parts
+    ]
     profile = scraped(tmp_path, *text)
     assert [[0.09], [0.1], [0.03]] == [values(profile, "dram_active_frac", gpu=i) for i in range(3)]
     assert "DEVICES" not in profile.loaders
@@ -317,8 +467,14 @@ def test_hosts_instances_and_uuids(tmp_path: Path) -> None:
     told = [f'nvidia_smi_index{{uuid="{uuid}"}} {1 - i}' for i, uuid in enumerate(uuids)]
     text = [f'nvidia_smi_temperature_gpu{{uuid="{uuid}"}} {60 + i}' for i, uuid in enumerate(uuids)]
     without, indexed = scraped(tmp_path, *text), scraped(tmp_path, *told, *text)
-    assert ([60], [61]) == (values(without, "temperature_c", 0), values(without, "temperature_c", 1))
-    assert ([61], [60]) == (values(indexed, "temperature_c", 0), values(indexed, "temperature_c", 1))
+    assert ([60], [61]) == (
+        values(without, "temperature_c", 0),
+        values(without, "temperature_c", 1),
+    )
+    assert ([61], [60]) == (
+        values(indexed, "temperature_c", 0),
+        values(indexed, "temperature_c", 1),
+    )
     assert "nvidia_gpu_exporter" == indexed.capture["tool"].iloc[0]
 
 
@@ -326,7 +482,10 @@ UNUSABLE = [
     ("DCGM_FI_DEV_GPU_TEMP{gpu=0} 60\nwhat is this\n", "line 1 is not Prometheus text"),
     ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n<html>\n', "line 2 is not Prometheus text .'<html>'."),
     ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n\udcff\udcfe\udcfd\n', "line 2 is not text"),
-    ('DCGM_FI_DEV_VGPU_LICENSE_STATUS{gpu="0"} 0\n', "no metric of a GPU .*found: DCGM_FI_DEV_VGPU_LICENSE_STATUS"),
+    (
+        'DCGM_FI_DEV_VGPU_LICENSE_STATUS{gpu="0"} 0\n',
+        "no metric of a GPU .*found: DCGM_FI_DEV_VGPU_LICENSE_STATUS",
+    ),
     ("# TYPE DCGM_FI_DEV_GPU_TEMP gauge\n", "no metric of a GPU .*found: no values"),
     ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 9223372036854775794\n', "none of its values is there"),
 ]
@@ -344,7 +503,11 @@ def test_unusable_text_is_refused(text: str, message: str, tmp_path: Path) -> No
 def test_other_logs_and_lists_of_counters_are_not_claimed(tmp_path: Path) -> None:
     # The CSV that tells dcgm-exporter what to collect, a page without GPUs, and logs of other tools.
     csv = "# Format\nDCGM_FI_DEV_SM_CLOCK, gauge, SM clock.\n"
-    logs = "# gpu   pwr\n# Idx     W\n    0    61\n", "# Entity Framework\n\nID mapping\n", ",".join(COLUMNS)
+    logs = (
+        "# gpu   pwr\n# Idx     W\n    0    61\n",
+        "# Entity Framework\n\nID mapping\n",
+        ",".join(COLUMNS),
+    )
     for text in (csv, "# TYPE up gauge\nup 1\n", '{"status": "DCGM_"}', *logs):
         (tmp_path / "other").write_text(text)
         assert not dcgm.sniff(tmp_path / "other"), text
@@ -352,7 +515,10 @@ def test_other_logs_and_lists_of_counters_are_not_claimed(tmp_path: Path) -> Non
 
 def test_numbers_times_and_sizes_that_cannot_be(tmp_path: Path) -> None:
     for number in ["4294967296", "-1", "nan"]:
-        text = [line("DCGM_FI_DEV_GPU_TEMP", {**labels(), "gpu": gpu, "UUID": ""}, 60) for gpu in ("0", number)]
+        text = [
+            line("DCGM_FI_DEV_GPU_TEMP", {**labels(), "gpu": gpu, "UUID": ""}, 60)
+            for gpu in ("0", number)
+        ]
         profile = scraped(tmp_path, *text)
         assert [60] == values(profile, "temperature_c")
         words = "series of GPUs with a number that cannot be are left out (1"
@@ -360,16 +526,27 @@ def test_numbers_times_and_sizes_that_cannot_be(tmp_path: Path) -> None:
     # Such times would move the start of the whole recording.
     for time in ["1e30", "5", "1e999999999"]:
         times = [1_700_000_000_000, 1_700_000_001_000, time]
-        profile = scraped(tmp_path, *(line("DCGM_FI_DEV_GPU_TEMP", labels(), 60 + i, at) for i, at in enumerate(times)))
-        assert ([60, 61], 10**9) == (values(profile, "temperature_c"), profile.capture["dur_ns"].iloc[0])
+        profile = scraped(
+            tmp_path,
+            *(line("DCGM_FI_DEV_GPU_TEMP", labels(), 60 + i, at) for i, at in enumerate(times)),
+        )
+        assert ([60, 61], 10**9) == (
+            values(profile, "temperature_c"),
+            profile.capture["dur_ns"].iloc[0],
+        )
         note = "values without a time, or more than ten years before or after most others, are left out (1)"
         assert note in profile.notes
     # A mask is a whole number that is not negative; another has no reasons and is counted.
     for mask in ("-1", "0.5"):
         told = {"GPU-0": "4", "GPU-1": mask}
-        text = [line("nvidia_smi_clocks_event_reasons_active", {"uuid": uuid}, m) for uuid, m in told.items()]
+        text = [
+            line("nvidia_smi_clocks_event_reasons_active", {"uuid": uuid}, m)
+            for uuid, m in told.items()
+        ]
         profile = scraped(tmp_path, *text)
-        assert ([1.0], []) == tuple(values(profile, "throttled_power_frac", gpu=gpu) for gpu in (0, 1))
+        assert ([1.0], []) == tuple(
+            values(profile, "throttled_power_frac", gpu=gpu) for gpu in (0, 1)
+        )
         assert "4 of 8 values are missing (N/A, blank or impossible)" in profile.notes
 
 
@@ -377,7 +554,10 @@ def test_an_answer_becomes_samples(tmp_path: Path) -> None:
     profile = dcgm.read(stored(tmp_path / "gpus.json"))
     assert [0.5, 0.6, 0.7] == values(profile, "gpu_busy_frac", gpu=1)
     capture = profile.capture.iloc[0]
-    assert (int(START_S * 1000) * 1_000_000, 2_000_000_000) == (capture["t0_unix_ns"], capture["dur_ns"])
+    assert (int(START_S * 1000) * 1_000_000, 2_000_000_000) == (
+        capture["t0_unix_ns"],
+        capture["dur_ns"],
+    )
     assert "Prometheus" == capture["tool"]
     # The driver's version is a label; what a store of several servers warns of is a note.
     said, points = series("DCGM_FI_DEV_GPU_TEMP", 60, "NaN", 62, 63)
@@ -391,16 +571,28 @@ def test_an_answer_becomes_samples(tmp_path: Path) -> None:
     (tmp_path / "now.json").write_text(json.dumps({"status": "success", "data": data}))
     assert [60] == values(dcgm.read(tmp_path / "now.json"), "temperature_c")
     # A new pod makes a new series of the same GPU: in the order of time, and each time once.
-    later, earlier = ({**said, "pod": "b"}, points[2:]), ({**said, "pod": "a"}, [points[0], points[2]])
+    later, earlier = (
+        ({**said, "pod": "b"}, points[2:]),
+        ({**said, "pod": "a"}, [points[0], points[2]]),
+    )
     profile = dcgm.read(answer(tmp_path / "gpus.json", later, earlier))
     assert [60, 62, 63] == values(profile, "temperature_c")
     assert not any("second values" in note for note in profile.notes)
 
 
 ANSWERS = [
-    ('{"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {"', "not the whole answer"),
-    ('{"status": "error", "error": "query timed out", "x": "resultType"}', "answered with an error .query timed out."),
-    ('{"status": "success", "data": {"resultType": "scalar", "result": []}}', "the answer is a scalar"),
+    (
+        '{"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {"',
+        "not the whole answer",
+    ),
+    (
+        '{"status": "error", "error": "query timed out", "x": "resultType"}',
+        "answered with an error .query timed out.",
+    ),
+    (
+        '{"status": "success", "data": {"resultType": "scalar", "result": []}}',
+        "the answer is a scalar",
+    ),
     ('{"status": "success", "data": {"resultType": "matrix", "result": []}}', "no metric of a GPU"),
 ]
 NOT_WHOLE = "not the whole answer of a Prometheus server"
@@ -415,11 +607,18 @@ def test_unusable_answers_are_refused(tmp_path: Path) -> None:
         assert str(path) in str(caught.value)
     for old, new, finding in [
         # Deeper than the parser follows, no UTF-8, halves of characters.
-        *((b'"1"', b"[" * 100_000, NOT_WHOLE), (b"A100", b"A\xff\xfe", NOT_WHOLE), (b'"1"', b'"\\ud800"', NOT_WHOLE)),
+        *(
+            (b'"1"', b"[" * 100_000, NOT_WHOLE),
+            (b"A100", b"A\xff\xfe", NOT_WHOLE),
+            (b'"1"', b'"\\ud800"', NOT_WHOLE),
+        ),
         # JSON's parsers take the last of two: the points of the first would be lost without a word.
         (b'"values"', b'"values": [], "values"', "an object has the key 'values' twice"),
         # Values are text in an answer, and text may be anything, also what only Python takes for a number.
-        *((b'"50"', f'"{value}"'.encode(), "a value of a series is no number") for value in ("hot", "1_000")),
+        *(
+            (b'"50"', f'"{value}"'.encode(), "a value of a series is no number")
+            for value in ("hot", "1_000")
+        ),
     ]:
         path = stored(tmp_path / "gpus.json")
         path.write_bytes(path.read_bytes().replace(old, new, 1))
@@ -431,10 +630,16 @@ def test_times_and_gpus_of_an_answer(tmp_path: Path) -> None:
     for time in [1e300, -1e300, 9.3e9, 0]:
         said, points = series("DCGM_FI_DEV_GPU_TEMP", 60, 61, 62)
         profile = dcgm.read(answer(tmp_path / "gpus.json", (said, [*points, (time, "63")])))
-        assert ([60, 61, 62], 2 * 10**9) == (values(profile, "temperature_c"), profile.capture["dur_ns"].iloc[0])
+        assert ([60, 61, 62], 2 * 10**9) == (
+            values(profile, "temperature_c"),
+            profile.capture["dur_ns"].iloc[0],
+        )
         assert any("are left out (1)" in note for note in profile.notes)
     # The power of GPU 1 lost the labels `gpu` and `device`: its UUID, which another series has with them, says 1.
-    busy, (said, points) = series("DCGM_FI_DEV_GPU_UTIL", 50, gpu=1), series("DCGM_FI_DEV_POWER_USAGE", 70, gpu=1)
+    busy, (said, points) = (
+        series("DCGM_FI_DEV_GPU_UTIL", 50, gpu=1),
+        series("DCGM_FI_DEV_POWER_USAGE", 70, gpu=1),
+    )
     lost = {name: text for name, text in said.items() if name not in ("gpu", "device")}
     other = series("DCGM_FI_DEV_POWER_USAGE", 60)
     power = dcgm.read(answer(tmp_path / "gpus.json", busy, other, (lost, points)))
@@ -446,5 +651,7 @@ def test_times_and_gpus_of_an_answer(tmp_path: Path) -> None:
     assert 2 == len(profile.table("SAMPLES"))
     note = "two GPUs are numbered 1 on one host: their values are read as those of one GPU"
     assert [note] == [note for note in profile.notes if "numbered" in note]
-    apart = dcgm.read(answer(tmp_path / "apart.json", (said, points), ({**second, "Hostname": "node2"}, points)))
+    apart = dcgm.read(
+        answer(tmp_path / "apart.json", (said, points), ({**second, "Hostname": "node2"}, points))
+    )
     assert not any("numbered" in note for note in apart.notes)

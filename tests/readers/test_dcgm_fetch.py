@@ -72,16 +72,25 @@ def says(status: int, content: bytes, **headers: str) -> Answer:
 
 
 def matrix(*points: tuple[float, str], **more: object) -> bytes:
-    series = {"metric": {"__name__": "DCGM_FI_DEV_GPU_TEMP", **labels(), "pod": "trainer"}, "values": points}
-    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}, **more}).encode()
+    series = {
+        "metric": {"__name__": "DCGM_FI_DEV_GPU_TEMP", **labels(), "pod": "trainer"},
+        "values": points,
+    }
+    return json.dumps(
+        {"status": "success", "data": {"resultType": "matrix", "result": [series]}, **more}
+    ).encode()
 
 
 def test_what_is_stored_is_read_back(stub: Stub, tmp_path: Path) -> None:
     stub.answer = says(200, matrix((60.0, "61"), (61.5, "62"), warnings=["store 2 is down"]))
-    path = fetch(f"http://me:{SECRET}%2F@{stub.host}/monitoring/", 60, 62, 0.5, tmp_path / "gpus.json")
+    path = fetch(
+        f"http://me:{SECRET}%2F@{stub.host}/monitoring/", 60, 62, 0.5, tmp_path / "gpus.json"
+    )
     assert [path] == list(tmp_path.iterdir())
     run = perfkit.load(path)
-    assert [(0, 61.0), (1_500_000_000, 62.0)] == list(zip(run.samples["time_ns"], run.samples["value"], strict=True))
+    assert [(0, 61.0), (1_500_000_000, 62.0)] == list(
+        zip(run.samples["time_ns"], run.samples["value"], strict=True)
+    )
     assert any("Prometheus warned: store 2 is down" in note for note in run.notes)
     assert "trainer" not in path.read_text()  # labels of pods are not stored
     # All names stand in one selector, and the address stays short enough for any proxy.
@@ -89,7 +98,9 @@ def test_what_is_stored_is_read_back(stub: Stub, tmp_path: Path) -> None:
     assert asked.startswith("/monitoring/api/v1/query_range?query=")
     assert len(asked) < 4096
     for name in METRICS:
-        assert name.removeprefix("DCGM_FI_").removeprefix("dcgm_").removeprefix("nvidia_smi_") in asked
+        assert (
+            name.removeprefix("DCGM_FI_").removeprefix("dcgm_").removeprefix("nvidia_smi_") in asked
+        )
     # Name and password are sent as Basic authorization, not as part of the address.
     assert f"Basic {b64encode(f'me:{SECRET}/'.encode()).decode()}" == headers["Authorization"]
     assert SECRET not in asked + headers["Host"]
@@ -98,15 +109,26 @@ def test_what_is_stored_is_read_back(stub: Stub, tmp_path: Path) -> None:
 REFUSALS = [
     (says(401, b"no"), r"HTTP 401\. Put name and password into the address"),
     (says(404, b"<html>not here</html>"), r"HTTP 404\. Give the address under which"),
-    (says(503, b'{"status":"error","errorType":"timeout","error":"query timed out"}'), "refused .*query timed out"),
-    (says(200, b"<html>Sign in to Grafana</html>"), "the answer is not Prometheus's .starts with b'<html>Sign in"),
+    (
+        says(503, b'{"status":"error","errorType":"timeout","error":"query timed out"}'),
+        "refused .*query timed out",
+    ),
+    (
+        says(200, b"<html>Sign in to Grafana</html>"),
+        "the answer is not Prometheus's .starts with b'<html>Sign in",
+    ),
     (says(200, b'{"status":"success"', Content_Length="4000"), "no answer from the server"),
-    (says(200, b'{"status":"success","data":{"resultType":"matrix","result":[]}}'), "the answer is not Prometheus's"),
+    (
+        says(200, b'{"status":"success","data":{"resultType":"matrix","result":[]}}'),
+        "the answer is not Prometheus's",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("answer", "message"), REFUSALS)
-def test_what_is_no_answer_is_an_error(stub: Stub, answer: Answer, message: str, tmp_path: Path) -> None:
+def test_what_is_no_answer_is_an_error(
+    stub: Stub, answer: Answer, message: str, tmp_path: Path
+) -> None:
     stub.answer = answer
     with pytest.raises(ReadError, match=message) as caught:
         fetch(f"http://me:{SECRET}@{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
@@ -123,7 +145,9 @@ def test_servers_and_folders_in_the_way(stub: Stub, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(ReadError, match=r"no answer from the server .*refused.*Check the address") as caught:
+    with pytest.raises(
+        ReadError, match=r"no answer from the server .*refused.*Check the address"
+    ) as caught:
         fetch(f"http://me:{SECRET}@{host}", 60, 62, 1, tmp_path / "gpus.json")
     assert SECRET not in str(caught.value)
     stub.answer = says(200, matrix((60.0, "61")))
@@ -142,7 +166,9 @@ def test_servers_and_folders_in_the_way(stub: Stub, tmp_path: Path) -> None:
 
 
 URLS = ["host:9090", "ftp://host", "file:///etc/passwd", "http://", f"http://host?token={SECRET}"]
-URLS += [f"http://me:a/{SECRET}@host"]  # a password with a slash must be escaped, or it would be shown
+URLS += [
+    f"http://me:a/{SECRET}@host"
+]  # a password with a slash must be escaped, or it would be shown
 
 
 def test_addresses_and_ranges_that_are_none_are_wrong_arguments(tmp_path: Path) -> None:
@@ -163,14 +189,19 @@ def command(*arguments: object) -> Result:
 def test_the_command_knows_times_with_their_zone(stub: Stub, start: str, tmp_path: Path) -> None:
     stub.answer = says(200, matrix((60.0, "61")))
     out = tmp_path / "gpus.json"
-    result = command(f"http://{stub.host}", "--start", start, "--end", "62", "--step", 1, "--out", out)
+    result = command(
+        f"http://{stub.host}", "--start", start, "--end", "62", "--step", 1, "--out", out
+    )
     assert (0, f"{out}\n") == (result.exit_code, result.output)
     assert "start=60.0&end=62.0&step=1.0" in stub.asked[0][0]
 
 
 def test_the_command_refuses_wrong_arguments(stub: Stub, tmp_path: Path) -> None:
     for arguments, message in [
-        (["http://127.0.0.1:9", "--start", "2026-01-31T10:00"], "has no time zone: append Z"),  # it is never guessed
+        (
+            ["http://127.0.0.1:9", "--start", "2026-01-31T10:00"],
+            "has no time zone: append Z",
+        ),  # it is never guessed
         (["http://127.0.0.1:9", "--start", "yesterday"], "is no time such as 2026-01-31T10:00:00Z"),
         (["127.0.0.1:9", "--start", "0"], "url: not the address of a server"),
         (["http://127.0.0.1:9", "--start", "5", "--end", "4"], "is no range of times"),
@@ -181,7 +212,9 @@ def test_the_command_refuses_wrong_arguments(stub: Stub, tmp_path: Path) -> None
         assert message in result.output
         assert isinstance(result.exception, SystemExit)
     stub.answer = says(500, b"oops")
-    result = command(f"http://me:{SECRET}@{stub.host}", "--start", "0", "--out", tmp_path / "gpus.json")
+    result = command(
+        f"http://me:{SECRET}@{stub.host}", "--start", "0", "--out", tmp_path / "gpus.json"
+    )
     assert 2 == result.exit_code
     assert f"perfkit: http://{stub.host}: HTTP 500" in result.stderr
     assert SECRET not in result.output + result.stderr
@@ -192,9 +225,16 @@ BLANK = "9223372036854775794"
 
 
 def page(host: str, i: int) -> list[str]:
-    blank = [dcgm_files.line("DCGM_FI_DEV_MEMORY_TEMP", dcgm_files.labels(gpu, host), BLANK) for gpu in range(2)]
+    blank = [
+        dcgm_files.line("DCGM_FI_DEV_MEMORY_TEMP", dcgm_files.labels(gpu, host), BLANK)
+        for gpu in range(2)
+    ]
     pod = dcgm_files.labels(0, host, pod="trainer-7f", namespace="team-a")
-    return [*dcgm_files.page(host=host, i=i), *blank, dcgm_files.line("DCGM_FI_DEV_SM_CLOCK", pod, 1200 + i)]
+    return [
+        *dcgm_files.page(host=host, i=i),
+        *blank,
+        dcgm_files.line("DCGM_FI_DEV_SM_CLOCK", pod, 1200 + i),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +256,9 @@ def stored(address: str, name: str, host: str) -> tuple[np.ndarray, list[float]]
     return np.array([t for t, _ in points]), [float(v) for _, v in points]
 
 
-def test_the_server_stored_what_was_replayed_and_what_is_blank_is_missing(server: str, tmp_path: Path) -> None:
+def test_the_server_stored_what_was_replayed_and_what_is_blank_is_missing(
+    server: str, tmp_path: Path
+) -> None:
     # Utilisation is 50, 51, ... in the order of the scrapes: the oracle of the other tests is itself right.
     _, values = stored(server, "DCGM_FI_DEV_GPU_UTIL", "node2")
     assert [50.0 + i for i in range(len(values))] == values
@@ -234,9 +276,13 @@ def test_the_server_stored_what_was_replayed_and_what_is_blank_is_missing(server
     # 20,001 points need three queries: every point since the first scrape is there, once.
     times, values = stored(server, "DCGM_FI_DEV_FB_USED", "node2")
     end = times[-1]
-    path = fetch(server, end - 200, end, 0.01, tmp_path / "gpus.json", match='Hostname="node2",gpu="0"')
+    path = fetch(
+        server, end - 200, end, 0.01, tmp_path / "gpus.json", match='Hostname="node2",gpu="0"'
+    )
     result = json.loads(path.read_text())["data"]["result"]
-    used = next(one["values"] for one in result if one["metric"]["__name__"] == "DCGM_FI_DEV_FB_USED")
+    used = next(
+        one["values"] for one in result if one["metric"]["__name__"] == "DCGM_FI_DEV_FB_USED"
+    )
     at = np.array([t for t, _ in used])
     assert times[0] <= at[0] < times[0] + 0.011
     assert np.diff(at) == pytest.approx(0.01, abs=1e-6)
@@ -245,7 +291,10 @@ def test_the_server_stored_what_was_replayed_and_what_is_blank_is_missing(server
 
 @pytest.mark.parametrize(
     ("name", "metric", "scale"),
-    [("DCGM_FI_DEV_GPU_UTIL", "gpu_busy_frac", 0.01), ("DCGM_FI_DEV_FB_USED", "memory_used_bytes", 2.0**20)],
+    [
+        ("DCGM_FI_DEV_GPU_UTIL", "gpu_busy_frac", 0.01),
+        ("DCGM_FI_DEV_FB_USED", "memory_used_bytes", 2.0**20),
+    ],
 )
 @pytest.mark.parametrize(("rank", "host"), [(0, "node2"), (1, "node10")])
 def test_fetched_values_are_those_stored(
@@ -265,7 +314,10 @@ def test_fetched_values_are_those_stored(
 
 def test_the_command_records_and_says_what_the_server_refuses(server: str, tmp_path: Path) -> None:
     now = time.time()
-    with pytest.raises(ReadError, match=r"no GPU metric .* where job=\"none\" \(metrics there: DCGM_FI_DEV_ENFORCED"):
+    with pytest.raises(
+        ReadError,
+        match=r"no GPU metric .* where job=\"none\" \(metrics there: DCGM_FI_DEV_ENFORCED",
+    ):
         fetch(server, now - 60, now, 1, tmp_path / "gpus.json", match='job="none"')
     with pytest.raises(ReadError, match=r"1970-01-02 .*metrics there: none\)"):
         fetch(server, 86_400, 86_460, 1, tmp_path / "gpus.json")
@@ -273,6 +325,8 @@ def test_the_command_records_and_says_what_the_server_refuses(server: str, tmp_p
         fetch(server, 0, 60, 1, tmp_path / "gpus.json", match="Hostname==")
     assert [] == list(tmp_path.iterdir())
     out = tmp_path / "new" / "gpus.json"
-    result = command(server, "--start", time.time() - 5, "--step", "0.25", "--out", out)  # the end is now
+    result = command(
+        server, "--start", time.time() - 5, "--step", "0.25", "--out", out
+    )  # the end is now
     assert (0, f"{out}\n") == (result.exit_code, result.output)
     assert "samples" in CliRunner().invoke(main, ["inspect", str(out)]).output

@@ -32,13 +32,26 @@ def figures(profile: Profile) -> dict[str, float]:
 
 def reported(path: Path, **told: str) -> dict[str, float]:
     """Those of a report with these labels, `_` for a blank in them."""
-    return figures(read(path, files.report({label.replace("_", " "): value for label, value in told.items()})))
+    return figures(
+        read(path, files.report({label.replace("_", " "): value for label, value in told.items()}))
+    )
 
 
 def test_reports_are_read_in_base_units(tmp_path: Path) -> None:
     profile = read(tmp_path, files.report())
-    expected = {"world_size_count": 2, "batch_size_count": 8, "model_parameters_count": 1e7, "forward_flops": 1e11}
-    expected |= {"forward_ns": 2e6, "backward_ns": 4e6, "step_ns": 5e5, "iteration_ns": 6.5e6, "samples_per_s": 2461.54}
+    expected = {
+        "world_size_count": 2,
+        "batch_size_count": 8,
+        "model_parameters_count": 1e7,
+        "forward_flops": 1e11,
+    }
+    expected |= {
+        "forward_ns": 2e6,
+        "backward_ns": 4e6,
+        "step_ns": 5e5,
+        "iteration_ns": 6.5e6,
+        "samples_per_s": 2461.54,
+    }
     expected |= {f"{part}_flops_per_s": 5e13 for part in ("forward", "backward", "training")}
     assert expected == figures(profile)
     assert set(expected) <= set(METRICS)
@@ -49,12 +62,22 @@ def test_reports_are_read_in_base_units(tmp_path: Path) -> None:
     oldest = {"model_parameters_count": 61710.0, "forward_flops": 879.12e6, "forward_ns": 25.7e6}
     found = figures(read(tmp_path, files.report(files.OLDEST)))
     assert {**oldest, "forward_flops_per_s": 34.2e9} == found
-    assert found["forward_flops_per_s"] == pytest.approx(found["forward_flops"] / found["forward_ns"] * 1e9, rel=1e-3)
+    assert found["forward_flops_per_s"] == pytest.approx(
+        found["forward_flops"] / found["forward_ns"] * 1e9, rel=1e-3
+    )
     # Reports of 2021 call operations FLOPs and rates FLOPS: the formula after the label tells them apart.
     told = {"fwd FLOPs per GPU = 2 * fwd MACs per GPU": "100 G", "fwd latency": "2 ms"}
     told["fwd FLOPS per GPU = fwd FLOPs per GPU / fwd latency"] = "50 TFLOPS"
-    assert {"forward_flops": 1e11, "forward_ns": 2e6, "forward_flops_per_s": 5e13} == reported(tmp_path, **told)
-    numbers = {"2.39 B": 2.39e9, "2.39 G": 2.39e9, "61.71 k": 61710.0, "336.23 M": 336.23e6, "7": 7.0}
+    assert {"forward_flops": 1e11, "forward_ns": 2e6, "forward_flops_per_s": 5e13} == reported(
+        tmp_path, **told
+    )
+    numbers = {
+        "2.39 B": 2.39e9,
+        "2.39 G": 2.39e9,
+        "61.71 k": 61710.0,
+        "336.23 M": 336.23e6,
+        "7": 7.0,
+    }
     for printed, value in numbers.items():
         assert {"model_parameters_count": value} == reported(tmp_path, params_per_gpu=printed)
     for printed, ns in (("1.55 s", 1.55e9), ("2 ms", 2e6), ("34.09 us", 34090.0), ("0.5 s", 5e8)):
@@ -67,11 +90,19 @@ def test_reports_are_read_in_base_units(tmp_path: Path) -> None:
 
 def test_which_report_is_read_and_how_much_of_it(tmp_path: Path) -> None:
     # Of several the last is the one after warming up.
-    profile = read(tmp_path, [*files.report({"fwd latency": "9 ms"}, 1), *files.report({"fwd latency": "2 ms"}, 50)])
+    profile = read(
+        tmp_path,
+        [*files.report({"fwd latency": "9 ms"}, 1), *files.report({"fwd latency": "2 ms"}, 50)],
+    )
     assert {"forward_ns": 2e6} == figures(profile)
     assert ("2 reports of the Flops Profiler: the last one is read",) == profile.notes
     # Lines after the summary have the same words and are of modules.
-    assert 2e6 == figures(read(tmp_path, [*files.report(), f"{'fwd latency: ':<70}  {'99 s':<8}"]))["forward_ns"]
+    assert (
+        2e6
+        == figures(read(tmp_path, [*files.report(), f"{'fwd latency: ':<70}  {'99 s':<8}"]))[
+            "forward_ns"
+        ]
+    )
     path = written(tmp_path / "a.txt", files.report())
     text = path.read_text()
     path.write_text(text[: text.index("4 ms")])
@@ -79,12 +110,20 @@ def test_which_report_is_read_and_how_much_of_it(tmp_path: Path) -> None:
     path.write_text(text.replace("2461.54", "24\x0061.54"))
     with pytest.raises(ReadError, match=r"a\.txt: binary data \(zero bytes\) in line 24"):
         deepspeed.read(path)
-    with pytest.raises(ReadError, match=r"train\.log: a title of DeepSpeed's Flops Profiler and no figure after it"):
+    with pytest.raises(
+        ReadError, match=r"train\.log: a title of DeepSpeed's Flops Profiler and no figure after it"
+    ):
         read(tmp_path, files.report({}))
     for prefix in ["", "vm-07-14: ", "[1,0]<stdout>:", "0: ", "[default0]:"]:
-        path = written(tmp_path / "train.log", ["step 9", *files.report(), "step 11", *files.training()], prefix)
+        path = written(
+            tmp_path / "train.log",
+            ["step 9", *files.report(), "step 11", *files.training()],
+            prefix,
+        )
         assert deepspeed.sniff(path)
-        found = deepspeed.read(path).table("SAMPLES").groupby("metric", observed=True)["value"].first()
+        found = (
+            deepspeed.read(path).table("SAMPLES").groupby("metric", observed=True)["value"].first()
+        )
         assert (2e6, 1000e6) == (found["forward_ns"], found["iteration_ns"])
     noise = ["x" * 99] * 5000
     for name, lines in (("a", files.report()), ("b", files.training())):
@@ -93,35 +132,55 @@ def test_which_report_is_read_and_how_much_of_it(tmp_path: Path) -> None:
     assert not deepspeed.sniff(written(tmp_path / "c", about))
     # DeepSpeed can print negative times and rates from them: none becomes a sample, and the note names them.
     rate = "bwd FLOPS per GPU = 2 * fwd flops per GPU / bwd latency"
-    told = {"bwd latency": "-2.9601e+08 us", rate: "-7.49758e+17 uFLOPS", "step latency": "0", "samples/second": "-0.5"}
+    told = {
+        "bwd latency": "-2.9601e+08 us",
+        rate: "-7.49758e+17 uFLOPS",
+        "step latency": "0",
+        "samples/second": "-0.5",
+    }
     profile = read(tmp_path, files.report({**files.NEW, **told}))
-    assert not {"backward_ns", "backward_flops_per_s", "step_ns", "samples_per_s"} & set(figures(profile))
+    assert not {"backward_ns", "backward_flops_per_s", "step_ns", "samples_per_s"} & set(
+        figures(profile)
+    )
     assert (f"left out as impossible (0 or negative): {', '.join(told)}",) == profile.notes
     # Without wall_clock_breakdown a report ends with the forward pass.
     later = ("bwd", "fwd+", "step", "iter")
     forward = {label: value for label, value in files.NEW.items() if not label.startswith(later)}
     (missing,) = read(tmp_path, files.report(forward)).missing
-    assert ("SAMPLES.backward_ns", '"wall_clock_breakdown": true for DeepSpeed') == (missing.table, missing.record)
+    assert ("SAMPLES.backward_ns", '"wall_clock_breakdown": true for DeepSpeed') == (
+        missing.table,
+        missing.record,
+    )
     for value in ["2 parsecs", "1e999 ms"]:
         profile = read(tmp_path, files.report({**files.NEW, "fwd latency": value}))
         assert "left out, their value is no number with a unit: fwd latency" in profile.notes
         assert "forward_ns" not in figures(profile)
 
 
-LABELS = {"params per gpu": "model_parameters_count", "fwd flops per GPU": "forward_flops", "fwd latency": "forward_ns"}
+LABELS = {
+    "params per gpu": "model_parameters_count",
+    "fwd flops per GPU": "forward_flops",
+    "fwd latency": "forward_ns",
+}
 LABELS |= {"bwd latency": "backward_ns", "step latency": "step_ns", "iter latency": "iteration_ns"}
 
 
 def test_bert_and_megatron_are_their_truth(profiles: Path) -> None:
     # 3 x 6279.86 GFLOP in 76.67 + 108.02 ms are 102.0 TFLOP/s; 80 samples in 184.73 ms are 433.07 per second.
     told = truth_of(profiles, "monitor", REPORT)
-    pairs = {label.partition(" =")[0]: value.split() for label, value in told["pairs"].items() if "/ " not in label}
+    pairs = {
+        label.partition(" =")[0]: value.split()
+        for label, value in told["pairs"].items()
+        if "/ " not in label
+    }
     found = figures(deepspeed.read(profiles / "monitor" / REPORT))
     power = {"M": 1e6, "G": 1e9, "T": 1e12, "ms": 1e6, "us": 1e3}  # times in ns
     for label, metric in LABELS.items():
         number, unit = pairs[label]
         assert found[metric] == pytest.approx(float(number) * power[unit], rel=1e-14)
-    assert (1, 80, 433.07) == tuple(found[m] for m in ("world_size_count", "batch_size_count", "samples_per_s"))
+    assert (1, 80, 433.07) == tuple(
+        found[m] for m in ("world_size_count", "batch_size_count", "samples_per_s")
+    )
     rates = [found[f"{part}_flops_per_s"] for part in ("forward", "backward", "training")]
     assert [81.9e12, 116.27e12, 102.0e12] == rates
     both = found["forward_ns"] + found["backward_ns"]
@@ -136,11 +195,15 @@ def test_bert_and_megatron_are_their_truth(profiles: Path) -> None:
         stated = pd.Series(told[key])
         assert told["iterations"] == len(values) == stated["n"]
         assert values.mean() == pytest.approx(stated["mean"], rel=1e-12)
-        assert (values.min(), values.max()) == pytest.approx((stated["min"], stated["max"]), rel=1e-12)
+        assert (values.min(), values.max()) == pytest.approx(
+            (stated["min"], stated["max"]), rel=1e-12
+        )
     assert [(0, 16.0)] == series(profile, "world_size_count")
     seconds = 1e-9 * samples[samples["metric"] == "iteration_ns"]["value"].to_numpy()
     tokens = samples[samples["metric"] == "tokens_per_s"]["value"].to_numpy()
-    assert (tokens * seconds) == pytest.approx([2048 * 2048] * 5, rel=1e-4)  # the global batch, from rounded rates
+    assert (tokens * seconds) == pytest.approx(
+        [2048 * 2048] * 5, rel=1e-4
+    )  # the global batch, from rounded rates
 
 
 @pytest.mark.parametrize("name", [REPORT, "deepspeed_flops_profiler_megatron_gpt.txt"])
@@ -174,11 +237,15 @@ def test_modules_in_the_format_of_later_versions(tmp_path: Path) -> None:
     ]
     modules = read(tmp_path, [*files.report(), *tree], "worker-3: ").table("MODULES")
     # The list and the broken module have no figures, and no row.
-    assert [["", -1], ["layers.0", 0], ["layers.1", 0]] == modules[["name", "parent"]].to_numpy().tolist()
+    assert [["", -1], ["layers.0", 0], ["layers.1", 0]] == modules[
+        ["name", "parent"]
+    ].to_numpy().tolist()
     assert [2.39e9, 1.2e9, 1.2e9] == modules["parameters_count"].tolist()
     assert [110.96e12, 40e12, 0] == modules["forward_flops"].tolist()
     own = efficiency.modules(modules)
-    assert [["GPTModel", 769_500_000], ["Layer", 400_500_000]] == own[["kind", "self_ns"]].to_numpy().tolist()
+    assert [["GPTModel", 769_500_000], ["Layer", 400_500_000]] == own[
+        ["kind", "self_ns"]
+    ].to_numpy().tolist()
     assert 1 == pytest.approx(own["share_frac"].sum())
 
 
@@ -212,7 +279,10 @@ def test_iterations_and_their_times(tmp_path: Path) -> None:
     assert [(0, 32.0), (5 * SECOND, 32.0)] == series(profile, "samples_per_s")
     assert [32.0 * 4096] * 2 == [value for _, value in series(profile, "tokens_per_s")]
     assert [300.1e12] * 2 == [value for _, value in series(profile, "training_flops_per_s")]
-    stamps = ("[2025-01-31 12:00:00]", "[2025-01-31 12:00:07.5]")  # a checkpoint may have been written in between
+    stamps = (
+        "[2025-01-31 12:00:00]",
+        "[2025-01-31 12:00:07.5]",
+    )  # a checkpoint may have been written in between
     lines = [f" {stamp}{files.timed(n, 500.0)}" for n, stamp in enumerate(stamps)]
     profile = read(tmp_path, lines)
     assert [0, 7_500_000_000] == [time for time, _ in series(profile, "iteration_ns")]
@@ -223,14 +293,24 @@ def test_iterations_and_their_times(tmp_path: Path) -> None:
         return [time for time, _ in series(read(tmp_path, [*lines]), "iteration_ns")]
 
     # What several ranks print alike is one iteration; a restart begins again and does not go back in time.
-    twice = [files.timed(1, 500.0), files.timed(1, 500.0), files.timed(2, 500.0), files.timed(1, 400.0)]
+    twice = [
+        files.timed(1, 500.0),
+        files.timed(1, 500.0),
+        files.timed(2, 500.0),
+        files.timed(1, 400.0),
+    ]
     assert [0, SECOND // 2, SECOND * 9 // 10] == times(*twice)
     for ms in ("0.0", "1e99", "nan"):  # a time that no iteration takes is not read
-        lines = [files.iteration(1, **{"elapsed_time_per_iteration_(ms)": ms}), files.timed(2, 500.0)]
+        lines = [
+            files.iteration(1, **{"elapsed_time_per_iteration_(ms)": ms}),
+            files.timed(2, 500.0),
+        ]
         assert [(0, 5e8)] == series(read(tmp_path, lines), "iteration_ns")
     for wrong in ["1970-01-01 00:00:05", "2025-13-41 00:00:00"]:
         stamps = ("2025-01-31 12:00:00", wrong, "2025-01-31 12:00:09")
-        profile = read(tmp_path, [f" [{stamp}]{files.timed(n, 500.0)}" for n, stamp in enumerate(stamps, 98)])
+        profile = read(
+            tmp_path, [f" [{stamp}]{files.timed(n, 500.0)}" for n, stamp in enumerate(stamps, 98)]
+        )
         assert [0, SECOND // 2, SECOND] == [time for time, _ in series(profile, "iteration_ns")]
         assert profile.capture["t0_unix_ns"].isna().all()
         note = "time stamps that cannot be (1, first in line 2): times are the sums of the iterations instead"
@@ -239,7 +319,9 @@ def test_iterations_and_their_times(tmp_path: Path) -> None:
 
 def test_what_a_training_lacks_is_noted(tmp_path: Path) -> None:
     def notes(*numbers: int, last: int = 100) -> tuple[str, ...]:
-        return read(tmp_path, [files.timed(n, 500.0).replace("100 |", f"{last} |", 1) for n in numbers]).notes
+        return read(
+            tmp_path, [files.timed(n, 500.0).replace("100 |", f"{last} |", 1) for n in numbers]
+        ).notes
 
     assert "the log ends at iteration 2 of 100" in notes(1, 2)
     assert ((), ()) == (notes(80, 90, 100), notes(80, 90, 100, last=105))  # printed every 10th
@@ -251,11 +333,15 @@ def test_what_a_training_lacks_is_noted(tmp_path: Path) -> None:
         *(("/     100", "/       1"), (" iteration ", " itera")),
     ]:
         wrong = files.timed(2, 500.0).replace(old, new, 1)
-        profile = read(tmp_path, ["training ...", files.timed(1, 500.0), wrong, files.timed(3, 500.0)])
+        profile = read(
+            tmp_path, ["training ...", files.timed(1, 500.0), wrong, files.timed(3, 500.0)]
+        )
         assert [5e8, 5e8] == [value for _, value in series(profile, "iteration_ns")]
         expected = "iteration lines that are not whole, or whose numbers cannot be, are left out (1, first in line 3)"
         assert expected in profile.notes
-    path = written(tmp_path / "train.log", ["a bar\b\b\x1b[0m", "X", *files.training()])  # of progress
+    path = written(
+        tmp_path / "train.log", ["a bar\b\b\x1b[0m", "X", *files.training()]
+    )  # of progress
     path.write_bytes(path.read_bytes().replace(b"X\n", b"\xff\x10\xfe\n"))
     assert "lines hold bytes that are no text (1, first in line 2)" in deepspeed.read(path).notes
 

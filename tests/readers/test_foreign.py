@@ -11,9 +11,15 @@ from perfkit.readers import unrecognised
 TRITON = b'[{"id":1,"timestamps":[{"name":"HTTP_RECV_START","ns":5294383183578}]}]'
 NVPROF = b"step 1\n==24242== NVPROF is profiling process 24242, command: ./app\n"
 AVERAGES = b"-----  -----\n Name    Self CPU %    Self CPU    # of Calls  \n-----  -----\n"
-SMI = b"Wed Apr  9 10:26:15 2025\n+-----+\n| NVIDIA-SMI 535.183.01    Driver Version: 535.183.01 |\n"
-SNAPSHOT = pickle.dumps({"segments": [{"device": 0, "total_size": 2097152}], "device_traces": [[]]}, protocol=4)
-DUMP = pickle.dumps({"version": "2.9", "nccl_version": "2.27.3", "pg_config": {}, "entries": []}, protocol=2)
+SMI = (
+    b"Wed Apr  9 10:26:15 2025\n+-----+\n| NVIDIA-SMI 535.183.01    Driver Version: 535.183.01 |\n"
+)
+SNAPSHOT = pickle.dumps(
+    {"segments": [{"device": 0, "total_size": 2097152}], "device_traces": [[]]}, protocol=4
+)
+DUMP = pickle.dumps(
+    {"version": "2.9", "nccl_version": "2.27.3", "pg_config": {}, "entries": []}, protocol=2
+)
 
 
 def told(path: Path, content: bytes) -> str:
@@ -32,7 +38,15 @@ def told(path: Path, content: bytes) -> str:
         (DUMP, "flight recorder", "torchfrtrace"),
         (pickle.dumps([1, 2]), "a pickle of Python", "export_chrome_trace"),
     ],
-    ids=["nvidia-smi", "key_averages", "Triton", "nvprof", "memory snapshot", "flight recorder", "pickle"],
+    ids=[
+        "nvidia-smi",
+        "key_averages",
+        "Triton",
+        "nvprof",
+        "memory snapshot",
+        "flight recorder",
+        "pickle",
+    ],
 )
 def test_a_file_of_another_tool_is_told_with_what_to_record(
     content: bytes, what: str, instead: str, tmp_path: Path
@@ -52,7 +66,9 @@ def test_a_packed_file_is_told_like_the_unpacked_one(tmp_path: Path) -> None:
 
 
 def test_an_unknown_packed_file_is_described_by_what_is_in_it(tmp_path: Path) -> None:
-    assert "unpacked it starts with b'hello world'" in told(tmp_path / "file.gz", gzip.compress(b"hello world"))
+    assert "unpacked it starts with b'hello world'" in told(
+        tmp_path / "file.gz", gzip.compress(b"hello world")
+    )
 
 
 def test_a_damaged_packed_file_is_described_by_its_own_bytes(tmp_path: Path) -> None:
@@ -79,7 +95,10 @@ def test_a_folder_of_dumps_is_told_by_the_first_of_them(tmp_path: Path) -> None:
         ("monitor/nvidia-smi_table_loop__X-yang03_mixed_gpus.txt", "--format=csv -l 1"),
         ("reports/single_process_loader/table.txt", "export_chrome_trace"),
         ("torch/cmpark0126__ml-serving__triton_server_trace.json.gz", "Triton Inference Server"),
-        ("memory/Wedsonlin__assignment2-systems__medium_1024_training.pickle", "snapshot of PyTorch's memory"),
+        (
+            "memory/Wedsonlin__assignment2-systems__medium_1024_training.pickle",
+            "snapshot of PyTorch's memory",
+        ),
         ("memory/cranberrii__ftcourse__memory_snapshot.pickle", "snapshot of PyTorch's memory"),
         ("flight_recorder/NVIDIA__nvidia-resiliency-ext__gpu_error_1st/_dump_0", "flight recorder"),
     ],

@@ -20,7 +20,15 @@ from perfkit.tables import CALL_METRICS, CALLTREE
 
 DATABASES = ["cpi", "ping-pong", "leo-nvidia", "dlrm-gpu", "dlrm-cpu"]
 CPU, GPU = "CPUTIME (inc)", "GPUOP (inc)"
-HOSTILE = ["operator<<(a&, b*)", "größe::测试()", 'label="x"', "a; b 7", "\x1b[31mred", "two\nlines", "k" * 900]
+HOSTILE = [
+    "operator<<(a&, b*)",
+    "größe::测试()",
+    'label="x"',
+    "a; b 7",
+    "\x1b[31mred",
+    "two\nlines",
+    "k" * 900,
+]
 
 
 def toy() -> CallGraph:
@@ -29,7 +37,10 @@ def toy() -> CallGraph:
 
 def chain(names: list[str]) -> CallGraph:
     """A call path of these names below an entry point, each with 1 s of its own."""
-    rows = [{"node": 0, "name": MAIN}, *({"node": n, "parent": n - 1, "name": x} for n, x in enumerate(names, 1))]
+    rows = [
+        {"node": 0, "name": MAIN},
+        *({"node": n, "parent": n - 1, "name": x} for n, x in enumerate(names, 1)),
+    ]
     count = len(rows)
     metrics = [(n, "CPUTIME", "s", float(count - n), 1.0) for n in range(count)]
     return graph_frame(callpaths.calltree(*rows), callpaths.call_metrics(*metrics))
@@ -76,13 +87,22 @@ def test_metrics_and_their_default() -> None:
     assert metrics == sorted(graph.exc_metrics)
     assert [f"{metric} (inc)" for metric in graph.exc_metrics] == graph.inc_metrics
     units = graph.metadata["units"]
-    assert ("s", "s", "bytes", "count") == (units[CPU], units["GPUOP"], units["GXCOPY:H2D"], units["GKER:COUNT (inc)"])
+    assert ("s", "s", "bytes", "count") == (
+        units[CPU],
+        units["GPUOP"],
+        units["GXCOPY:H2D"],
+        units["GKER:COUNT (inc)"],
+    )
     assert set(units) == {*graph.exc_metrics, *graph.inc_metrics}
     # What was not measured is 0, which Hatchet adds, compares, draws and rounds.
     assert 0.0 == named(graph).loc[(WORKER, "<gpu kernel>"), CPU]
     assert not graph.dataframe[graph.exc_metrics + graph.inc_metrics].isna().any(axis=None)
     # CPU time, else GPU time, else the first by name.
-    for metrics, expected in [(["GPUOP", "CPUTIME", "A"], CPU), (["GPUOP", "A"], GPU), (["B", "A"], "A (inc)")]:
+    for metrics, expected in [
+        (["GPUOP", "CPUTIME", "A"], CPU),
+        (["GPUOP", "A"], GPU),
+        (["B", "A"], "A (inc)"),
+    ]:
         tree = callpaths.calltree({"node": 1, "name": MAIN})
         rows = [(1, metric, "s", 1.0, 1.0) for metric in metrics]
         assert expected == graph_frame(tree, callpaths.call_metrics(*rows)).default_metric
@@ -92,7 +112,8 @@ def test_ranks_are_told_apart_and_arguments_stay() -> None:
     tree, metrics = callpaths.toy_tree(), callpaths.toy_metrics()
     copies = tree.copy(), metrics.copy()
     twice = [
-        part.make(pd.concat([one, one.assign(rank=1)])) for part, one in ((CALLTREE, tree), (CALL_METRICS, metrics))
+        part.make(pd.concat([one, one.assign(rank=1)]))
+        for part, one in ((CALLTREE, tree), (CALL_METRICS, metrics))
     ]
     graph = graph_frame(*twice)
     assert 4 == len(graph.graph.roots)
@@ -108,15 +129,22 @@ def test_ranks_are_told_apart_and_arguments_stay() -> None:
 def test_tables_that_do_not_belong_together_are_refused() -> None:
     """A context without its parent would silently become an entry point, a metric without its context vanish."""
     tree, metrics = callpaths.toy_tree(), callpaths.toy_metrics()
-    with pytest.raises(PerfkitError, match=r"calltree: the parent of 2 contexts is not in the table\. Pass both"):
+    with pytest.raises(
+        PerfkitError, match=r"calltree: the parent of 2 contexts is not in the table\. Pass both"
+    ):
         graph_frame(tree[tree["node"] != 4], metrics[metrics["node"] != 4])
-    with pytest.raises(PerfkitError, match=r"call_metrics: the context of 4 rows is not in the call tree\. Pass both"):
+    with pytest.raises(
+        PerfkitError,
+        match=r"call_metrics: the context of 4 rows is not in the call tree\. Pass both",
+    ):
         graph_frame(tree[tree["node"] != 7], metrics)
     with pytest.raises(PerfkitError, match=r"call_metrics: no call path has a metric\. Record one"):
         graph_frame(tree, CALL_METRICS.empty())
     with pytest.raises(SchemaError, match="CALLTREE"):
         graph_frame(metrics, tree)
-    with pytest.raises(PerfkitError, match=r"run: no profile has call paths\. Record them with `hpcrun .*hpcprof`"):
+    with pytest.raises(
+        PerfkitError, match=r"run: no profile has call paths\. Record them with `hpcrun .*hpcprof`"
+    ):
         _ = Run([]).call_graph
 
 
@@ -124,7 +152,9 @@ def test_flame_graphs_groups_and_other_outputs() -> None:
     graph = chain(HOSTILE)
     shown = graph.tree(expand_name=True)
     assert all(name in shown for name in HOSTILE)
-    assert [f"{8 - n}.000" for n in range(8)] == [word for word in shown.split() if word.endswith(".000")]
+    assert [f"{8 - n}.000" for n in range(8)] == [
+        word for word in shown.split() if word.endswith(".000")
+    ]
     # A name does not end its frame or its stack, which semicolons and lines do.
     lines = graph.to_flamegraph().splitlines()
     assert list(range(8)) == sorted(line.count("; ") for line in lines)
@@ -133,7 +163,9 @@ def test_flame_graphs_groups_and_other_outputs() -> None:
     stacks = {train: 1000000000, f"{train}; at::mm(at::Tensor)": 2000000000}
     stacks |= {WORKER: 250000000, f"{WORKER}; backward()": 750000000}
     graph = toy()
-    assert sorted(f"{stack} {ns}" for stack, ns in stacks.items()) == sorted(graph.to_flamegraph().splitlines())
+    assert sorted(f"{stack} {ns}" for stack, ns in stacks.items()) == sorted(
+        graph.to_flamegraph().splitlines()
+    )
     # Bytes stay bytes; inclusive values on demand, as Hatchet.
     copied = f"{train}; at::mm(at::Tensor); <gpu copyin>"
     assert f"{copied} 8000000\n" == graph.to_flamegraph("GXCOPY:H2D")
@@ -146,7 +178,9 @@ def test_filter() -> None:
     kept = graph.filter(lambda row: row["type"] in ("entry", "gpu_operation"))
     assert isinstance(kept, CallGraph)
     rows = named(kept)
-    assert {MAIN: 0.0, WORKER: 0.25} == {entry: rows.loc[(entry, entry), CPU] for entry in (MAIN, WORKER)}
+    assert {MAIN: 0.0, WORKER: 0.25} == {
+        entry: rows.loc[(entry, entry), CPU] for entry in (MAIN, WORKER)
+    }
     assert 0.002 == pytest.approx(rows.loc[(MAIN, MAIN), GPU], rel=1e-12)
     assert {"<gpu kernel>", "<gpu copyin>", MAIN, WORKER} == set(kept.dataframe["name"])
     # With update_inc_cols=False the contexts left have the values they had.
@@ -156,7 +190,9 @@ def test_filter() -> None:
 
 
 def test_queries_sums_and_squash() -> None:
-    cypher = 'MATCH (".", p)->("*")->(".", q) WHERE p."type" = "entry" AND q."name" = "<gpu kernel>"'
+    cypher = (
+        'MATCH (".", p)->("*")->(".", q) WHERE p."type" = "entry" AND q."name" = "<gpu kernel>"'
+    )
     for query in ([{"type": "entry"}, "*", {"name": "<gpu kernel>"}], cypher):
         paths = toy().filter(query)
         assert {MAIN: 5, WORKER: 3} == paths.dataframe["entry_point"].value_counts().to_dict()
@@ -167,15 +203,23 @@ def test_queries_sums_and_squash() -> None:
     # In one pass what Hatchet adds up context by context, also for some columns into others.
     ours = toy()
     ours.dataframe[ours.inc_metrics] = -1.0
-    theirs = hatchet.GraphFrame(ours.graph, ours.dataframe.copy(), ours.exc_metrics, ours.inc_metrics)
+    theirs = hatchet.GraphFrame(
+        ours.graph, ours.dataframe.copy(), ours.exc_metrics, ours.inc_metrics
+    )
     for graph in (ours, theirs):
         graph.update_inclusive_columns()
         graph.subgraph_sum(["GKER", "CPUTIME"], ["kernels below", "CPU below"])
     pd.testing.assert_frame_equal(theirs.dataframe, ours.dataframe, rtol=1e-12)
     pd.testing.assert_series_equal(at_roots(toy()), at_roots(ours))
     # Contexts of one name and type below one parent are the same to Hatchet.
-    tree = callpaths.calltree({"node": 1, "name": MAIN}, *({"node": n, "parent": 1, "name": "f"} for n in (2, 3)))
-    rows = [(1, "CPUTIME", "s", 3.0, 0.0), (2, "CPUTIME", "s", 1.0, 1.0), (3, "CPUTIME", "s", 2.0, 2.0)]
+    tree = callpaths.calltree(
+        {"node": 1, "name": MAIN}, *({"node": n, "parent": 1, "name": "f"} for n in (2, 3))
+    )
+    rows = [
+        (1, "CPUTIME", "s", 3.0, 0.0),
+        (2, "CPUTIME", "s", 1.0, 1.0),
+        (3, "CPUTIME", "s", 2.0, 2.0),
+    ]
     graph = graph_frame(tree, callpaths.call_metrics(*rows))
     assert 3 == len(graph.dataframe)
     assert [3.0, 3.0] == graph.squash().dataframe[CPU].tolist()
@@ -193,7 +237,9 @@ def test_arithmetic_and_copies() -> None:
     # 0 - 2 s is -2 s; Hatchet keeps NaN - 2 as NaN.
     tree = callpaths.calltree({"node": 1, "name": MAIN}, {"node": 2, "parent": 1, "name": "f"})
     idle = graph_frame(tree, callpaths.call_metrics((1, "CPUTIME", "s", 3.0, 3.0)))
-    busy = graph_frame(tree, callpaths.call_metrics((1, "CPUTIME", "s", 3.0, 1.0), (2, "CPUTIME", "s", 2.0, 2.0)))
+    busy = graph_frame(
+        tree, callpaths.call_metrics((1, "CPUTIME", "s", 3.0, 1.0), (2, "CPUTIME", "s", 2.0, 2.0))
+    )
     assert {"f": -2.0, MAIN: 0.0} == (idle - busy).dataframe.set_index("name")[CPU].to_dict()
 
 
@@ -225,5 +271,7 @@ def test_real_totals_equal_the_reference(name: str, profiles: Path) -> None:
     expected = {f"{(m := measured(text))[0]} (inc)": value * m[2] for text, value in totals.items()}
     assert expected == pytest.approx(at_roots(graph).to_dict(), rel=1e-9)
     own = graph.dataframe[graph.exc_metrics].sum()
-    assert expected == pytest.approx({f"{metric} (inc)": value for metric, value in own.items()}, rel=1e-9)
+    assert expected == pytest.approx(
+        {f"{metric} (inc)": value for metric, value in own.items()}, rel=1e-9
+    )
     assert truth.get("n_contexts", 34) == len(graph.dataframe) == len(graph.graph)

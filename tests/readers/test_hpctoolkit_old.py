@@ -82,13 +82,21 @@ def test_contexts_are_those_of_hatchet(tmp_path: Path) -> None:
     # Line 21 of main follows the call into work.c: Hatchet gives it the file it met last.
     theirs = hatchet.GraphFrame.from_hpctoolkit(str(folder)).dataframe.set_index("nid")["name"]
     assert "work.c:21" == theirs.loc[10].iloc[0]
-    names = ["operator<<(a&, b*)", '"quoted" & <b>bold</b>', "größe::测试()", "0x12:34", "{lambda()#1}; rm -rf"]
+    names = [
+        "operator<<(a&, b*)",
+        '"quoted" & <b>bold</b>',
+        "größe::测试()",
+        "0x12:34",
+        "{lambda()#1}; rm -rf",
+    ]
     folder = database(tmp_path / "a", *(function(2 + i, name) for i, name in enumerate(names)))
     assert names == calltree(folder)["name"].tolist()
     # Hatchet leaves an inlined function without a name out; its line keeps its file.
     within = (inlined(3, "", statement(4, 7, 1.0), file="in.h"), inlined(5, "f", file="in.h"))
     tree = calltree(database(tmp_path / "b", function(2, "main", *within))).reset_index()
-    assert [(2, "main", None), (4, "in.h:7", 2), (5, "f", 2)] == listed(tree, "node", "name", "parent")
+    assert [(2, "main", None), (4, "in.h:7", 2), (5, "f", 2)] == listed(
+        tree, "node", "name", "parent"
+    )
 
 
 def test_values_add_up_over_ranks_and_threads(tmp_path: Path) -> None:
@@ -96,7 +104,9 @@ def test_values_add_up_over_ranks_and_threads(tmp_path: Path) -> None:
     metrics = old.read(sample(tmp_path / "db")).table("CALL_METRICS").set_index("node")
     assert {("CPUTIME", "s")} == set(listed(metrics, "metric", "unit"))
     inclusive = {2: 90, 4: 90, 5: 30, 6: 30, 8: 40, 9: 40, 10: 20, 11: 10, 12: 10}
-    assert {node: pytest.approx(us * US, rel=1e-12) for node, us in inclusive.items()} == metrics["inclusive"].to_dict()
+    assert {node: pytest.approx(us * US, rel=1e-12) for node, us in inclusive.items()} == metrics[
+        "inclusive"
+    ].to_dict()
     exclusive = metrics.loc[metrics["exclusive"] != 0, "exclusive"]
     assert {6: 30, 9: 40, 10: 20, 12: 10} == (exclusive / US).round(9).to_dict()
     # hpcprof's exclusive value of main has the loop's 3 us too: Hatchet's sum is 13 us for 10.
@@ -104,14 +114,26 @@ def test_values_add_up_over_ranks_and_threads(tmp_path: Path) -> None:
     main = function(2, "main", loop(5, 10, statement(6, 11, 3.0)), work, statement(10, 21, 3.0))
     folder = database(tmp_path / "loop", main)
     assert 13.0 == hatchet.GraphFrame.from_hpctoolkit(str(folder)).dataframe["time"].sum()
-    assert 10 * US == pytest.approx(old.read(folder).table("CALL_METRICS")["exclusive"].sum(), rel=1e-12)
+    assert 10 * US == pytest.approx(
+        old.read(folder).table("CALL_METRICS")["exclusive"].sum(), rel=1e-12
+    )
     # Hatchet calls us and s both `time`, the second over the first; of 7 us, 14 s and 21 cycles each has its own.
     names = ("CPUTIME (usec)", "CPUTIME (sec)", "PAPI_TOT_CYC")
-    folder = database(tmp_path / "units", function(2, "main", statement(3, 1, 7.0), statement(4, 2)), metrics=names)
+    folder = database(
+        tmp_path / "units",
+        function(2, "main", statement(3, 1, 7.0), statement(4, 2)),
+        metrics=names,
+    )
     metrics = old.read(folder).table("CALL_METRICS")
-    expected = [("CPUTIME", "s", pytest.approx(7e-6)), ("CPUTIME (sec)", "s", 14.0), ("PAPI_TOT_CYC", "count", 21.0)]
+    expected = [
+        ("CPUTIME", "s", pytest.approx(7e-6)),
+        ("CPUTIME (sec)", "s", 14.0),
+        ("PAPI_TOT_CYC", "count", 21.0),
+    ]
     assert expected == listed(metrics.query("node == 2"), "metric", "unit", "inclusive")
-    assert {2, 3} == set(metrics["node"])  # what was never sampled is in the tree alone; without any there is no table
+    assert {2, 3} == set(
+        metrics["node"]
+    )  # what was never sampled is in the tree alone; without any there is no table
     silent = old.read(database(tmp_path / "silent", function(2, "main", statement(3, 1))))
     assert {"CALLTREE", "THREADS"} == set(silent.loaders)
     assert "hpcrun -e CPUTIME" in {m.record for m in silent.missing}
@@ -119,7 +141,11 @@ def test_values_add_up_over_ranks_and_threads(tmp_path: Path) -> None:
 
 def test_threads_are_numbered_by_rank_and_have_their_share(tmp_path: Path) -> None:
     profile = old.read(sample(tmp_path / "db"))
-    names = [(2 * rank + thread, "cpu", f"rank {rank} thread {thread}", rank) for rank in (0, 1) for thread in (0, 1)]
+    names = [
+        (2 * rank + thread, "cpu", f"rank {rank} thread {thread}", rank)
+        for rank in (0, 1)
+        for thread in (0, 1)
+    ]
     assert names == listed(profile.table("THREADS"), "thread", "kind", "name", "mpi_rank")
     # Thread n has n + 1 times 9 us below the program's root and 1 us below the thread's.
     expected = [
@@ -127,13 +153,23 @@ def test_threads_are_numbered_by_rank_and_have_their_share(tmp_path: Path) -> No
         for thread in range(4)
         for entry, us in (("<program root>", 9), ("<thread root>", 1))
     ]
-    assert expected == listed(profile.table("THREAD_METRICS"), "thread", "entry", "metric", "unit", "inclusive")
+    assert expected == listed(
+        profile.table("THREAD_METRICS"), "thread", "entry", "metric", "unit", "inclusive"
+    )
     # A rank is MPI's only if there are several; GPU streams are numbered from 500 on, and have their own values.
     files = ((0, 0), (0, 1), (0, 500), (0, 501))
-    alone = old.read(database(tmp_path / "alone", function(2, "main", statement(3, 1, 5.0)), threads=files))
-    names = [(kind, f"{name} {n}", None) for kind, name in (("cpu", "thread"), ("gpu", "GPU stream")) for n in (0, 1)]
+    alone = old.read(
+        database(tmp_path / "alone", function(2, "main", statement(3, 1, 5.0)), threads=files)
+    )
+    names = [
+        (kind, f"{name} {n}", None)
+        for kind, name in (("cpu", "thread"), ("gpu", "GPU stream"))
+        for n in (0, 1)
+    ]
     assert names == listed(alone.table("THREADS"), "kind", "name", "mpi_rank")
-    assert [5.0, 10.0, 15.0, 20.0] == pytest.approx((alone.table("THREAD_METRICS")["inclusive"] / US).tolist())
+    assert [5.0, 10.0, 15.0, 20.0] == pytest.approx(
+        (alone.table("THREAD_METRICS")["inclusive"] / US).tolist()
+    )
 
 
 def test_what_does_not_add_up_is_noted(tmp_path: Path) -> None:
@@ -145,11 +181,15 @@ def test_what_does_not_add_up_is_noted(tmp_path: Path) -> None:
     content = file.read_bytes()
     file.write_bytes(content[:32] + struct.pack(">d", 4.0) + content[40:])
     (note,) = old.read(folder).notes
-    assert note.startswith("CPUTIME: the entry points have 3e-06 s together, the whole program 4e-06")
+    assert note.startswith(
+        "CPUTIME: the entry points have 3e-06 s together, the whole program 4e-06"
+    )
 
 
 def test_metric_files_that_lack_or_are_damaged_are_refused(tmp_path: Path) -> None:
-    folder = database(tmp_path / "none", function(2, "main"), threads=())  # hpcprof writes them on demand only
+    folder = database(
+        tmp_path / "none", function(2, "main"), threads=()
+    )  # hpcprof writes them on demand only
     assert f"{folder}: there is no *.metric-db file beside experiment.xml." in refused(folder)
     assert "hpcprof --metric-db=yes" in refused(folder / "experiment.xml")
     # Hatchet computes where a thread's values lie from the number of ranks and threads.
@@ -172,7 +212,10 @@ def test_metric_files_that_lack_or_are_damaged_are_refused(tmp_path: Path) -> No
         (lambda b: b[:-8], "the file has {} bytes, its header says {}"),
         (lambda b: b"", "the file has 0 bytes, which is less than its header"),
         (lambda b: b"X" + b[1:], "the file starts with b'XPCPROF"),
-        (lambda b: b[:28] + struct.pack(">i", 4) + b[32:], "the file has 4 metrics, experiment.xml 2"),
+        (
+            lambda b: b[:28] + struct.pack(">i", 4) + b[32:],
+            "the file has 4 metrics, experiment.xml 2",
+        ),
         (lambda b: b[:24] + struct.pack(">i", -2) + b[28:], "the file has -2 contexts, not the"),
     ]:
         folder = sample(tmp_path / "db")
@@ -187,16 +230,29 @@ def test_metric_files_that_lack_or_are_damaged_are_refused(tmp_path: Path) -> No
 def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
     # Some of these write outside Hatchet's memory, some end in an exception that names no file.
     for before, after in [
-        *(("<SecCallPathProfileData>", "<Other>"), ("<LoadModuleTable>", "<Modules>"), ("<S ", "<Unheard ")),
-        *(('<PF i="2"', '<PF i="two"'), ('<PF i="2"', "<PF"), ('l="11"', 'l="11-12"'), ('t="inclusive"', 'i="x"')),
+        *(
+            ("<SecCallPathProfileData>", "<Other>"),
+            ("<LoadModuleTable>", "<Modules>"),
+            ("<S ", "<Unheard "),
+        ),
+        *(
+            ('<PF i="2"', '<PF i="two"'),
+            ('<PF i="2"', "<PF"),
+            ('l="11"', 'l="11-12"'),
+            ('t="inclusive"', 'i="x"'),
+        ),
         *(('<S i="6"', f'<S i="{number}"') for number in (5, -6, 1000000000)),
     ]:
         folder = edited(sample(tmp_path / "db"), before, after)
         assert str(folder) in refused(folder)
-    for i, declared in enumerate(('a "x"', '% a "x"', 'a SYSTEM "file:///etc/hostname"')):  # nothing is fetched
+    for i, declared in enumerate(
+        ('a "x"', '% a "x"', 'a SYSTEM "file:///etc/hostname"')
+    ):  # nothing is fetched
         doctype = f"<!DOCTYPE HPCToolkitExperiment [<!ENTITY {declared}>]>"
         folder = database(tmp_path / f"{i}", function(2, "main"), doctype=doctype)
-        assert f"{folder / 'experiment.xml'}: the file declares an XML entity ('a')" in refused(folder)
+        assert f"{folder / 'experiment.xml'}: the file declares an XML entity ('a')" in refused(
+            folder
+        )
     folder = database(tmp_path / "deep", *(function(2 + i, "f") for i in range(5000)))
     xml = folder / "experiment.xml"
     flat = re.findall(r"<PF [^>]*/>", text := xml.read_text(encoding="utf-8"))
@@ -204,7 +260,9 @@ def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
     xml.write_text(text.replace("".join(flat), nested), encoding="utf-8")
     assert 5000 == len(flat)
     limit = sys.getrecursionlimit()
-    assert f"deeper than Hatchet can follow at Python's recursion limit of {limit}." in refused(folder)
+    assert f"deeper than Hatchet can follow at Python's recursion limit of {limit}." in refused(
+        folder
+    )
 
 
 def test_the_real_database_equals_the_reference(profiles: Path) -> None:
@@ -216,10 +274,14 @@ def test_the_real_database_equals_the_reference(profiles: Path) -> None:
     assert ["<program root>"] == tree.loc[tree["parent"].isna(), "name"].tolist()
     total = truth["total_inclusive_at_roots"] * US
     assert total == pytest.approx(metrics.loc[metrics["node"] == 2, "inclusive"].item(), rel=1e-12)
-    assert truth["hatchet"]["exc_time_sum_all_rows"] * US == pytest.approx(metrics["exclusive"].sum(), rel=1e-12)
+    assert truth["hatchet"]["exc_time_sum_all_rows"] * US == pytest.approx(
+        metrics["exclusive"].sum(), rel=1e-12
+    )
     threads = profile.table("THREADS").merge(profile.table("THREAD_METRICS"), on="thread")
     expected = {name: t["root_values"]["2"][0] * US for name, t in truth["per_rank_thread"].items()}
     assert expected == pytest.approx(threads.set_index("name")["inclusive"].to_dict(), rel=1e-12)
     assert () == profile.notes
     # Hatchet says interp.c of context 60, a line of a function of libpsm: the file it met last, in context 58.
-    assert [("<unknown file>", None, 41)] == listed(tree[tree["node"] == 60], "name", "file", "parent")
+    assert [("<unknown file>", None, 41)] == listed(
+        tree[tree["node"] == 60], "name", "file", "parent"
+    )

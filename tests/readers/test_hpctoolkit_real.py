@@ -22,7 +22,11 @@ ELEMENTS = {  # of trace.db, idle ones and all, and its length, by HPCToolkit's 
     CPU: (14_319, 74_657, 110_371_333_000),
     GPU: (8_931, 17_646, 80_648_000_620),
 }
-FULL = {"s": ("sec", "s"), "bytes": ("B", "b"), "cycles": ("cyc",)}  # HPCToolkit's units in parentheses
+FULL = {
+    "s": ("sec", "s"),
+    "bytes": ("B", "b"),
+    "cycles": ("cyc",),
+}  # HPCToolkit's units in parentheses
 
 every_database = pytest.mark.parametrize("name", [PING_PONG, CPU, GPU, LEO])
 
@@ -55,13 +59,17 @@ def by_metric(frame: pd.DataFrame, column: str) -> dict[str, float]:
 
 
 @every_database
-def test_contexts_are_all_there_and_hang_in_the_tree(database: Profile, truth: dict[str, Any]) -> None:
+def test_contexts_are_all_there_and_hang_in_the_tree(
+    database: Profile, truth: dict[str, Any]
+) -> None:
     tree = database.table("CALLTREE")
     kinds = tree["kind"].astype(str).replace("gpu_operation", "function").value_counts().to_dict()
     assert truth["n_contexts"] == len(tree)
     assert truth["context_types"] == kinds  # GPU operations are functions to HPCToolkit
     roots = tree.loc[tree["parent"].isna(), ["node", "name"]]
-    assert {(e["ctx"], e["name"]) for e in truth["entries"]} == set(roots.itertuples(index=False, name=None))
+    assert {(e["ctx"], e["name"]) for e in truth["entries"]} == set(
+        roots.itertuples(index=False, name=None)
+    )
     # Parents exist, are one level up and belong to the same entry point.
     tree = tree.set_index("node")
     below = tree[tree["parent"].notna()]
@@ -73,12 +81,19 @@ def test_contexts_are_all_there_and_hang_in_the_tree(database: Profile, truth: d
 
 @every_database
 def test_values_add_up_to_the_whole(database: Profile, truth: dict[str, Any]) -> None:
-    values = database.table("CALL_METRICS").merge(database.table("CALLTREE")[["node", "entry", "kind"]], on="node")
+    values = database.table("CALL_METRICS").merge(
+        database.table("CALLTREE")[["node", "entry", "kind"]], on="node"
+    )
     # Inclusive values of the roots, by entry point and all together, are those of the file's context 0.
     roots = values[values["kind"] == "entry"]
-    found = dict(zip(zip(roots["metric"], roots["entry"], strict=True), roots["inclusive"], strict=True))
+    found = dict(
+        zip(zip(roots["metric"], roots["entry"], strict=True), roots["inclusive"], strict=True)
+    )
     expected = plain(truth["by_entry"]).items()
-    assert close({(metric, entry): v for metric, values in expected for entry, v in values.items()}) == found
+    assert (
+        close({(metric, entry): v for metric, values in expected for entry, v in values.items()})
+        == found
+    )
     assert close(plain(truth["context0_total"])) == by_metric(roots, "inclusive")
     # Exclusive ones of all contexts are the total, although HPCToolkit's own `point` values are not.
     assert close(plain(truth["total"])) == by_metric(values, "exclusive")
@@ -89,14 +104,21 @@ def test_values_add_up_to_the_whole(database: Profile, truth: dict[str, Any]) ->
 
 @every_database
 def test_threads_streams_and_units(database: Profile, truth: dict[str, Any]) -> None:
-    kinds = {kind: int(n) for kind, n in database.table("THREADS")["kind"].value_counts().items() if n}
+    kinds = {
+        kind: int(n) for kind, n in database.table("THREADS")["kind"].value_counts().items() if n
+    }
     expected: dict[str, int] = {}
     for identity, count in truth["profiles"].items():
         if identity != "summary":
             kind = "gpu" if "GPU" in identity else "cpu"
             expected[kind] = expected.get(kind, 0) + count
     assert expected == kinds
-    units = database.table("CALL_METRICS").drop_duplicates("metric").set_index("metric")["unit"].to_dict()
+    units = (
+        database.table("CALL_METRICS")
+        .drop_duplicates("metric")
+        .set_index("metric")["unit"]
+        .to_dict()
+    )
     for metric in truth["total"]:
         name, _, unit = metric.rstrip(")").partition(" (")
         assert not unit or unit in FULL[units[name]]
@@ -108,7 +130,9 @@ def test_stall_shares(database: Profile, truth: dict[str, Any]) -> None:
     waits = database.table("STALLS").groupby("reason", observed=True)["value"].sum()
     derived = truth["derived_all_threads"]
     assert close(derived["stall_any_metric"]) == waits.sum()
-    assert close(derived["stall_shares"]) == {str(r).upper(): share for r, share in (waits / waits.sum()).items()}
+    assert close(derived["stall_shares"]) == {
+        str(r).upper(): share for r, share in (waits / waits.sum()).items()
+    }
 
 
 @pytest.mark.parametrize("name", ELEMENTS)
@@ -130,7 +154,9 @@ def test_streams_ranks_and_python_frames(profiles: Path) -> None:
     assert stream["thread"].tolist() == database.table("TRACE")["thread"].unique().tolist()
     assert not database.table("THREAD_METRICS")["thread"].isin(stream["thread"]).any()
     threads = read(profiles / "hpctoolkit" / PING_PONG).table("THREADS")
-    assert [["rank 1 thread 0", 1], ["rank 0 thread 0", 0]] == threads[["name", "mpi_rank"]].to_numpy().tolist()
+    assert [["rank 1 thread 0", 1], ["rank 0 thread 0", 0]] == threads[
+        ["name", "mpi_rank"]
+    ].to_numpy().tolist()
     # Python functions are where their source is, not where the database keeps its copy of it.
     tree = database.table("CALLTREE")
     python = tree.loc[(tree["module"] == "<logical python>") & tree["file"].notna(), "file"]
@@ -144,7 +170,9 @@ def test_kernels_keep_their_names(database: Profile, truth: dict[str, Any]) -> N
     launched = tree.index[tree["parent"].map(tree["name"]) == "<gpu kernel>"]
     values = database.table("CALL_METRICS")
     values = values[values["node"].isin(launched) & values["metric"].isin(["GKER", "GKER:COUNT"])]
-    sums = values.groupby([values["node"].map(tree["name"]).astype(str), "metric"], observed=True)["inclusive"].sum()
+    sums = values.groupby([values["node"].map(tree["name"]).astype(str), "metric"], observed=True)[
+        "inclusive"
+    ].sum()
     assert truth["kernels"]["distinct"] == len(sums) / 2
     for kernel in truth["kernels"]["top5"]:
         assert close([kernel["time_s"], kernel["launches"]]) == sums.loc[kernel["name"]].tolist()
@@ -155,7 +183,9 @@ def test_hatchet_agrees_where_it_reads(profiles: Path) -> None:
 
     path = profiles / "hpctoolkit" / PING_PONG
     frame = HPCToolkitReaderLatest(str(path)).read().dataframe.reset_index()
-    theirs = pd.DataFrame({"depth": [n._depth for n in frame["node"]], "time": frame["time (inc)"].to_numpy()})
+    theirs = pd.DataFrame(
+        {"depth": [n._depth for n in frame["node"]], "time": frame["time (inc)"].to_numpy()}
+    )
     theirs.index = pd.Index([n._hatchet_nid for n in frame["node"]], name="node")
     database = read(path)
     ours = database.table("CALLTREE").set_index("node")

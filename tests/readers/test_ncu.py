@@ -35,16 +35,27 @@ def counters(path: Path) -> tuple[list[tuple[str, float]], str]:
 
 
 def joined(write, folder: Path, *launches: files.Measured) -> Path:
-    content = b"".join(write(folder / "one.csv", launch, end=True).read_bytes() for launch in launches)
+    content = b"".join(
+        write(folder / "one.csv", launch, end=True).read_bytes() for launch in launches
+    )
     (folder / "both.csv").write_bytes(content)
     return folder / "both.csv"
 
 
 def metrics(*texts: str, **units: str) -> files.Metrics:
-    return {f"{name}.sum": (units.get(name, ""), text) for name, text in zip("abcdefghij", texts, strict=False)}
+    return {
+        f"{name}.sum": (units.get(name, ""), text)
+        for name, text in zip("abcdefghij", texts, strict=False)
+    }
 
 
-LAYOUTS = [{"bom": True}, {"newline": "\r\n"}, {"end": True}, {"log": ()}, {"log": (*files.LOG, *OUTPUT)}]
+LAYOUTS = [
+    {"bom": True},
+    {"newline": "\r\n"},
+    {"end": True},
+    {"log": ()},
+    {"log": (*files.LOG, *OUTPUT)},
+]
 LAYOUTS += [{"log": (*files.LOG, '"5","looks like a row"')}, {"between": OUTPUT}]
 LAYOUTS += [{"bom": True, "encoding": "utf-16-le"}]  # as PowerShell redirects
 
@@ -69,16 +80,27 @@ def test_what_surrounds_the_rows_changes_nothing(write, tmp_path: Path) -> None:
     assert [[i, i // 2, SAXPY, 8, 128] for i in range(4)] == launches[columns].to_numpy().tolist()
     assert launches["name"].iloc[0].startswith("saxpy")
     # Two runs appended to one log with their headers: the launches of the second follow, with their rules.
-    tables = everything(joined(write, tmp_path, files.full(0), replace(files.full(0), name="later")))
+    tables = everything(
+        joined(write, tmp_path, files.full(0), replace(files.full(0), name="later"))
+    )
     assert [SAXPY, "later"] == tables["LAUNCHES"]["full_name"].tolist()
     assert {0, 1} == set(tables["STALLS"]["launch"])
     assert write is files.raw or [0, 1] == tables["RULES"]["launch"].tolist()
     # Up to 2022 the sizes stand among the metrics, the device nowhere or among them; sizes nowhere are not zero.
-    sizes = {"launch__grid_size": ("", "1,024"), "launch__block_size": ("", "256"), "x.sum": ("", "1")}
+    sizes = {
+        "launch__grid_size": ("", "1,024"),
+        "launch__block_size": ("", "256"),
+        "x.sum": ("", "1"),
+    }
     rows = []
     for shown in (sizes, {**sizes, "launch__device_id": ("", "3")}, {"x.sum": ("", "1")}):
         path = write(tmp_path / "old.csv", files.Measured(shown), lead=files.LEAD)
-        rows += files.read(path).table("LAUNCHES")[["gpu", "grid_blocks", "block_threads"]].to_numpy().tolist()
+        rows += (
+            files.read(path)
+            .table("LAUNCHES")[["gpu", "grid_blocks", "block_threads"]]
+            .to_numpy()
+            .tolist()
+        )
     assert [[-1, 1024, 256], [3, 1024, 256], [-1, pd.NA, pd.NA]] == rows
 
 
@@ -89,17 +111,26 @@ def test_columns_names_and_labels(tmp_path: Path) -> None:
     assert ([("x.sum", 1.0)], "") == counters(path)
     # ncu prints `unnamed>::k` for `<unnamed>::k`; a name that is whole stays.
     names = ["void unnamed>::k<a::<unnamed>::b>(int)", "n::<unnamed>::k(int)"]
-    path = files.raw(tmp_path / "n.csv", *(replace(files.full(i), name=n) for i, n in enumerate(names)))
+    path = files.raw(
+        tmp_path / "n.csv", *(replace(files.full(i), name=n) for i, n in enumerate(names))
+    )
     mended = files.read(path).table("LAUNCHES")["full_name"].tolist()
     assert ["void <unnamed>::k<a::<unnamed>::b>(int)", names[1]] == mended
     # A raw page in Kbyte loses digits of small launches.
-    found, note = counters(files.raw(tmp_path / "a.csv", files.Measured({"x.sum": ("Kbyte", "1.5")})))
+    found, note = counters(
+        files.raw(tmp_path / "a.csv", files.Measured({"x.sum": ("Kbyte", "1.5")}))
+    )
     assert [("x.sum", 1500.0)] == found
     assert "--print-units base" in note
     # A row that is there again, equal in every cell, is no second launch.
-    profile = files.read(files.raw(tmp_path / "page.csv", files.full(0), files.full(1), files.full(0)))
+    profile = files.read(
+        files.raw(tmp_path / "page.csv", files.full(0), files.full(1), files.full(0))
+    )
     assert 2 == len(profile.table("LAUNCHES"))
-    assert 1 == sum("stand twice in the page, equal in every cell, and count once: 1" in n for n in profile.notes)
+    assert 1 == sum(
+        "stand twice in the page, equal in every cell, and count once: 1" in n
+        for n in profile.notes
+    )
 
     def found(metrics: files.Metrics) -> list[tuple[str, float]]:
         return counters(files.details(tmp_path / "a.csv", files.Measured(metrics)))[0]
@@ -125,12 +156,16 @@ UNITS = {
     **dict.fromkeys(("Tbyte/s", "Tbyte/second", "TB/s"), ("byte/s", 1e12)),
     "%/Kbyte": ("%/byte", 1e3),
     # What is no amount of time, bytes or cycles stays.
-    **{unit: (unit, 1.0) for unit in ("%", "", "inst/cycle", "register/thread", "byte/cycle", "warp")},
+    **{
+        unit: (unit, 1.0)
+        for unit in ("%", "", "inst/cycle", "register/thread", "byte/cycle", "warp")
+    },
 }
 
 
 DECIDED, COUNTED = (
-    {"launch__grid_size": ("", grid), "a.sum": ("", text)} for grid, text in (("2,048", "1,234"), ("2.048", "1.234"))
+    {"launch__grid_size": ("", grid), "a.sum": ("", text)}
+    for grid, text in (("2,048", "1,234"), ("2.048", "1.234"))
 )
 
 
@@ -142,17 +177,43 @@ DECIDED, COUNTED = (
         # Where a page also writes 5,40, its commas are decimal points.
         (metrics("54.207", "5,40", "1.054.207,5"), [54207.0, 5.4, 1054207.5], ""),
         # Nothing else tells; a metric that is a whole number does.
-        (metrics("1,234"), [1234.0], "whether a comma or a point begins the decimals ('1,234' of 'a.sum')"),
+        (
+            metrics("1,234"),
+            [1234.0],
+            "whether a comma or a point begins the decimals ('1,234' of 'a.sum')",
+        ),
         *((DECIDED, [1234.0, 2048.0], ""), (COUNTED, [1234.0, 2048.0], "")),
         # ncu writes two decimals or six: 1.234 may be 1234 of a page that somebody changed.
-        (metrics("5.40", "1.234"), [5.4, 1.234], "three decimals, which ncu does not write ('1.234' of 'b.sum')"),
+        (
+            metrics("5.40", "1.234"),
+            [5.4, 1.234],
+            "three decimals, which ncu does not write ('1.234' of 'b.sum')",
+        ),
         # What is no number is not measured: words, empty cells and infinities are no rows.
-        (metrics("n/a", "no data", "", "CachePreferNone", "inf", "nan", "791 (50; 50)"), [791.0], ""),
+        (
+            metrics("n/a", "no data", "", "CachePreferNone", "inf", "nan", "791 (50; 50)"),
+            [791.0],
+            "",
+        ),
         # What begins as a number or has a unit should be one.
-        (metrics("8x6", "x7", "n/a", "all", "1", b="inst", c="inst"), [1.0], "left out: 2 (first: "),
+        (
+            metrics("8x6", "x7", "n/a", "all", "1", b="inst", c="inst"),
+            [1.0],
+            "left out: 2 (first: ",
+        ),
         ({"a.sum": ("byte", "1500")}, [1500.0], ""),  # in base units there is nothing to say
     ],
-    ids=["points", "commas", "either", "whole", "whole dotted", "three", "words", "unreadable", "base"],
+    ids=[
+        "points",
+        "commas",
+        "either",
+        "whole",
+        "whole dotted",
+        "three",
+        "words",
+        "unreadable",
+        "base",
+    ],
 )
 def test_numbers_are_read_as_their_page_writes_them(
     write, shown: files.Metrics, values: list[float], noted: str, tmp_path: Path
@@ -165,21 +226,37 @@ def test_numbers_are_read_as_their_page_writes_them(
 
 def test_numbers_of_pages(tmp_path: Path) -> None:
     for text, value in [
-        *(("5,40", 5.4), ("1.234,5", 1234.5), ("1.234.567", 1234567.0), ("0,123", 0.123), ("12345,678", 12345.678)),
+        *(
+            ("5,40", 5.4),
+            ("1.234,5", 1234.5),
+            ("1.234.567", 1234567.0),
+            ("0,123", 0.123),
+            ("12345,678", 12345.678),
+        ),
         *(("1\u202f234,56", 1234.56), ("8,6 (1; 2)", 8.6), ("1,5e5", 150_000.0)),
     ]:
-        exchanged = text.translate(str.maketrans(".,", ",."))  # decides for points, with the same value
+        exchanged = text.translate(
+            str.maketrans(".,", ",.")
+        )  # decides for points, with the same value
         comma, point = notation([("a", [text])]), notation([("a", [exchanged])])
         assert (None, ("a", text)) == (comma.point, comma.comma)
         assert (("a", exchanged), None) == (point.point, point.comma)
-        assert [value] == numbers([text], decimal_commas=True).tolist() == numbers([exchanged]).tolist()
+        assert (
+            [value]
+            == numbers([text], decimal_commas=True).tolist()
+            == numbers([exchanged]).tolist()
+        )
     for text in ["1,234", "1.234", "1234", "1 234", "", "all", "1.2.3", "12,34,567", "(1, 2, 3)"]:
         shown = notation([("a", [text])])
         assert (None, None) == (shown.point, shown.comma)
-    assert [np.inf, np.inf] == numbers(["1e400", "1,000e400"]).tolist()  # for the ranges of the tables to find
+    assert [np.inf, np.inf] == numbers(
+        ["1e400", "1,000e400"]
+    ).tolist()  # for the ranges of the tables to find
     # inf is how ncu writes what it has not.
     assert np.isnan(numbers(["inf", "-inf", "nan", "n/a", "no data", "", "CachePreferNone"])).all()
-    occupancy = {"sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "104.70")}  # as the vendor itself writes
+    occupancy = {
+        "sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "104.70")
+    }  # as the vendor itself writes
     launch = files.Measured({"gpu__time_duration.sum": ("ns", "1e400"), **occupancy})
     row = files.read(files.raw(tmp_path / "a.csv", launch)).loaders["LAUNCHES"]().iloc[0]
     assert (np.inf, 1.047) == pytest.approx((row["dur_ns"], row["achieved_occupancy_frac"]))
@@ -189,15 +266,27 @@ def test_numbers_of_pages(tmp_path: Path) -> None:
 @WRITERS
 def test_how_numbers_are_written_is_told_by_values_alone(write, tmp_path: Path) -> None:
     rule = ("Rule", "OPT", "5,40 of 1,5", "global", "18.52")
-    launch = replace(files.Measured({"gpu__time_duration.sum": ("us", "84.48")}), cc="8,6", rules=(rule,), name="5,40")
+    launch = replace(
+        files.Measured({"gpu__time_duration.sum": ("us", "84.48")}),
+        cc="8,6",
+        rules=(rule,),
+        name="5,40",
+    )
     profile = files.read(write(tmp_path / "page.csv", launch))
     assert [84_480.0] == profile.table("LAUNCHES")["dur_ns"].tolist()
     assert () == profile.notes
     # 1,234 alone is read as the other page of the file tells.
-    path = joined(write, tmp_path, *(files.Measured({"a.sum": ("", text)}) for text in ("1,234", "5,40")))
+    path = joined(
+        write, tmp_path, *(files.Measured({"a.sum": ("", text)}) for text in ("1,234", "5,40"))
+    )
     assert [1.234, 5.4] == files.read(path).table("COUNTERS")["value"].tolist()
     # What is no whole number, or too large, is counted with the cells that are left out.
-    launch = replace(files.Measured(metrics("1")), device=str(2**64), grid="(1, x, 1)", block=f"({'9' * 5000}, 1, 1)")
+    launch = replace(
+        files.Measured(metrics("1")),
+        device=str(2**64),
+        grid="(1, x, 1)",
+        block=f"({'9' * 5000}, 1, 1)",
+    )
     profile = files.read(write(tmp_path / "page.csv", launch))
     columns = ["gpu", "grid_blocks", "block_threads"]
     assert [[-1, pd.NA, pd.NA]] == profile.table("LAUNCHES")[columns].to_numpy().tolist()
@@ -206,16 +295,23 @@ def test_how_numbers_are_written_is_told_by_values_alone(write, tmp_path: Path) 
     assert [None] * 4 == [blocks(text) for text in ("", "()", "(1, x, 1)", "-1")]
     # Both cells are named, however many rows stand between them.
     between = [files.Measured({"b.sum": ("", "7")}, number=1 + i) for i in range(300)]
-    first, last = files.Measured({"a.sum": ("", "49.01")}), files.Measured({"c.sum": ("", "8,6")}, number=301)
+    first, last = (
+        files.Measured({"a.sum": ("", "49.01")}),
+        files.Measured({"c.sum": ("", "8,6")}, number=301),
+    )
     path = write(tmp_path / "page.csv", first, *between, last)
-    with pytest.raises(ReadError, match=r"page\.csv: the page mixes .*'49\.01' of 'a\.sum'.*'8,6' of 'c\.sum'"):
+    with pytest.raises(
+        ReadError, match=r"page\.csv: the page mixes .*'49\.01' of 'a\.sum'.*'8,6' of 'c\.sum'"
+    ):
         ncu.read(path)
     # A time in tsecond would be off by thousands: it is not measured, with a note.
     for metric, unit in [
         ("gpu__time_duration.sum", "tsecond"),
         ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "percent"),
     ]:
-        found, note = counters(write(tmp_path / "page.csv", files.Measured({metric: (unit, "5"), "x.sum": ("", "1")})))
+        found, note = counters(
+            write(tmp_path / "page.csv", files.Measured({metric: (unit, "5"), "x.sum": ("", "1")}))
+        )
         assert [("x.sum", 1.0)] == found
         assert f"(first: '{unit}' of 'unit of {metric}')" in note
 
@@ -230,12 +326,21 @@ def test_what_is_claimed_and_why_a_log_without_kernels_is_refused(tmp_path: Path
         (tmp_path / "other.csv").write_text(content)
         assert ncu.sniff(tmp_path / "other.csv") is False
     for content, said in [
-        ("==PROF== Connected\n==ERROR== No access to counters.\n", "ncu said: No access to counters. Mend"),
+        (
+            "==PROF== Connected\n==ERROR== No access to counters.\n",
+            "ncu said: No access to counters. Mend",
+        ),
         ("==PROF== Connected\r\n==ERROR== one.\r\n==ERROR== two.\r\n", "ncu said: one. two. Mend"),
         # Quoted without what a terminal would obey, and cut.
         (f"==PROF== Connected\n==ERROR== \x1b[31mred{'x' * 5000}\n", "ncu said: ?[31mredxxx"),
-        ("==WARNING== No kernels were profiled.\n", "no kernels were profiled. Check that the program launches"),
-        ('==PROF== Profiling "k" - 0: 0%....100% - 8 passes\n', "lists 1 profiled kernels and no CSV page"),
+        (
+            "==WARNING== No kernels were profiled.\n",
+            "no kernels were profiled. Check that the program launches",
+        ),
+        (
+            '==PROF== Profiling "k" - 0: 0%....100% - 8 passes\n',
+            "lists 1 profiled kernels and no CSV page",
+        ),
         ('"ID","Process ID","Kernel Name","Metric Name"\n', "a header and no rows"),
     ]:
         path = tmp_path / "run.log"
@@ -281,7 +386,9 @@ def test_what_is_cut_or_damaged(write, tmp_path: Path) -> None:
         at = content.index('\n"1",') + 1
         path.write_bytes((content[:at] + content[at:].replace('"app"', cell, 1)).encode())
         line = content[:at].count("\n") + 1
-        with pytest.raises(ReadError, match=rf"page\.csv: the row that begins in line {line} .*{finding}"):
+        with pytest.raises(
+            ReadError, match=rf"page\.csv: the row that begins in line {line} .*{finding}"
+        ):
             ncu.read(path)
     log = (*files.LOG, "==ERROR== The application returned an error code (1).")
     profile = files.read(write(tmp_path / "page.csv", files.full(), log=log))
@@ -293,12 +400,17 @@ def test_what_is_cut_or_damaged(write, tmp_path: Path) -> None:
 
 
 def test_details_and_raw_pages_that_are_not_whole(tmp_path: Path) -> None:
-    path = files.details(tmp_path / "page.csv", replace(files.full(0), rules=()), replace(files.full(1), rules=()))
+    path = files.details(
+        tmp_path / "page.csv", replace(files.full(0), rules=()), replace(files.full(1), rules=())
+    )
     assert () == files.read(path).notes
     lines, count = path.read_text().splitlines(), len(files.full().metrics)
     path.write_text("\n".join(lines[:-5]))  # cut between two rows
     (note,) = files.read(path).notes
-    assert f"the last launch has only the first {count - 5} of the {count} metrics of the one before it" in note
+    assert (
+        f"the last launch has only the first {count - 5} of the {count} metrics of the one before it"
+        in note
+    )
     # Sorted by metric by somebody, or with one changed number of a launch.
     path.write_text("\n".join([*lines[:4], lines[4].replace('"0"', '"1"', 1), *lines[5:]]))
     (note,) = files.read(path).notes
@@ -317,7 +429,11 @@ def test_details_and_raw_pages_that_are_not_whole(tmp_path: Path) -> None:
     for column, other, words in [
         ("Kernel Name", "Other", "no column 'Kernel Name'"),
         ("Metric Value", "Other", "no column 'Metric Value'"),
-        ("Process Name", "Kernel Name", "two columns 'Kernel Name'"),  # which of the two would hold nobody knows
+        (
+            "Process Name",
+            "Kernel Name",
+            "two columns 'Kernel Name'",
+        ),  # which of the two would hold nobody knows
     ]:
         for write in (files.raw, files.details)[column.startswith("Metric") :]:
             path = write(tmp_path / "page.csv", files.full())
@@ -327,11 +443,15 @@ def test_details_and_raw_pages_that_are_not_whole(tmp_path: Path) -> None:
     rule = ("SOLBottleneck", "OPT", 'first line,\nsecond "line"', "local", "50")
     launch = replace(files.full(), rules=(rule,), metrics={})
     profile = files.read(files.details(tmp_path / "page.csv", launch))
-    assert {"LAUNCHES": 1, "RULES": 1} == {name: len(profile.table(name)) for name in profile.loaders}
+    assert {"LAUNCHES": 1, "RULES": 1} == {
+        name: len(profile.table(name)) for name in profile.loaders
+    }
     assert ['first line,\nsecond "line"'] == profile.table("RULES")["message"].tolist()
 
 
-def test_what_is_endless_or_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_endless_or_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log, "LONGEST", 5000)
     path = files.raw(tmp_path / "page.csv", *map(files.full, range(40)), end=True)
     whole = path.read_text()
@@ -339,12 +459,16 @@ def test_what_is_endless_or_too_large_is_refused(tmp_path: Path, monkeypatch: py
     with pytest.raises(ReadError, match=r"page\.csv: a line is longer than 5,000 characters"):
         ncu.read(path)
     path.write_text(whole.replace('"7","app"', '"7","app', 1))
-    with pytest.raises(ReadError, match=r"page\.csv: the row that begins in line 5 goes on for more than 5,000"):
+    with pytest.raises(
+        ReadError, match=r"page\.csv: the row that begins in line 5 goes on for more than 5,000"
+    ):
         ncu.read(path)
     # Launches that have no metric in common would make a table of their product.
     monkeypatch.setattr(ncu.pages, "LARGEST", 50)
     launches = [files.Measured({f"m{i}.sum": ("", "1")}, number=i) for i in range(8)]
-    with pytest.raises(ReadError, match=r"page\.csv: the page has 8 launches and 8 different metrics"):
+    with pytest.raises(
+        ReadError, match=r"page\.csv: the page has 8 launches and 8 different metrics"
+    ):
         ncu.read(files.details(tmp_path / "page.csv", *launches))
 
 
@@ -355,7 +479,10 @@ def duration_of(text: str) -> files.Measured:
 @WRITERS
 def test_a_launch_whose_duration_is_nan_is_counted_in_a_note(write, tmp_path: Path) -> None:
     path = joined(write, tmp_path, *(duration_of(text) for text in ("1000", "nan", "3000")))
-    assert any("1 of 3 launches have no duration (number 1, from 0)" in note for note in files.read(path).notes)
+    assert any(
+        "1 of 3 launches have no duration (number 1, from 0)" in note
+        for note in files.read(path).notes
+    )
 
 
 @WRITERS

@@ -17,7 +17,12 @@ KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 TABLE = f"CREATE TABLE {KERNEL} (start INTEGER, note TEXT, end INTEGER, grid INTEGER, name BLOB, block INTEGER)"
 INSERT = f"INSERT INTO {KERNEL} VALUES (?, ?, ?, ?, ?, ?)"
 WANTED = ["block", "start", "grid", "end"]
-EDGES = [n for size in (7, 15, 23, 31, 47, 63) for edge in (2**size,) for n in (edge - 1, -edge, 1 - edge)]
+EDGES = [
+    n
+    for size in (7, 15, 23, 31, 47, 63)
+    for edge in (2**size,)
+    for n in (edge - 1, -edge, 1 - edge)
+]
 
 
 def _cells(random: random.Random) -> tuple[Any, ...]:
@@ -48,7 +53,9 @@ def _stored(path: Path) -> list[tuple[int | None, ...]]:
 
 def _converted(path: Path) -> list[tuple[int | None, ...]]:
     parts = SqliteSource(path).convert(KERNEL, WANTED, lambda rows: rows.table)
-    return list(zip(*(pa.concat_tables(parts).column(name).to_pylist() for name in WANTED), strict=True))
+    return list(
+        zip(*(pa.concat_tables(parts).column(name).to_pylist() for name in WANTED), strict=True)
+    )
 
 
 @pytest.fixture
@@ -66,7 +73,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(("page", "rows"), [(512, 1), (512, 5000), (4096, 20_000), (65536, 5000)])
-def test_pages_hold_what_sqlite_reads(page: int, rows: int, tmp_path: Path, asked: list[str]) -> None:
+def test_pages_hold_what_sqlite_reads(
+    page: int, rows: int, tmp_path: Path, asked: list[str]
+) -> None:
     draw = random.Random(page + rows)
     path = _made(tmp_path / "a.sqlite", [_cells(draw) for _ in range(rows)], page)
     assert _converted(path) == _stored(path)
@@ -94,17 +103,25 @@ ROWS = [(n, None, n + 1, 2, None, 3) for n in range(3000)]
         (f"ALTER TABLE {KERNEL} ADD COLUMN more AS (start + 1)",),
     ],
 )  # fmt: skip
-def test_sqlite_is_asked_of_all_that_is_not_plain(further: tuple[str, ...], tmp_path: Path, asked: list[str]) -> None:
+def test_sqlite_is_asked_of_all_that_is_not_plain(
+    further: tuple[str, ...], tmp_path: Path, asked: list[str]
+) -> None:
     path = _made(tmp_path / "a.sqlite", ROWS, 512, *further)
     assert _converted(path) == _stored(path)
     assert asked == [KERNEL]
 
 
 @pytest.mark.parametrize("first", [1, 70])
-def test_the_id_of_a_row_is_known_without_being_stored(first: int, tmp_path: Path, asked: list[str]) -> None:
+def test_the_id_of_a_row_is_known_without_being_stored(
+    first: int, tmp_path: Path, asked: list[str]
+) -> None:
     with_id = TABLE.replace("block INTEGER", "block INTEGER PRIMARY KEY")
-    moved = f"INSERT INTO {KERNEL} SELECT start, note, end, grid, name, rowid + {first - 1} FROM old"
-    path = _made(tmp_path / "a.sqlite", ROWS, 512, f"ALTER TABLE {KERNEL} RENAME TO old", with_id, moved)
+    moved = (
+        f"INSERT INTO {KERNEL} SELECT start, note, end, grid, name, rowid + {first - 1} FROM old"
+    )
+    path = _made(
+        tmp_path / "a.sqlite", ROWS, 512, f"ALTER TABLE {KERNEL} RENAME TO old", with_id, moved
+    )
     assert _converted(path) == _stored(path)
     assert asked == []
 
@@ -112,7 +129,9 @@ def test_the_id_of_a_row_is_known_without_being_stored(first: int, tmp_path: Pat
 def test_columns_that_are_a_key_together_are_stored(tmp_path: Path, asked: list[str]) -> None:
     with_key = TABLE.replace("block INTEGER", "block INTEGER, PRIMARY KEY (start, block)")
     moved = f"INSERT INTO {KERNEL} SELECT * FROM old"
-    path = _made(tmp_path / "a.sqlite", ROWS, 512, f"ALTER TABLE {KERNEL} RENAME TO old", with_key, moved)
+    path = _made(
+        tmp_path / "a.sqlite", ROWS, 512, f"ALTER TABLE {KERNEL} RENAME TO old", with_key, moved
+    )
     assert _converted(path) == _stored(path)
     assert asked == []
 
@@ -135,7 +154,9 @@ def test_a_damaged_file_is_read_as_sqlite_reads_it_or_refused(tmp_path: Path) ->
         damaged = bytearray(whole)
         page = draw.randrange(2, len(whole) // 512) * 512
         for _ in range(draw.choice((1, 1, 3))):
-            damaged[page + draw.choice((draw.randrange(12), draw.randrange(512)))] = draw.randrange(256)
+            damaged[page + draw.choice((draw.randrange(12), draw.randrange(512)))] = draw.randrange(
+                256
+            )
         path = tmp_path / f"{number}.sqlite"
         path.write_bytes(damaged)
         try:
@@ -153,7 +174,10 @@ def test_pages_that_lead_to_each_other_in_a_circle(tmp_path: Path) -> None:
         ((root,),) = database.execute(f"SELECT rootpage FROM sqlite_master WHERE name = '{KERNEL}'")
     content = bytearray(path.read_bytes())
     start = (root - 1) * 512  # the root has no cell, and is the last of the pages below it
-    content[start + 3 : start + 5], content[start + 8 : start + 12] = bytes(2), root.to_bytes(4, "big")
+    content[start + 3 : start + 5], content[start + 8 : start + 12] = (
+        bytes(2),
+        root.to_bytes(4, "big"),
+    )
     path.write_bytes(content)
     with pytest.raises(pages.Unusual):
         pages.Pages(path).leaves(root, 1, len(ROWS))
@@ -161,7 +185,9 @@ def test_pages_that_lead_to_each_other_in_a_circle(tmp_path: Path) -> None:
         _converted(path)
 
 
-def test_rows_that_are_not_found_again_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_not_found_again_are_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = _made(tmp_path / "a.sqlite", ROWS, 512, f"DELETE FROM {KERNEL} WHERE rowid = 7")
     fetched = SqliteSource._fetched
 
@@ -170,13 +196,20 @@ def test_rows_that_are_not_found_again_are_damage(tmp_path: Path, monkeypatch: p
         return [(rows[0][0] + 1,)] if sql.startswith("SELECT count(*)") else rows
 
     monkeypatch.setattr(SqliteSource, "_fetched", one_more)
-    with pytest.raises(ReadError, match=rf"is damaged \(2,999 of the 3,000 rows of {KERNEL} are found\)"):
+    with pytest.raises(
+        ReadError, match=rf"is damaged \(2,999 of the 3,000 rows of {KERNEL} are found\)"
+    ):
         _converted(path)
 
 
 @pytest.mark.parametrize("row", [-(2**63), 2**63 - 1])
 def test_row_ids_at_the_ends_of_what_fits(row: int, tmp_path: Path, asked: list[str]) -> None:
-    path = _made(tmp_path / "a.sqlite", ROWS[:3], 512, f"INSERT INTO {KERNEL} (rowid, start) VALUES ({row}, 7)")
+    path = _made(
+        tmp_path / "a.sqlite",
+        ROWS[:3],
+        512,
+        f"INSERT INTO {KERNEL} (rowid, start) VALUES ({row}, 7)",
+    )
     assert _converted(path) == _stored(path)
     assert asked == [KERNEL]
 
@@ -196,7 +229,9 @@ def test_a_page_of_another_table_in_place_of_one(tmp_path: Path) -> None:
         file.leaves(root, 1, len(ROWS) * 2 - int(rows[-2]) * 2)
 
 
-def test_texts_are_whole_with_few_or_many_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_whole_with_few_or_many_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "made.sqlite"
     texts = ["a", "b", "a", "c", None, "d", "a", "b"]
     with closing(sqlite3.connect(path)) as database:

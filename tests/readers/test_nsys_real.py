@@ -69,7 +69,10 @@ def test_tables_of_each_gpu_and_launches(capture: Profile, truth: dict[str, Any]
     for gpu, rows in found.items():
         told, end = truth["devices"][gpu], rows["start_ns"] + rows["dur_ns"]
         assert (told["kernel_count"], told["kernel_time_sum"]) == (len(rows), rows["dur_ns"].sum())
-        assert (told["first_kernel_start"], told["last_kernel_end"]) == (rows["start_ns"].min(), end.max())
+        assert (told["first_kernel_start"], told["last_kernel_end"]) == (
+            rows["start_ns"].min(),
+            end.max(),
+        )
         assert told["graph_kernels"] == rows["in_graph"].sum()
         assert set(rows["stream"]) <= set(told["streams"])
         assert set(told["pids"]) in (set(rows["process"]), set())
@@ -81,16 +84,26 @@ def test_tables_of_each_gpu_and_launches(capture: Profile, truth: dict[str, Any]
         rows = per_gpu(capture.table("COPIES")).get(gpu, TABLES["COPIES"].empty())
         expected = {d: (c["count"], c["bytes"], c["time_sum"]) for d, c in told["copies"].items()}
         if told["memset"]["count"]:
-            expected["memset"] = (told["memset"]["count"], told["memset"]["bytes"], told["memset"]["time_sum"])
+            expected["memset"] = (
+                told["memset"]["count"],
+                told["memset"]["bytes"],
+                told["memset"]["time_sum"],
+            )
         # A migration of unified memory is a copy from managed to managed memory.
         migrates = (rows["src_memory"] == "managed") & (rows["dst_memory"] == "managed")
         words = rows["direction"].astype(str)
         found = dict(list(rows.groupby(words.where(~migrates, "UM_" + words))))
-        assert expected == {d: (len(part), part["bytes"].sum(), part["dur_ns"].sum()) for d, part in found.items()}
+        assert expected == {
+            d: (len(part), part["bytes"].sum(), part["dur_ns"].sum()) for d, part in found.items()
+        }
     told = truth.get("nvtx", {"closed_ranges": 0, "distinct": 0, "top5": []})
     frame = capture.table("RANGES")
-    with_tables = "gpubootcamp__mpi" in str(capture.capture["path"].iloc[0])  # elsewhere NVTX has a domain MPI
-    frame = frame[(frame["kind"] != "mark") & (frame["domain"].ne("MPI").fillna(True) | (not with_tables))]
+    with_tables = "gpubootcamp__mpi" in str(
+        capture.capture["path"].iloc[0]
+    )  # elsewhere NVTX has a domain MPI
+    frame = frame[
+        (frame["kind"] != "mark") & (frame["domain"].ne("MPI").fillna(True) | (not with_tables))
+    ]
     assert told["closed_ranges"] == len(frame)
     by_name = frame.groupby("name", observed=True)["dur_ns"].agg(["sum", "size"])
     assert told["distinct"] == len(by_name)
@@ -112,7 +125,10 @@ def test_tables_of_each_gpu_and_launches(capture: Profile, truth: dict[str, Any]
             assert pytest.approx(metric["mean_all"] / scale, rel=1e-12, abs=0) == mean
     listed = [g for g in truth.get("gpus", []) if g.get("smCount") != 0]
     # The node's CUDA devices, numbered by CUDA; without its number as listed.
-    expected = {g.get("id", i) if g.get("cuDevice") is None else g["cuDevice"]: g for i, g in enumerate(listed)}
+    expected = {
+        g.get("id", i) if g.get("cuDevice") is None else g["cuDevice"]: g
+        for i, g in enumerate(listed)
+    }
     frame = capture.table("DEVICES").set_index("gpu")
     assert sorted(expected) == frame.index.tolist()
     columns = {"smCount": "sm_count", "totalMemory": "memory_bytes", "clockRate": "clock_hz"}
@@ -129,12 +145,16 @@ def test_tables_of_each_gpu_and_launches(capture: Profile, truth: dict[str, Any]
     if "launch" not in truth:
         return  # the export has no process to join on
     calls = capture.table("API_CALLS")[["process", "correlation"]].drop_duplicates()
-    found = capture.table("KERNELS").merge(calls, on=["process", "correlation"], how="left", indicator=True)
+    found = capture.table("KERNELS").merge(
+        calls, on=["process", "correlation"], how="left", indicator=True
+    )
     assert truth["launch"]["kernels_with_api_row"] == (found["_merge"] == "both").sum()
     assert truth["launch"]["kernels_without"] == (found["_merge"] == "left_only").sum()
 
 
-CALLS = "SELECT value, COUNT(*), SUM(end - start) FROM {} JOIN StringIds s ON s.id = {} GROUP BY value"
+CALLS = (
+    "SELECT value, COUNT(*), SUM(end - start) FROM {} JOIN StringIds s ON s.id = {} GROUP BY value"
+)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +164,20 @@ CALLS = "SELECT value, COUNT(*), SUM(end - start) FROM {} JOIN StringIds s ON s.
         ("openhackathons-org__AI-Profiler__baseline_nvtx.sqlite", "OSRT_API", "nameId", "OS_CALLS"),
     ],
 )
-def test_calls_of_mpi_and_the_operating_system(name: str, stored: str, text: str, table: str, profiles: Path) -> None:
+def test_calls_of_mpi_and_the_operating_system(
+    name: str, stored: str, text: str, table: str, profiles: Path
+) -> None:
     path = profiles / "nsys" / name
     with closing(sqlite3.connect(path)) as database:
-        tables = database.execute(f"SELECT name FROM sqlite_master WHERE name LIKE '{stored}'").fetchall()
+        tables = database.execute(
+            f"SELECT name FROM sqlite_master WHERE name LIKE '{stored}'"
+        ).fetchall()
         rows = [row for (one,) in tables for row in database.execute(CALLS.format(one, text))]
-    counted = {name: (calls, ns) for name, calls, ns in rows if name != "OS runtime libraries profiling started"}
+    counted = {
+        name: (calls, ns)
+        for name, calls, ns in rows
+        if name != "OS runtime libraries profiling started"
+    }
     frame = read(path).table(table)
     calls = frame if table == "OS_CALLS" else frame[frame["domain"] == "MPI"]
     summed = calls.groupby("name", observed=True)["dur_ns"].agg(["count", "sum"])
@@ -161,10 +189,14 @@ def test_gpus_peers_correlations_and_depths_of_real_captures(profiles: Path) -> 
     folder = profiles / "nsys"
     capture = read(folder / "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite")
     listed = nsys.tables.gpus(nsys.SqliteSource(capture.path), [])
-    assert {0: 3, 1: 2, 2: 1, 3: 0} == {gpu.number: gpu.ordinal for gpu in listed}  # ids run against the ordinals
+    assert {0: 3, 1: 2, 2: 1, 3: 0} == {
+        gpu.number: gpu.ordinal for gpu in listed
+    }  # ids run against the ordinals
     assert {0} == set(capture.table("KERNELS")["gpu"])
     # GPUs 0 and 3 sent each other 2,002 blocks over NVLink; no other copy has a peer.
-    frame = read(folder / "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite").table("COPIES")
+    frame = read(
+        folder / "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite"
+    ).table("COPIES")
     peers = frame[frame["peer_gpu"] >= 0]
     assert {(0, 3): 2002, (3, 0): 2002} == peers.groupby(["gpu", "peer_gpu"]).size().to_dict()
     assert {"P2P"} == set(peers["direction"])
@@ -172,7 +204,9 @@ def test_gpus_peers_correlations_and_depths_of_real_captures(profiles: Path) -> 
     kernels = read(folder / "GindaChen__nsys-ai__mfu_2gpu_before.sqlite").table("KERNELS")
     assert [144, 145] == sorted(kernels["process"].unique())
     assert 78 == (kernels.groupby("correlation")["process"].nunique() == 2).sum()
-    frame = read(profiles / "nsys" / "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite").table("RANGES")
+    frame = read(profiles / "nsys" / "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite").table(
+        "RANGES"
+    )
     depth = frame.groupby("name", observed=True)["depth"].agg(["min", "max"])
     expected = {"Epoch 2": [0, 0], "Train": [1, 1], "Test": [1, 1]}
     assert expected == {name: depth.loc[name].tolist() for name in expected}

@@ -23,9 +23,16 @@ def test_kernels_are_read(write: Write, tmp_path: Path) -> None:
     columns = ("start_ns", "dur_ns", "grid_blocks", "block_threads", "shared_bytes", "registers")
     # 2 x 3 x 4 blocks of 32 x 2 x 1 threads, 16 + 1024 bytes of shared memory.
     assert [[-5, 25, 24, 64, 1040, 40]] == values(frame, *columns)
-    high, pid, tid = 1 << 56, 0xFFFFFD, 0xFFFFFB  # global ids beyond 2**53, where float64 is not exact
+    high, pid, tid = (
+        1 << 56,
+        0xFFFFFD,
+        0xFFFFFB,
+    )  # global ids beyond 2**53, where float64 is not exact
     rows = {
-        made.KERNEL: [made.kernel(0, 1, globalPid=high | pid << 24), made.kernel(1, 2, globalPid=None)],
+        made.KERNEL: [
+            made.kernel(0, 1, globalPid=high | pid << 24),
+            made.kernel(1, 2, globalPid=None),
+        ],
         made.RUNTIME: [made.call(0, 1, globalTid=high | pid << 24 | tid)],
     }
     profile = made.read(tmp_path, rows, write)
@@ -34,7 +41,9 @@ def test_kernels_are_read(write: Write, tmp_path: Path) -> None:
     # Nodes of a graph, of whatever id, are marked and share the correlation of its launch.
     # SQLite has no 2**63; NULL: no graph.
     nodes = 0, 5, 1 << 62, -(1 << 63) if write is made.sqlite else 1 << 63, None
-    rows = [made.kernel(i, i + 1, graphNodeId=node, correlationId=9) for i, node in enumerate(nodes)]
+    rows = [
+        made.kernel(i, i + 1, graphNodeId=node, correlationId=9) for i, node in enumerate(nodes)
+    ]
     frame = made.table(tmp_path, "KERNELS", *rows, write=write)
     assert [[True, 9]] * 4 + [[False, 9]] == values(frame, "in_graph", "correlation")
 
@@ -43,7 +52,10 @@ def test_names_and_processes_of_kernels(tmp_path: Path) -> None:
     # Every CUTLASS kernel has the short name Kernel; where the demangled name is NULL, the short one is taken.
     name = "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_{}_nn_align4>(T1::Params)"
     full = [name.format(tile) for tile in ("64x64", "128x64")]
-    rows = [*(made.kernel(i, i + 1, n) for i, n in enumerate(full)), made.kernel(5, 6, None, shortName="plain")]
+    rows = [
+        *(made.kernel(i, i + 1, n) for i, n in enumerate(full)),
+        made.kernel(5, 6, None, shortName="plain"),
+    ]
     frame = made.table(tmp_path, "KERNELS", *rows)
     assert [*full, "plain"] == frame["full_name"].tolist()
     assert (3, ["gemm", "gemm"]) == (frame["name"].nunique(), frame["family"].tolist()[:2])
@@ -62,19 +74,34 @@ def test_names_and_processes_of_kernels(tmp_path: Path) -> None:
         profile = made.read(tmp_path, tables)
         assert [process] == values(profile.table("KERNELS"), "process")
         assert profile.notes[0].startswith("kernels carry no process")
-        assert any("--cuda-graph-trace=node" in note for note in profile.notes)  # these graphs were recorded as a whole
+        assert any(
+            "--cuda-graph-trace=node" in note for note in profile.notes
+        )  # these graphs were recorded as a whole
 
 
 STRINGS = {  # the texts, ids that are asked for, their names, and whether a note says that StringIds holds no text
     # An id without text keeps its row: the name says which string is absent.
-    "not stored": ([(77, None), (79, "other")], [77, 78, None], [*map(UNNAMED.format, (77, 78)), "unnamed"], False),
+    "not stored": (
+        [(77, None), (79, "other")],
+        [77, 78, None],
+        [*map(UNNAMED.format, (77, 78)), "unnamed"],
+        False,
+    ),
     # An id with two texts, or a negative one, names nothing certain; twice the same text is one name.
     "ambiguous": (
         [(1, "a"), (1, "b"), (2, "c"), (2, "c"), (None, "d"), (-5, "e")],
         *([1, 2, 4], [UNNAMED.format(1), "c", UNNAMED.format(4)], False),
     ),
-    "stored twice": ([(1, "work"), (2, "work")], [1, 2], ["work", "work"], False),  # rows are grouped by the text
-    **{f"{value!r}": ([(1, value)], [1], [UNNAMED.format(1)], True) for value in (7, 1.5, b"\xff\x00")},
+    "stored twice": (
+        [(1, "work"), (2, "work")],
+        [1, 2],
+        ["work", "work"],
+        False,
+    ),  # rows are grouped by the text
+    **{
+        f"{value!r}": ([(1, value)], [1], [UNNAMED.format(1)], True)
+        for value in (7, 1.5, b"\xff\x00")
+    },
 }
 
 
@@ -83,7 +110,9 @@ STRINGS = {  # the texts, ids that are asked for, their names, and whether a not
 def test_names_are_the_texts_of_their_ids(write: Write, case: str, tmp_path: Path) -> None:
     strings, ids, names, told = STRINGS[case]
     tables = {
-        made.KERNEL: [made.kernel(i, i + 1, demangledName=n, shortName=None) for i, n in enumerate(ids)],
+        made.KERNEL: [
+            made.kernel(i, i + 1, demangledName=n, shortName=None) for i, n in enumerate(ids)
+        ],
         made.RUNTIME: [made.call(i, i + 1, nameId=n) for i, n in enumerate(ids)],
         "StringIds": [{"id": number, "value": value} for number, value in strings],
     }
@@ -107,7 +136,9 @@ def test_what_is_null_or_beyond_64_bits_is_impossible(write: Write, tmp_path: Pa
     sums = {"gridX": None, "staticSharedMemory": 2**62, "dynamicSharedMemory": 2**62}
     rows = [
         made.kernel(100, 2**62, **huge, deviceId=None),
-        made.kernel(-(2**62), 2**62 + 7, gridX=-2, gridY=-3, staticSharedMemory=-100, deviceId=2**31),
+        made.kernel(
+            -(2**62), 2**62 + 7, gridX=-2, gridY=-3, staticSharedMemory=-100, deviceId=2**31
+        ),
         made.kernel(2**63 - 1, 0, **sums, deviceId=-7),
         made.kernel(5, 9, deviceId=-(2**63)),
     ]
@@ -125,7 +156,10 @@ def test_which_listed_gpu_a_device_is(tmp_path: Path) -> None:
         for rows in [
             # Up to 2021 the table is TARGET_INFO_CUDA_GPU or has deviceId instead of id, and no cuDevice.
             made.without([made.gpu(1, deviceId=1), made.gpu(0, deviceId=0)], "id", "cuDevice"),
-            [made.gpu(0, cuDevice=0), made.gpu(1, cuDevice=0)],  # two GPUs cannot both be device 0 of the node
+            [
+                made.gpu(0, cuDevice=0),
+                made.gpu(1, cuDevice=0),
+            ],  # two GPUs cannot both be device 0 of the node
         ]:
             assert [0, 1] == values(made.read(tmp_path, {table: rows}).table("DEVICES"), "gpu")
     # On a node that lists GPU id 0 as CUDA device 1, the kernels of device 1 ran on the one named so.
@@ -136,7 +170,9 @@ def test_which_listed_gpu_a_device_is(tmp_path: Path) -> None:
     assert [1] == values(profile.table("KERNELS"), "gpu")
     # Two processes that each see one GPU as device 0 ran on the two that TARGET_INFO_CUDA_DEVICE names.
     tables |= {
-        "TARGET_INFO_CUDA_DEVICE": [{"gpuId": g, "cudaId": 0, "pid": p} for g, p in ((1, 7), (0, 8))],
+        "TARGET_INFO_CUDA_DEVICE": [
+            {"gpuId": g, "cudaId": 0, "pid": p} for g, p in ((1, 7), (0, 8))
+        ],
         made.KERNEL: [made.kernel(0, 1, pid=7), made.kernel(1, 2, pid=8)],
         made.MEMCPY: [made.copy(5, 6, kind=10, pid=8, srcDeviceId=0, dstDeviceId=3)],
     }
@@ -152,17 +188,58 @@ def test_which_listed_gpu_a_device_is(tmp_path: Path) -> None:
 @every_form
 def test_devices_are_described_as_far_as_they_are(write: Write, tmp_path: Path) -> None:
     # Exports of old V100 reports know the name alone: no peak is made up. Adapters with 0 SMs are no CUDA devices.
-    stored = ("cuDevice", "smCount", "totalMemory", "memoryBandwidth", "clockRate", "computeMajor", "computeMinor")
+    stored = (
+        "cuDevice",
+        "smCount",
+        "totalMemory",
+        "memoryBandwidth",
+        "clockRate",
+        "computeMajor",
+        "computeMinor",
+    )
     adapter = made.gpu(2, name="Intel(R) HD Graphics 630", smCount=0, cuDevice=0)
     rows = (adapter, made.gpu(1, name="Tesla V100", **dict.fromkeys(stored)), made.gpu(0))
     frame = made.table(tmp_path, "DEVICES", *rows, write=write)
-    columns = ("gpu", "name", "compute_capability", "sm_count", "memory_bytes", "memory_bytes_per_s", "clock_hz")
+    columns = (
+        "gpu",
+        "name",
+        "compute_capability",
+        "sm_count",
+        "memory_bytes",
+        "memory_bytes_per_s",
+        "clock_hz",
+    )
     described = [0, "NVIDIA A100-SXM4-80GB", "8.0", 108, 85 * 10**9, 2.039e12, 1.41e9]
     assert [described, [1, "Tesla V100", "", None, None, None, None]] == values(frame, *columns)
 
 
-KINDS = ["unknown", "H2D", "D2H", "H2D", "D2H", "D2D", "D2D", "D2D", "D2D", "H2H", "P2P", "H2D", "D2H", "D2D"]
-MEMORIES = ["pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown", "unknown"]
+KINDS = [
+    "unknown",
+    "H2D",
+    "D2H",
+    "H2D",
+    "D2H",
+    "D2D",
+    "D2D",
+    "D2D",
+    "D2D",
+    "H2H",
+    "P2P",
+    "H2D",
+    "D2H",
+    "D2D",
+]
+MEMORIES = [
+    "pageable",
+    "pinned",
+    "device",
+    "array",
+    "managed",
+    "device static",
+    "managed static",
+    "unknown",
+    "unknown",
+]
 
 
 def test_kinds_bytes_and_peers_of_copies(tmp_path: Path) -> None:
@@ -189,16 +266,29 @@ def test_kinds_bytes_and_peers_of_copies(tmp_path: Path) -> None:
 @every_form
 def test_copies_and_memsets_are_read(write: Write, tmp_path: Path) -> None:
     # A memset is a row of COPIES with the bytes set, the memory set, and no source, also without any copy.
-    frame = made.table(tmp_path, "COPIES", made.copy(0, 8), write=write, **{made.MEMSET: [made.memset(3, 5, bytes=64)]})
+    frame = made.table(
+        tmp_path,
+        "COPIES",
+        made.copy(0, 8),
+        write=write,
+        **{made.MEMSET: [made.memset(3, 5, bytes=64)]},
+    )
     rows = values(frame, "direction", "bytes", "dur_ns", "src_memory", "dst_memory")
     assert [["H2D", 4096, 8, "pageable", "device"], ["memset", 64, 2, None, "device"]] == rows
-    alone = nsys.read(write(tmp_path / "alone", {made.MEMSET: made.without([made.memset(0, 5)], "memKind")}))
+    alone = nsys.read(
+        write(tmp_path / "alone", {made.MEMSET: made.without([made.memset(0, 5)], "memKind")})
+    )
     assert [["memset", None]] == values(alone.table("COPIES"), "direction", "dst_memory")
     odd = (-1, -3, 2**40, -(2**62))  # no memset, and no kind counted from the end
     # SQLite alone writes kinds of copies with a sign.
     kinds = [k + 2**64 if k < 0 and write is not made.sqlite else k for k in odd]
-    rows = [made.copy(i, i + 1, kind=k, srcKind=s) for i, (k, s) in enumerate(zip(kinds, odd, strict=True))]
-    frame = made.table(tmp_path, "COPIES", *rows, write=write, **{made.MEMSET: [made.memset(90, 91, memKind=-9)]})
+    rows = [
+        made.copy(i, i + 1, kind=k, srcKind=s)
+        for i, (k, s) in enumerate(zip(kinds, odd, strict=True))
+    ]
+    frame = made.table(
+        tmp_path, "COPIES", *rows, write=write, **{made.MEMSET: [made.memset(90, 91, memKind=-9)]}
+    )
     assert ["unknown"] * 4 + ["memset"] == values(frame, "direction")
     sides = [[None, "device"], *[["unknown", "device"]] * 3, [None, "unknown"]]
     assert sides == values(frame, "src_memory", "dst_memory")
@@ -217,12 +307,19 @@ CALLS = {  # _v7000, _ptsz and _ptds say how a call was compiled, not which it i
 
 
 def test_calls_of_cuda_and_of_the_operating_system(tmp_path: Path) -> None:
-    names = made.table(tmp_path, "API_CALLS", *(made.call(i, i + 1, n) for i, n in enumerate(CALLS)))["name"]
+    names = made.table(
+        tmp_path, "API_CALLS", *(made.call(i, i + 1, n) for i, n in enumerate(CALLS))
+    )["name"]
     assert [*CALLS.values()] == names.tolist()
     assert sorted(set(CALLS.values())) == sorted(names.cat.categories)
     own = [(0, "started"), (99, "finished")]  # nsys's own marks are none
     marks = [made.system_call(at, at, f"OS runtime libraries profiling {what}") for at, what in own]
-    rows = [marks[0], made.system_call(50, 90, "fsync", tid=2), made.system_call(10, 40, "write"), marks[1]]
+    rows = [
+        marks[0],
+        made.system_call(50, 90, "fsync", tid=2),
+        made.system_call(10, 40, "write"),
+        marks[1],
+    ]
     profile = made.read(tmp_path, {made.SYSTEM: rows})
     found = values(profile.table("OS_CALLS"), "process", "thread", "start_ns", "dur_ns", "name")
     assert [[1, 1, 10, 30, "write"], [1, 2, 50, 40, "fsync"]] == found
@@ -231,7 +328,10 @@ def test_calls_of_cuda_and_of_the_operating_system(tmp_path: Path) -> None:
 
 @every_form
 def test_calls_are_sorted_by_thread_and_start(write: Write, tmp_path: Path) -> None:
-    rows = [made.call(s, s + 2, pid=p, tid=t) for p, t, s in ((2, 1, 0), (1, 9, 7), (1, 8, 9), (1, 9, 3))]
+    rows = [
+        made.call(s, s + 2, pid=p, tid=t)
+        for p, t, s in ((2, 1, 0), (1, 9, 7), (1, 8, 9), (1, 9, 3))
+    ]
     frame = made.table(tmp_path, "API_CALLS", *rows, write=write)
     expected = [[1, 8, 9, 2], [1, 9, 3, 2], [1, 9, 7, 2], [2, 1, 0, 2]]
     assert expected == values(frame, "process", "thread", "start_ns", "dur_ns")
@@ -252,13 +352,21 @@ def test_ranges_are_read(write: Write, tmp_path: Path) -> None:
     rows = [made.event(i, 9, text, textId=stored) for i, (text, stored) in enumerate(texts)]
     frame = made.table(tmp_path, "RANGES", *rows, write=write)
     assert ["inline", "registered", "both", "unnamed", torch] == values(frame, "name")
-    for column in ("text", "textId"):  # old exports have no textId, and all texts may be registered strings
+    for column in (
+        "text",
+        "textId",
+    ):  # old exports have no textId, and all texts may be registered strings
         rows = made.without([made.event(0, 9, "step", textId="step")], column)
-        assert ["step"] == values(nsys.read(write(tmp_path / column, {made.NVTX: rows})).table("RANGES"), "name")
+        assert ["step"] == values(
+            nsys.read(write(tmp_path / column, {made.NVTX: rows})).table("RANGES"), "name"
+        )
     # Names of threads and categories are no ranges; a range that ends on another thread belongs to where it began.
     types = (made.PUSH_POP, made.START_END, made.MARK, 33, 39, 75)
     elsewhere = {"tid": 3, "endGlobalTid": made.process(1) | 4}
-    rows = [made.event(t, None if t == made.MARK else t + 5, f"{t}", eventType=t, **elsewhere) for t in types]
+    rows = [
+        made.event(t, None if t == made.MARK else t + 5, f"{t}", eventType=t, **elsewhere)
+        for t in types
+    ]
     frame = made.table(tmp_path, "RANGES", *rows, write=write)
     expected = {"59": ["push_pop", 5, 3], "60": ["start_end", 5, 3], "34": ["mark", 0, 3]}
     assert expected == by_name(frame, "kind", "dur_ns", "thread")
@@ -269,20 +377,37 @@ def test_ranges_are_read(write: Write, tmp_path: Path) -> None:
 
 def test_ends_domains_and_depths_of_ranges(tmp_path: Path) -> None:
     # An open range lasts to the end of the recording; one that opened after it has no length.
-    rows = [made.event(100, None, "open"), made.event(CAPTURE_END + 5, None, "late"), made.event(7, 9, "closed")]
+    rows = [
+        made.event(100, None, "open"),
+        made.event(CAPTURE_END + 5, None, "late"),
+        made.event(7, 9, "closed"),
+    ]
     expected = {"open": CAPTURE_END - 100, "late": 0, "closed": 2}
     assert expected == by_name(made.table(tmp_path, "RANGES", *rows), "dur_ns")
     # Domain 1 of one process is not domain 1 of another; 0 is the default; an unnamed one keeps its number.
     named = {"eventType": made.DOMAIN, "domainId": 1}
-    created = [made.event(0, None, name, pid=pid, **named) for pid, name in ((1, "NCCL"), (2, "TorchOps"))]
+    created = [
+        made.event(0, None, name, pid=pid, **named) for pid, name in ((1, "NCCL"), (2, "TorchOps"))
+    ]
     expected = {(1, 1): "NCCL", (2, 1): "TorchOps", (1, 0): "", (1, None): "", (2, 5): "domain 5"}
-    rows = [made.event(i, i + 1, f"{key}", pid=key[0], domainId=key[1]) for i, key in enumerate(expected)]
+    rows = [
+        made.event(i, i + 1, f"{key}", pid=key[0], domainId=key[1])
+        for i, key in enumerate(expected)
+    ]
     found = by_name(made.table(tmp_path, "RANGES", *created, *rows), "domain")
     assert {f"{key}": domain for key, domain in expected.items()} == found
     # Ranges elsewhere, start_end ranges and marks enclose nothing.
-    changes = ({"tid": 2}, {"pid": 2}, {"domainId": 3}, {"eventType": made.START_END}, {"eventType": made.MARK})
+    changes = (
+        {"tid": 2},
+        {"pid": 2},
+        {"domainId": 3},
+        {"eventType": made.START_END},
+        {"eventType": made.MARK},
+    )
     outer = [made.event(0, 100, "outer", **change) for change in changes]
-    assert [0] * 6 == values(made.table(tmp_path, "RANGES", *outer, made.event(10, 20, "inner")), "depth")
+    assert [0] * 6 == values(
+        made.table(tmp_path, "RANGES", *outer, made.event(10, 20, "inner")), "depth"
+    )
     for spans in [  # start, end and expected depth of each range, worked by hand
         # The step holds one and two, which holds a and b; the next step nothing.
         [(0, 100, 0), (0, 40, 1), (40, 100, 1), (40, 41, 2), (90, 100, 2), (100, 101, 0)],
@@ -298,22 +423,43 @@ def test_ends_domains_and_depths_of_ranges(tmp_path: Path) -> None:
 
 
 @every_form
-def test_mpi_calls_are_ranges_and_impossible_ranges_enclose_nothing(write: Write, tmp_path: Path) -> None:
+def test_mpi_calls_are_ranges_and_impossible_ranges_enclose_nothing(
+    write: Write, tmp_path: Path
+) -> None:
     # Each table of MPI calls gives ranges of domain MPI with the function's name, with NVTX ranges or alone.
-    names = {"OTHER": "MPI_Init", "P2P": "MPI_Sendrecv", "COLLECTIVES": "MPI_Bcast", "START_WAIT": "MPI_Wait"}
+    names = {
+        "OTHER": "MPI_Init",
+        "P2P": "MPI_Sendrecv",
+        "COLLECTIVES": "MPI_Bcast",
+        "START_WAIT": "MPI_Wait",
+    }
     calls = {
-        f"MPI_{kind}_EVENTS": [{"start": at, "end": at + 5, "globalTid": made.process(1) | 2, "textId": name}]
+        f"MPI_{kind}_EVENTS": [
+            {"start": at, "end": at + 5, "globalTid": made.process(1) | 2, "textId": name}
+        ]
         for at, (kind, name) in enumerate(names.items())
     }
     expected = {name: ["MPI", "push_pop", 5, 2] for name in names.values()}
     alone = nsys.read(write(tmp_path / "alone", {**made.session(), **calls})).table("RANGES")
     assert expected == by_name(alone, "domain", "kind", "dur_ns", "thread")
     both = made.table(tmp_path, "RANGES", made.event(0, 90, "exchange"), write=write, **calls)
-    assert {**expected, "exchange": ["", "push_pop", 90, 1]} == by_name(both, "domain", "kind", "dur_ns", "thread")
-    rows = [made.event(100, 90, "back"), {**made.event(5, 9, "lost"), "start": None}, made.event(0, 2**62, "endless")]
+    assert {**expected, "exchange": ["", "push_pop", 90, 1]} == by_name(
+        both, "domain", "kind", "dur_ns", "thread"
+    )
+    rows = [
+        made.event(100, 90, "back"),
+        {**made.event(5, 9, "lost"), "start": None},
+        made.event(0, 2**62, "endless"),
+    ]
     rows += [made.event(0, 100, "step"), made.event(5, 9, "inner")]
     frame = made.handed_on(tmp_path, "RANGES", *rows, write=write)
-    expected = {"back": [-10, 0], "lost": [-1, 0], "endless": [2**62, 0], "step": [100, 0], "inner": [4, 1]}
+    expected = {
+        "back": [-10, 0],
+        "lost": [-1, 0],
+        "endless": [2**62, 0],
+        "step": [100, 0],
+        "inner": [4, 1],
+    }
     assert expected == by_name(frame, "dur_ns", "depth")
 
 
@@ -337,11 +483,19 @@ def test_depth_is_that_of_brute_force(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     spans = [(tid, *span) for tid in (1, 2, 3) for span in nested(rng, 0, 300, 4)]
     order = rng.permutation(len(spans))
-    events = [made.event(s, e, f"{i}", tid=t) for i, (t, s, e) in enumerate(spans[k] for k in order)]
+    events = [
+        made.event(s, e, f"{i}", tid=t) for i, (t, s, e) in enumerate(spans[k] for k in order)
+    ]
     frame = made.table(tmp_path, "RANGES", *events)
-    rows = [(int(n), t, s, s + d) for n, t, s, d in values(frame, "name", "thread", "start_ns", "dur_ns")]
+    rows = [
+        (int(n), t, s, s + d)
+        for n, t, s, d in values(frame, "name", "thread", "start_ns", "dur_ns")
+    ]
     expected = [
-        sum(u == t and b > s and (a < s or (a == s and (b > e or (b == e and m < n)))) for m, u, a, b in rows)
+        sum(
+            u == t and b > s and (a < s or (a == s and (b > e or (b == e and m < n))))
+            for m, u, a, b in rows
+        )
         for n, t, s, e in rows
     ]
     assert expected == frame["depth"].tolist()
@@ -356,33 +510,58 @@ SPELLINGS = {  # before and after nsys renamed its metrics in 2023
     "tensor_active_frac": ("Tensor Active", "Tensor Active [Throughput %]"),
     "sm_issue_frac": ("SM Issue", "SM Issue [Throughput %]"),
     "pcie_rx_frac": ("PCIe RX Throughput", "PCIe RX Throughput [Throughput %]"),
-    "compute_warps_in_flight_frac": ("Compute Warps In Flight", "Compute Warps in Flight [Throughput %]"),
-    "unallocated_warps_in_active_sms_frac": tuple(f"Unallocated Warps in Active SMs{of}" for of in ("", THROUGHPUT)),
+    "compute_warps_in_flight_frac": (
+        "Compute Warps In Flight",
+        "Compute Warps in Flight [Throughput %]",
+    ),
+    "unallocated_warps_in_active_sms_frac": tuple(
+        f"Unallocated Warps in Active SMs{of}" for of in ("", THROUGHPUT)
+    ),
     "gpc_clock_hz": ("GPC Clock Frequency", "GPC Clock Frequency [MHz]"),
     "sys_clock_hz": ("SYS Clock Frequency", "SYS Clock Frequency [MHz]"),
     # One quantity in several units stays several metrics, of which only % is a fraction.
     "gr_active_frac": ("GR Active", "GR Active [Throughput %]"),
     "gr_active_workloads_count": ("GR Active [Workloads]",),
     "compute_warps_in_flight_avg_count": ("Compute Warps in Flight [Avg]",),
-    "compute_warps_in_flight_avg_warps_per_cycle_count": ("Compute Warps in Flight [Avg Warps per Cycle]",),
+    "compute_warps_in_flight_avg_warps_per_cycle_count": (
+        "Compute Warps in Flight [Avg Warps per Cycle]",
+    ),
     "pcie_read_requests_to_bar1_requests_count": ("PCIe Read Requests to BAR1 [Requests]",),
 }
 
 
 def test_names_units_and_gpus_of_metrics(tmp_path: Path) -> None:
-    assert SPELLINGS == {name: tuple(s for s in told if canonical(s) == name) for name, told in SPELLINGS.items()}
+    assert SPELLINGS == {
+        name: tuple(s for s in told if canonical(s) == name) for name, told in SPELLINGS.items()
+    }
     assert len(SPELLINGS) == len({canonical(told[0]) for told in SPELLINGS.values()})
     for listed, metric, found in [
-        (made.metric("PCIe Read Requests to BAR1 [Requests]"), "pcie_read_requests_to_bar1_requests_count", {150: 150}),
-        (made.metric("GPC Clock Frequency [MHz]"), "gpc_clock_hz", CLOCKS),  # the first wrapped around at 2**31
+        (
+            made.metric("PCIe Read Requests to BAR1 [Requests]"),
+            "pcie_read_requests_to_bar1_requests_count",
+            {150: 150},
+        ),
+        (
+            made.metric("GPC Clock Frequency [MHz]"),
+            "gpc_clock_hz",
+            CLOCKS,
+        ),  # the first wrapped around at 2**31
         (made.metric("SM Active", 9), "metric_1_unlisted_count", {300: 300}),
         # A name that is no text lists nothing; a very long one is cut.
-        *(({**made.metric(""), "metricName": n}, "metric_1_unlisted_count", {30: 30}) for n in (7, b"SM Active", None)),
+        *(
+            ({**made.metric(""), "metricName": n}, "metric_1_unlisted_count", {30: 30})
+            for n in (7, b"SM Active", None)
+        ),
         (made.metric("x" * 10**6), "x" * 200 + "_frac", {30: 0.3}),
     ]:
-        frame = samples(tmp_path, [listed], *(made.sample(i, value) for i, value in enumerate(found)))
+        frame = samples(
+            tmp_path, [listed], *(made.sample(i, value) for i, value in enumerate(found))
+        )
         assert [[metric, value] for value in found.values()] == values(frame, "metric", "value")
-    gpus = [made.gpu(0, cuDevice=1), made.gpu(1, cuDevice=0)]  # GPU 1 of the listing is CUDA device 0
+    gpus = [
+        made.gpu(0, cuDevice=1),
+        made.gpu(1, cuDevice=0),
+    ]  # GPU 1 of the listing is CUDA device 0
     listed = [made.metric("SM Active", 1, HOST | kind) for kind in (0x101, 0x202)]
     rows = [made.sample(0, 5, kind=HOST | kind) for kind in (0x101, 0x202)]
     assert [0, 2] == values(samples(tmp_path, listed, *rows, TARGET_INFO_GPU=gpus), "gpu")
@@ -393,36 +572,66 @@ def test_names_units_and_gpus_of_metrics(tmp_path: Path) -> None:
     frame = samples(tmp_path, listed, *(made.sample(t, v, m, HOST | g) for g, m, v, t in picks))
     expected = sorted([g, canonical(names[m]), t, v / 100] for g, m, v, t in picks)
     assert expected == values(frame, "gpu", "metric", "time_ns", "value")
-    frame = samples(tmp_path, [made.metric("SM Active", 7)], *(made.sample(i, 10, metric=i) for i in range(100_000)))
+    frame = samples(
+        tmp_path,
+        [made.metric("SM Active", 7)],
+        *(made.sample(i, 10, metric=i) for i in range(100_000)),
+    )
     assert 100_000 == frame["metric"].nunique()
     assert [0.1] == frame["value"][frame["metric"] == "sm_active_frac"].tolist()
 
 
-def samples(folder: Path, listed: list[made.Row], *rows: made.Row, **tables: list[made.Row]) -> pd.DataFrame:
+def samples(
+    folder: Path, listed: list[made.Row], *rows: made.Row, **tables: list[made.Row]
+) -> pd.DataFrame:
     return made.table(folder, "SAMPLES", *rows, TARGET_INFO_GPU_METRICS=listed, **tables)
 
 
-CLOCKS = {2_154_414_000 - 2**32: 2_154_414_000.0, 1_410_000_000: 1.41e9, 1410: 1.41e9, 0: 0.0}  # stored: in Hz
+CLOCKS = {
+    2_154_414_000 - 2**32: 2_154_414_000.0,
+    1_410_000_000: 1.41e9,
+    1410: 1.41e9,
+    0: 0.0,
+}  # stored: in Hz
 
 
 @every_form
 def test_metrics_are_read(write: Write, tmp_path: Path) -> None:
     # Metric 1 of one GPU's set is not metric 1 of the other's: the join is on typeId and metricId.
     names = ("SM Active", "DRAM Read Throughput")
-    listed = [made.metric(names[m - 1 if g == 0 else 2 - m], m, HOST | g) for g in (0, 1) for m in (1, 2)]
+    listed = [
+        made.metric(names[m - 1 if g == 0 else 2 - m], m, HOST | g) for g in (0, 1) for m in (1, 2)
+    ]
     rows = [made.sample(0, 10 * m + g, m, HOST | g) for g in (0, 1) for m in (1, 2)]
     frame = made.table(tmp_path, "SAMPLES", *rows, write=write, TARGET_INFO_GPU_METRICS=listed)
     expected = {(0, "sm_active_frac"): 0.10, (0, "dram_read_frac"): 0.20}
     expected |= {(1, "dram_read_frac"): 0.11, (1, "sm_active_frac"): 0.21}
-    assert expected == {(gpu, metric): value for gpu, metric, value in values(frame, "gpu", "metric", "value")}
-    rows = [made.sample(5, 50), {**made.sample(0, 100), "timestamp": None}, {**made.sample(7, 0), "value": None}]
+    assert expected == {
+        (gpu, metric): value for gpu, metric, value in values(frame, "gpu", "metric", "value")
+    }
+    rows = [
+        made.sample(5, 50),
+        {**made.sample(0, 100), "timestamp": None},
+        {**made.sample(7, 0), "value": None},
+    ]
     listed = {"TARGET_INFO_GPU_METRICS": [made.metric("SMs Active [Throughput %]")]}
-    frame = made.handed_on(tmp_path, "SAMPLES", *rows, made.sample(-368_205, 7), write=write, **listed)
-    assert [[-(2**63), 1.0], [-368_205, 0.07], [5, 0.5], [7, None]] == values(frame, "time_ns", "value")
+    frame = made.handed_on(
+        tmp_path, "SAMPLES", *rows, made.sample(-368_205, 7), write=write, **listed
+    )
+    assert [[-(2**63), 1.0], [-368_205, 0.07], [5, 0.5], [7, None]] == values(
+        frame, "time_ns", "value"
+    )
     # Numbers beyond 32 bits, negative or NULL number metrics of their own, which none lists.
     numbers = (2**62, -(2**63), -7, 2**32 + 1, 1)
-    rows = [*(made.sample(i, 10, metric=n) for i, n in enumerate(numbers)), {**made.sample(9, 10), "typeId": None}]
+    rows = [
+        *(made.sample(i, 10, metric=n) for i, n in enumerate(numbers)),
+        {**made.sample(9, 10), "typeId": None},
+    ]
     listed = [made.metric("SM Active")]
-    frame = made.table(tmp_path, "SAMPLES", *rows, write=write, TARGET_INFO_GPU_METRICS=listed).sort_values("time_ns")
+    frame = made.table(
+        tmp_path, "SAMPLES", *rows, write=write, TARGET_INFO_GPU_METRICS=listed
+    ).sort_values("time_ns")
     unlisted = [[0, f"metric_{abs(number)}_unlisted_count"] for number in numbers[:-1]]
-    assert [*unlisted, [0, "sm_active_frac"], [-1, "metric_1_unlisted_count"]] == values(frame, "gpu", "metric")
+    assert [*unlisted, [0, "sm_active_frac"], [-1, "metric_1_unlisted_count"]] == values(
+        frame, "gpu", "metric"
+    )

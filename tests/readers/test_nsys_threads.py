@@ -33,7 +33,9 @@ def test_samples_have_their_thread_core_and_frames(write: Write, tmp_path: Path)
     }
     profile = made.read(tmp_path, tables, write)
     columns = ("process", "thread", "start_ns", "dur_ns", "kind", "cpu")
-    assert [[1, 7, 20, 0, "sample", -1], [1, 7, 50, 0, "sample", 3]] == values(profile.table("STACKS"), *columns)
+    assert [[1, 7, 20, 0, "sample", -1], [1, 7, 50, 0, "sample", 3]] == values(
+        profile.table("STACKS"), *columns
+    )
     assert [["main"], ["write_file", "main"]] == stacks(profile)
 
 
@@ -65,8 +67,13 @@ def test_what_has_no_name_is_not_resolved(write: Write, tmp_path: Path) -> None:
 
 
 def test_frames_that_differ_in_their_address_alone_are_one_stack(tmp_path: Path) -> None:
-    chains = [made.chain(number, (f"0x{number}", "libc.so.6"), MAIN, unresolved=(0,)) for number in (1, 2)]
-    tables = {SAMPLES: [made.cpu_sample(1, 1), made.cpu_sample(2, 2)], CHAINS: [*chains[0], *chains[1]]}
+    chains = [
+        made.chain(number, (f"0x{number}", "libc.so.6"), MAIN, unresolved=(0,)) for number in (1, 2)
+    ]
+    tables = {
+        SAMPLES: [made.cpu_sample(1, 1), made.cpu_sample(2, 2)],
+        CHAINS: [*chains[0], *chains[1]],
+    }
     profile = made.read(tmp_path, tables)
     assert [0, 0] == values(profile.table("STACKS"), "stack")
     assert 2 == len(profile.table("FRAMES"))
@@ -80,7 +87,10 @@ def test_samples_without_chains_have_no_stack(tmp_path: Path) -> None:
 
 @every_form
 def test_long_calls_have_stacks_and_zero_means_none(write: Write, tmp_path: Path) -> None:
-    system = [{**made.system_call(at, at + 9, "poll"), "callchainId": stack} for at, stack in ((10, 1), (30, 0))]
+    system = [
+        {**made.system_call(at, at + 9, "poll"), "callchainId": stack}
+        for at, stack in ((10, 1), (30, 0))
+    ]
     cuda = [{**made.call(at, at + 5), "callchainId": stack} for at, stack in ((40, 1), (50, None))]
     tables = {
         made.SYSTEM: system,
@@ -96,20 +106,35 @@ def test_long_calls_have_stacks_and_zero_means_none(write: Write, tmp_path: Path
 
 @every_form
 def test_a_thread_runs_from_the_core_to_off_the_core(write: Write, tmp_path: Path) -> None:
-    rows = [made.switch(30, 0), made.switch(40, 1, cpu=5), made.switch(10, 1), made.switch(55, 0, cpu=5)]
+    rows = [
+        made.switch(30, 0),
+        made.switch(40, 1, cpu=5),
+        made.switch(10, 1),
+        made.switch(55, 0, cpu=5),
+    ]
     frame = made.read(tmp_path, {"SCHED_EVENTS": rows}, write).table("SCHEDULE")
     assert [[10, 20, 3], [40, 15, 5]] == values(frame, "start_ns", "dur_ns", "cpu")
 
 
 def test_a_thread_runs_before_its_first_and_after_its_last_event(tmp_path: Path) -> None:
     # Events were recorded from 5 to 90 ns: thread 1 was on a core until 20 ns, thread 2 from 60 ns on.
-    rows = [made.switch(20, 0, tid=1), made.switch(60, 1, tid=2), made.switch(5, 1, tid=3), made.switch(90, 0, tid=3)]
+    rows = [
+        made.switch(20, 0, tid=1),
+        made.switch(60, 1, tid=2),
+        made.switch(5, 1, tid=3),
+        made.switch(90, 0, tid=3),
+    ]
     frame = made.read(tmp_path, {"SCHED_EVENTS": rows}).table("SCHEDULE")
     assert [[1, 5, 15], [2, 60, 30], [3, 5, 85]] == values(frame, "thread", "start_ns", "dur_ns")
 
 
 def test_a_thread_that_is_off_and_on_at_one_time_runs_on(tmp_path: Path) -> None:
-    rows = [made.switch(0, 1), made.switch(10, 1, cpu=4), made.switch(10, 0), made.switch(15, 0, cpu=4)]
+    rows = [
+        made.switch(0, 1),
+        made.switch(10, 1, cpu=4),
+        made.switch(10, 0),
+        made.switch(15, 0, cpu=4),
+    ]
     frame = made.read(tmp_path, {"SCHED_EVENTS": rows}).table("SCHEDULE")
     assert [[0, 10, 3], [10, 5, 4]] == values(frame, "start_ns", "dur_ns", "cpu")
 
@@ -122,7 +147,9 @@ def test_why_a_thread_stopped_is_said_where_it_is_recorded(tmp_path: Path) -> No
         "ENUM_SAMPLING_THREAD_STATE": [{"id": 5, "label": "Terminated"}],
         "ENUM_SCHEDULING_THREAD_BLOCK": [{"id": 6, "label": "Mutex"}],
     }
-    assert [None, "terminated", "mutex"] == values(made.read(tmp_path, tables).table("SCHEDULE"), "stopped")
+    assert [None, "terminated", "mutex"] == values(
+        made.read(tmp_path, tables).table("SCHEDULE"), "stopped"
+    )
 
 
 WAITS = {
@@ -153,10 +180,14 @@ def test_a_wait_belongs_to_the_call_of_its_own_process(tmp_path: Path) -> None:
 
 
 @every_form
-def test_what_a_wait_waits_for_is_minus_one_where_there_is_none(write: Write, tmp_path: Path) -> None:
+def test_what_a_wait_waits_for_is_minus_one_where_there_is_none(
+    write: Write, tmp_path: Path
+) -> None:
     rows = [made.wait(0, 5, 1), made.wait(6, 8, 2, streamId=13, eventId=4, eventSyncId=77)]
     frame = made.read(tmp_path, {made.WAIT: rows}, write).table("WAITS")
-    assert [[-1, -1, -1, 1], [13, 4, 77, 1]] == values(frame, "stream", "event", "record", "context")
+    assert [[-1, -1, -1, 1], [13, 4, 77, 1]] == values(
+        frame, "stream", "event", "record", "context"
+    )
 
 
 OWN = {
@@ -173,7 +204,10 @@ OWN = {
 def test_overhead_is_of_the_profiler_or_of_cuda(write: Write, tmp_path: Path) -> None:
     of_cuda = {8: "queue_full", 7: "loading", 6: "loading", 2: "compiling", 12: "other"}
     own = [made.overhead(i, i + 2, name) for i, name in enumerate(OWN)]
-    cuda = [made.overhead(20 + i, 30, f"t{i}", overheadType=t, correlationId=9) for i, t in enumerate(of_cuda)]
+    cuda = [
+        made.overhead(20 + i, 30, f"t{i}", overheadType=t, correlationId=9)
+        for i, t in enumerate(of_cuda)
+    ]
     tables = {"PROFILER_OVERHEAD": own, "CUPTI_ACTIVITY_KIND_OVERHEAD": cuda}
     frame = made.read(tmp_path, tables, write).table("OVERHEAD")
     assert [*OWN.values(), *of_cuda.values()] == values(frame, "kind")
@@ -182,7 +216,11 @@ def test_overhead_is_of_the_profiler_or_of_cuda(write: Write, tmp_path: Path) ->
 
 @every_form
 def test_messages_have_their_severity_and_time(write: Write, tmp_path: Path) -> None:
-    rows = [made.message(5, 3, "lost"), made.message(-9, 2, "paranoid", globalPid=1 << 48), made.message(7, 1, None)]
+    rows = [
+        made.message(5, 3, "lost"),
+        made.message(-9, 2, "paranoid", globalPid=1 << 48),
+        made.message(7, 1, None),
+    ]
     frame = made.read(tmp_path, {"DIAGNOSTIC_EVENT": rows}, write).table("DIAGNOSTICS")
     expected = [[-1, -9, "warning", "paranoid"], [1, 5, "error", "lost"], [1, 7, "info", ""]]
     assert expected == values(frame, "process", "time_ns", "severity", "text")
@@ -190,8 +228,14 @@ def test_messages_have_their_severity_and_time(write: Write, tmp_path: Path) -> 
 
 @every_form
 def test_memory_is_allocated_and_released(write: Write, tmp_path: Path) -> None:
-    rows = [made.allocation(5, 64), made.allocation(9, 64, operation=1), made.allocation(7, 8, kind=1, address=None)]
-    frame = made.read(tmp_path, {"CUDA_GPU_MEMORY_USAGE_EVENTS": rows}, write).table("MEMORY_EVENTS")
+    rows = [
+        made.allocation(5, 64),
+        made.allocation(9, 64, operation=1),
+        made.allocation(7, 8, kind=1, address=None),
+    ]
+    frame = made.read(tmp_path, {"CUDA_GPU_MEMORY_USAGE_EVENTS": rows}, write).table(
+        "MEMORY_EVENTS"
+    )
     columns = ("time_ns", "operation", "memory", "bytes", "address", "correlation")
     assert [
         [5, "allocation", "device", 64, 4096, -1],
@@ -207,21 +251,34 @@ SWITCHING = {"LINUX_PERF_OPTIONS__COLLECT_CPU_CTXSW_TRACE": "true"}
 @every_form
 def test_a_capture_says_what_was_asked_for(write: Write, tmp_path: Path) -> None:
     options = {"PROCESS_0__COLLECT_CUDA_TRACE": "false", "DEVICE_TYPE": "Unix", **SAMPLING}
-    tables = {**made.asked("OSRuntime", "Cuda", "NvtxEvents", **options), made.KERNEL: [made.kernel(0, 1)]}
+    tables = {
+        **made.asked("OSRuntime", "Cuda", "NvtxEvents", **options),
+        made.KERNEL: [made.kernel(0, 1)],
+    }
     capture = made.read(tmp_path, tables, write).capture
-    assert [["cuda,nvtx,osrt", "stacks", "linux"]] == values(capture, "traced", "sampled", "platform")
+    assert [["cuda,nvtx,osrt", "stacks", "linux"]] == values(
+        capture, "traced", "sampled", "platform"
+    )
 
 
 @pytest.mark.parametrize(
     ("system", "platform"),
     [
-        ({"SoftwareReleaseVersion": "6.6.87.2-microsoft-standard-WSL2", "SoftwarePlatform": "L4X"}, "wsl"),
+        (
+            {
+                "SoftwareReleaseVersion": "6.6.87.2-microsoft-standard-WSL2",
+                "SoftwarePlatform": "L4X",
+            },
+            "wsl",
+        ),
         ({"OsDescription": "Ubuntu 22.04", "SoftwarePlatform": "L4X"}, "linux"),
         ({"OsDescription": "Windows 10.0.26200", "SoftwarePlatform": "Windows"}, "windows"),
         ({"Hostname": "node1"}, ""),
     ],
 )
-def test_the_platform_is_that_of_the_system(system: dict[str, str], platform: str, tmp_path: Path) -> None:
+def test_the_platform_is_that_of_the_system(
+    system: dict[str, str], platform: str, tmp_path: Path
+) -> None:
     rows = [{"name": name, "value": value} for name, value in system.items()]
     tables = {"TARGET_INFO_SYSTEM_ENV": rows, made.KERNEL: [made.kernel(0, 1)]}
     assert [platform] == values(made.read(tmp_path, tables).capture, "platform")
@@ -264,7 +321,9 @@ def test_no_table_depends_on_the_order_of_rows(write: Write, tmp_path: Path) -> 
     draw = random.Random(44)
     shuffled = {name: draw.sample(rows, len(rows)) for name, rows in tables.items()}
     other = made.read(tmp_path / "shuffled", shuffled, write)
-    assert set(TABLES) - {"CAPTURE"} & set(ordered.loaders) == set(TABLES) - {"CAPTURE"} & set(other.loaders)
+    assert set(TABLES) - {"CAPTURE"} & set(ordered.loaders) == set(TABLES) - {"CAPTURE"} & set(
+        other.loaders
+    )
     for name in ordered.loaders:
         pd.testing.assert_frame_equal(ordered.table(name), other.table(name))
 
@@ -298,6 +357,14 @@ def test_a_choice_of_ranks_has_their_stacks_and_waits(tmp_path: Path) -> None:
         content = {**everything(), **made.session(duration=10**6 + rank)}
         made.sqlite(tmp_path / f"rank{rank}.sqlite", content)
     chosen = perfkit.select(perfkit.load(tmp_path), ranks=[1])
-    for name in ("stacks", "frames", "schedule", "waits", "overhead", "diagnostics", "memory_events"):
+    for name in (
+        "stacks",
+        "frames",
+        "schedule",
+        "waits",
+        "overhead",
+        "diagnostics",
+        "memory_events",
+    ):
         frame = getattr(chosen, name)
         assert {1} == set(frame["rank"]), name

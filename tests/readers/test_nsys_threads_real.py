@@ -92,7 +92,9 @@ def test_all_rows_are_read(capture: Profile, truth: dict[str, Any]) -> None:
 
 
 @every_capture
-def test_stacks_are_those_of_samples_and_long_calls(capture: Profile, truth: dict[str, Any]) -> None:
+def test_stacks_are_those_of_samples_and_long_calls(
+    capture: Profile, truth: dict[str, Any]
+) -> None:
     with_stack = {"sample": truth["rows"].get("COMPOSITE_EVENTS", 0)}
     if "osrt_with_callchain" in truth:
         with_stack["os_call"] = truth["osrt_with_callchain"][-1]
@@ -118,19 +120,28 @@ def test_chains_of_one_frame_are_as_many(capture: Profile, truth: dict[str, Any]
 def test_leaves_without_a_name_are_as_many(capture: Profile, truth: dict[str, Any]) -> None:
     frames = capture.table("FRAMES")
     leaf = frames[frames["depth"] == 0].set_index("stack")["resolved"]
-    assert truth["samples"]["leaf_unresolved"] == (~samples(capture)["stack"].map(leaf).astype(bool)).sum()
+    assert (
+        truth["samples"]["leaf_unresolved"]
+        == (~samples(capture)["stack"].map(leaf).astype(bool)).sum()
+    )
 
 
 @every_sampled
-@pytest.mark.parametrize(("marker", "key"), [("[Broken backtraces]", "broken"), ("[Max depth]", "max_depth")])
-def test_stacks_that_are_cut_are_as_many(capture: Profile, truth: dict[str, Any], marker: str, key: str) -> None:
+@pytest.mark.parametrize(
+    ("marker", "key"), [("[Broken backtraces]", "broken"), ("[Max depth]", "max_depth")]
+)
+def test_stacks_that_are_cut_are_as_many(
+    capture: Profile, truth: dict[str, Any], marker: str, key: str
+) -> None:
     frames = capture.table("FRAMES")
     cut = frames.loc[frames["function"].astype(str) == marker, "stack"]
     assert truth["samples"][key] == samples(capture)["stack"].isin(cut).sum()
 
 
 @pytest.mark.parametrize("name", OF_THREADS)
-def test_the_launching_thread_is_on_a_core_in_the_gaps_as_long(capture: Profile, truth: dict[str, Any]) -> None:
+def test_the_launching_thread_is_on_a_core_in_the_gaps_as_long(
+    capture: Profile, truth: dict[str, Any]
+) -> None:
     schedule = capture.table("SCHEDULE")
     own = schedule[schedule["thread"] == truth["gpu"]["launching_tid"]]
     start = own["start_ns"].to_numpy()
@@ -161,7 +172,9 @@ def test_the_time_of_waits_is_that_of_the_export(capture: Profile, truth: dict[s
 
 @every_capture
 def test_messages_have_the_severity_of_the_export(capture: Profile, truth: dict[str, Any]) -> None:
-    expected = {SEVERITIES[key]: number for key, number in truth.get("diagnostics_by_severity", {}).items()}
+    expected = {
+        SEVERITIES[key]: number for key, number in truth.get("diagnostics_by_severity", {}).items()
+    }
     found = capture.table("DIAGNOSTICS")["severity"].astype(str).value_counts()
     assert expected == {str(key): int(number) for key, number in found.items()}
 
@@ -175,7 +188,9 @@ def test_a_full_queue_is_no_time_of_the_profiler(capture: Profile, truth: dict[s
 
 @pytest.mark.parametrize("name", ["extra-p__extrap__profile1.sqlite"])
 @pytest.mark.parametrize("memory", ["device", "pinned"])
-def test_memory_of_a_real_capture_peaks_at_20_mb_and_is_released(capture: Profile, memory: str) -> None:
+def test_memory_of_a_real_capture_peaks_at_20_mb_and_is_released(
+    capture: Profile, memory: str
+) -> None:
     events = capture.table("MEMORY_EVENTS")
     own = events[events["memory"] == memory]
     held = np.where(own["operation"] == "allocation", own["bytes"], -own["bytes"]).cumsum()
@@ -187,18 +202,25 @@ def test_the_loader_waits_below_enumerate(capture: Profile) -> None:
     """The launching thread's stacks of `poll`: 60 of 71 lead through the iteration of a loader."""
     stacks, frames = capture.table("STACKS"), capture.table("FRAMES")
     through = {
-        f: set(frames.loc[frames["function"].astype(str) == f, "stack"]) for f in ("select_poll_poll", "enum_next")
+        f: set(frames.loc[frames["function"].astype(str) == f, "stack"])
+        for f in ("select_poll_poll", "enum_next")
     }
     of_calls = stacks[stacks["kind"] == "os_call"]
     calls = capture.table("OS_CALLS")
     polls = calls[calls["name"] == "poll"][["thread", "start_ns"]]
     launching = capture.table("API_CALLS")["thread"].value_counts().idxmax()
     own = of_calls.merge(polls[polls["thread"] == launching], on=["thread", "start_ns"])
-    assert [71, 60] == [int(own["stack"].isin(through[f]).sum()) for f in ("select_poll_poll", "enum_next")]
+    assert [71, 60] == [
+        int(own["stack"].isin(through[f]).sum()) for f in ("select_poll_poll", "enum_next")
+    ]
 
 
 SAID = {
-    "GindaChen__nsys-ai__h100_2gpu_1s.sqlite": ("cuda,nvtx", "", "linux"),  # PROCESS_0:COLLECT_CUDA_TRACE is false
+    "GindaChen__nsys-ai__h100_2gpu_1s.sqlite": (
+        "cuda,nvtx",
+        "",
+        "linux",
+    ),  # PROCESS_0:COLLECT_CUDA_TRACE is false
     "NTHU-SC__ISC25-ICON-C__gpu.sqlite": ("cuda,nvtx,osrt", "schedule,stacks", "linux"),
     "extra-p__extrap__profile1.sqlite": ("", "", "windows"),
     "florianmattana__CUDA-Kernels__prof.sqlite": ("cpucycles,cuda", "schedule,stacks", "windows"),

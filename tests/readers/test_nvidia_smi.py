@@ -29,7 +29,9 @@ def test_what_stands_around_a_log_changes_nothing(write, tmp_path: Path) -> None
     path = write(tmp_path / "gpu")
     plain, content = smi.read(path).table("SAMPLES"), path.read_bytes()
     windows = content.replace(b"\n", b"\r\n")
-    utf16 = [] if write is WRITERS["xml"] else [windows.decode().encode("utf-16")]  # as PowerShell redirects it
+    utf16 = (
+        [] if write is WRITERS["xml"] else [windows.decode().encode("utf-16")]
+    )  # as PowerShell redirects it
     for data in (codecs.BOM_UTF8 + content, b"\n\n" + content, windows, *utf16):
         path.write_bytes(data)
         assert "nvidia_smi" == recognise(path)
@@ -50,17 +52,34 @@ def test_a_file_that_only_looks_like_one_is_not_claimed(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "pmon": ("# gpu         pid   type     sm    mem    command \n# Idx  #  C/G  %  %  name \n", "nvidia-smi dmon -s"),
-    "compute-apps": ("timestamp, gpu_name, pid, process_name, used_gpu_memory [MiB]\n", "--query-gpu=timestamp,index"),
+    "pmon": (
+        "# gpu         pid   type     sm    mem    command \n# Idx  #  C/G  %  %  name \n",
+        "nvidia-smi dmon -s",
+    ),
+    "compute-apps": (
+        "timestamp, gpu_name, pid, process_name, used_gpu_memory [MiB]\n",
+        "--query-gpu=timestamp,index",
+    ),
     "compute-apps of old": ("pid, used_memory [MiB]\n7, 100 MiB\n", "--query-gpu=timestamp,index"),
-    "noheader": ("2026/01/03 15:36:53.507, NVIDIA GeForce RTX 4090, 1 %, 2 %\n", "without `noheader`"),
-    "summary": ("+-----+\n| NVIDIA-SMI 550.54.14   Driver Version: 550.54.14 |\n", "nvidia-smi -q -x"),
-    "no driver": ("Failed to initialize NVML: Driver/library version mismatch\n", "Driver/library version mismatch"),
+    "noheader": (
+        "2026/01/03 15:36:53.507, NVIDIA GeForce RTX 4090, 1 %, 2 %\n",
+        "without `noheader`",
+    ),
+    "summary": (
+        "+-----+\n| NVIDIA-SMI 550.54.14   Driver Version: 550.54.14 |\n",
+        "nvidia-smi -q -x",
+    ),
+    "no driver": (
+        "Failed to initialize NVML: Driver/library version mismatch\n",
+        "Driver/library version mismatch",
+    ),
 }
 
 
 @pytest.mark.parametrize(("text", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_no_table_can_hold_is_refused_with_what_to_record(text: str, said: str, tmp_path: Path) -> None:
+def test_what_no_table_can_hold_is_refused_with_what_to_record(
+    text: str, said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "file.txt"
     path.write_text(text)
     assert nvidia_smi.sniff(path) is False
@@ -85,22 +104,54 @@ def changed(path: Path, old: str, new: str) -> Path:
 
 DAMAGED = {
     "dmon: header only": ("dmon", None, "", "a header and no whole row"),
-    "dmon: binary": ("dmon", "601 ", "6\0\1", r"line 5 holds bytes that are no text \(b'\\x00\\x01"),
+    "dmon: binary": (
+        "dmon",
+        "601 ",
+        "6\0\1",
+        r"line 5 holds bytes that are no text \(b'\\x00\\x01",
+    ),
     "dmon: no number": ("dmon", "601 ", "6o1 ", "line 5: pwr is '6o1'"),
     "dmon: field lost": ("dmon", "   501 ", "", "line 6 has 7 fields, the header has 8"),
-    "dmon: another screen": ("dmon", "pwr  gtemp  mtemp     sm", "pwr  gtemp     sm  mtemp", "change within the log"),
+    "dmon: another screen": (
+        "dmon",
+        "pwr  gtemp  mtemp     sm",
+        "pwr  gtemp     sm  mtemp",
+        "change within the log",
+    ),
     "query: no index": ("query", ".250, 1, ", ".250, one, ", "line 3: index is 'one'"),
     "query: header only": ("query", None, "", "a header and no whole row"),
     "query: no number": ("query", "300.50 W", "300.5O W", r"line 2: power.draw is '300.5O W'"),
-    "query: another unit": ("query", "300.50 W", "300.50 MiB", "line 2: power.draw is '300.50 MiB'"),
-    "query: no time": ("query", "2026/01/01 00:00:01.250", "2026/01/01 00:61:01.250", "line 4: timestamp is"),
-    "query: field lost": ("query", ", NVIDIA A100, 91", ", 91", "line 4 has 6 fields, the header has 7"),
-    "query: column twice": ("query", "index, name", "index, index", "the column index is there more than once"),
+    "query: another unit": (
+        "query",
+        "300.50 W",
+        "300.50 MiB",
+        "line 2: power.draw is '300.50 MiB'",
+    ),
+    "query: no time": (
+        "query",
+        "2026/01/01 00:00:01.250",
+        "2026/01/01 00:61:01.250",
+        "line 4: timestamp is",
+    ),
+    "query: field lost": (
+        "query",
+        ", NVIDIA A100, 91",
+        ", 91",
+        "line 4 has 6 fields, the header has 7",
+    ),
+    "query: column twice": (
+        "query",
+        "index, name",
+        "index, index",
+        "the column index is there more than once",
+    ),
 }
 
 
 @pytest.mark.parametrize(("form", "old", "new", "said"), DAMAGED.values(), ids=DAMAGED.keys())
-def test_damage_is_an_error_with_its_line(form: str, old: str | None, new: str, said: str, tmp_path: Path) -> None:
+def test_damage_is_an_error_with_its_line(
+    form: str, old: str | None, new: str, said: str, tmp_path: Path
+) -> None:
     path = WRITERS[form](tmp_path / "gpu.log")
     if old is None:
         lines = path.read_text().splitlines(keepends=True)
@@ -118,7 +169,9 @@ def test_logs_without_a_value_or_with_another_separator(tmp_path: Path) -> None:
     rows = [("60", "0"), ("Unknown Error", "0"), ("62", "0")]
     profile = smi.read(smi.query(tmp_path / "gpu.csv", *rows, columns=("temperature.gpu", "index")))
     assert "not available: temperature.gpu 1 of 3" in profile.notes
-    path = smi.query(tmp_path / "gpu.csv", *[("0", "[N/A]")] * 2, columns=("index", "utilization.gpu [%]"))
+    path = smi.query(
+        tmp_path / "gpu.csv", *[("0", "[N/A]")] * 2, columns=("index", "utilization.gpu [%]")
+    )
     with pytest.raises(ReadError, match="no column has a value that is a metric of the GPU"):
         nvidia_smi.read(path)
     for form, between in [("query", ";"), ("query", "\t"), ("dmon", ";")]:
@@ -130,13 +183,17 @@ def test_logs_without_a_value_or_with_another_separator(tmp_path: Path) -> None:
         assert nvidia_smi.sniff(path)
         with pytest.raises(ReadError, match="separated by"):
             nvidia_smi.read(path)
-    lacking = {m.table: m.record for m in smi.read(smi.dmon(tmp_path / "gpu.log", *smi.ticks())).missing}
+    lacking = {
+        m.table: m.record for m in smi.read(smi.dmon(tmp_path / "gpu.log", *smi.ticks())).missing
+    }
     metrics = ["memory_used_bytes", "memory_total_bytes", "power_limit_w", "throttled_power_frac"]
     lacked = {"DEVICES", *(f"SAMPLES.{metric}" for metric in [*metrics, "pcie_rx_bytes_per_s"])}
     assert lacked == set(lacking)
     assert "nvidia-smi -q -x -f gpus.xml" == lacking["SAMPLES.power_limit_w"]
     assert "nvidia-smi dmon -s pucvmet -o DT -f LOG" == lacking["SAMPLES.throttled_power_frac"]
-    power = smi.read(smi.query(tmp_path / "gpu.csv", ("0", "1 W"), columns=("index", "power.draw [W]")))
+    power = smi.read(
+        smi.query(tmp_path / "gpu.csv", ("0", "1 W"), columns=("index", "power.draw [W]"))
+    )
     (busy,) = (m.record for m in power.missing if m.table == "SAMPLES.gpu_busy_frac")
     assert busy.startswith("nvidia-smi --query-gpu=timestamp,index,name,")
 
@@ -159,7 +216,11 @@ def test_a_cut_last_line_and_what_nvidia_smi_says_are_notes(form: str, tmp_path:
 
 
 MIB = 2**20
-MACHINES = ["geforce-rtx-2080-super__610.57.04", "geforce-rtx-4080-super__595.71.05", "h100-80gb-hbm3__590.48.01"]
+MACHINES = [
+    "geforce-rtx-2080-super__610.57.04",
+    "geforce-rtx-4080-super__595.71.05",
+    "h100-80gb-hbm3__590.48.01",
+]
 MACHINES += ["h100-mig__590.48.01"]
 LOGS = [f"nvidia-smi__nvidia-{name}__{state}__" for name in MACHINES for state in ("idle", "load")]
 DMON = ["dmon_DT_pucet_2021.txt", "dmon_nvenc_load.txt", "dmon_pucvmet_gfx_470.txt"]
@@ -167,15 +228,49 @@ DMON += [f"{log}dmon.txt" for log in LOGS]
 QUERIES = ["smi_query__power_only_fluidsGL.csv", "smi_query__rtx4090_training_run.csv"]
 QUERIES += ["tkjunsei__OpenAD__gpu_usage_2xA6000.csv"]
 QUERIES += [f"{log}query-gpu.csv" for log in LOGS]
-XML = ["a100-sxm4-v12", "gtx-1070-ti", "quadro-p2000-v12", "rtx-3060-v12", "rtx-3080-v13", "rtx-4000-sff-ada-v13"]
-OWN_SCRIPT = "xypp3__gpu_glasses__nvidia_smi_8gpu_custom.csv"  # in the form of a query, with time zones
-PROCESSES = [f"{log}{kind}" for log in (*LOGS[4:6], LOGS[7]) for kind in ("pmon.txt", "compute-apps.csv")]
-COLUMNS = {"pwr": ("power_w", 1), "gtemp": ("temperature_c", 1), "mtemp": ("memory_temperature_c", 1)}
-COLUMNS |= {"sm": ("gpu_busy_frac", 0.01), "mem": ("memory_busy_frac", 0.01), "enc": ("encoder_busy_frac", 0.01)}
-COLUMNS |= {"dec": ("decoder_busy_frac", 0.01), "jpg": ("jpeg_busy_frac", 0.01), "ofa": ("ofa_busy_frac", 0.01)}
-COLUMNS |= {"mclk": ("memory_clock_hz", 1e6), "pclk": ("sm_clock_hz", 1e6), "pviol": ("power_violation_frac", 0.01)}
-COLUMNS |= {"tviol": ("thermal_violation_frac", 1), "fb": ("memory_used_bytes", MIB), "bar1": ("bar1_used_bytes", MIB)}
-COLUMNS |= {"pci": ("pcie_replay_count", 1), **{f"{way}pci": (f"pcie_{way}_bytes_per_s", 1e6) for way in ("rx", "tx")}}
+XML = [
+    "a100-sxm4-v12",
+    "gtx-1070-ti",
+    "quadro-p2000-v12",
+    "rtx-3060-v12",
+    "rtx-3080-v13",
+    "rtx-4000-sff-ada-v13",
+]
+OWN_SCRIPT = (
+    "xypp3__gpu_glasses__nvidia_smi_8gpu_custom.csv"  # in the form of a query, with time zones
+)
+PROCESSES = [
+    f"{log}{kind}" for log in (*LOGS[4:6], LOGS[7]) for kind in ("pmon.txt", "compute-apps.csv")
+]
+COLUMNS = {
+    "pwr": ("power_w", 1),
+    "gtemp": ("temperature_c", 1),
+    "mtemp": ("memory_temperature_c", 1),
+}
+COLUMNS |= {
+    "sm": ("gpu_busy_frac", 0.01),
+    "mem": ("memory_busy_frac", 0.01),
+    "enc": ("encoder_busy_frac", 0.01),
+}
+COLUMNS |= {
+    "dec": ("decoder_busy_frac", 0.01),
+    "jpg": ("jpeg_busy_frac", 0.01),
+    "ofa": ("ofa_busy_frac", 0.01),
+}
+COLUMNS |= {
+    "mclk": ("memory_clock_hz", 1e6),
+    "pclk": ("sm_clock_hz", 1e6),
+    "pviol": ("power_violation_frac", 0.01),
+}
+COLUMNS |= {
+    "tviol": ("thermal_violation_frac", 1),
+    "fb": ("memory_used_bytes", MIB),
+    "bar1": ("bar1_used_bytes", MIB),
+}
+COLUMNS |= {
+    "pci": ("pcie_replay_count", 1),
+    **{f"{way}pci": (f"pcie_{way}_bytes_per_s", 1e6) for way in ("rx", "tx")},
+}
 FIELDS = {
     "memory.total": ("memory_total_bytes", MIB),
     "memory.used": ("memory_used_bytes", MIB),
@@ -200,7 +295,8 @@ def test_dmon_equals_its_truth(name: str, profiles: Path) -> None:
     profile = smi.read(profiles / "monitor" / name)
     samples = profile.table("SAMPLES")
     assert {int(gpu): rows for gpu, rows in told["rows_per_gpu"].items()} == {
-        int(gpu): part.groupby("metric", observed=True).size().max() for gpu, part in samples.groupby("gpu")
+        int(gpu): part.groupby("metric", observed=True).size().max()
+        for gpu, part in samples.groupby("gpu")
     }
     for gpu, columns in told["per_gpu"].items():
         own = samples[samples["gpu"] == int(gpu)]
@@ -209,8 +305,13 @@ def test_dmon_equals_its_truth(name: str, profiles: Path) -> None:
             assert expected == pytest.approx(figures(own, metric, scale), rel=1e-12), column
         assert {COLUMNS[column][0] for column in columns} == set(own["metric"])
     rows = sum(told["rows_per_gpu"].values())
-    noted = next((n.removeprefix("not available: ").split(", ") for n in profile.notes if "available" in n), [])
-    assert {f"{column} {count} of {rows}" for column, count in told["not_available"].items()} == set(noted)
+    noted = next(
+        (n.removeprefix("not available: ").split(", ") for n in profile.notes if "available" in n),
+        [],
+    )
+    assert {
+        f"{column} {count} of {rows}" for column, count in told["not_available"].items()
+    } == set(noted)
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -223,13 +324,19 @@ def test_a_query_equals_its_truth(name: str, profiles: Path) -> None:
         own = samples[samples["gpu"] == gpu]
         for field in columns.keys() - OTHER_READINGS:
             assert columns[field] == pytest.approx(figures(own, *FIELDS[field]), rel=1e-12), field
-    assert not {FIELDS[f][0] for f in set(told["not_available"]) - OTHER_READINGS} & set(samples["metric"])
+    assert not {FIELDS[f][0] for f in set(told["not_available"]) - OTHER_READINGS} & set(
+        samples["metric"]
+    )
     first, last = (pd.Timestamp(told[end]).value for end in ("first", "last"))
     assert (first, last - first) == tuple(profile.capture.iloc[0][["t0_unix_ns", "dur_ns"]])
     assert (told["names"] or []) == profile.table("DEVICES")["name"].unique().tolist()
 
 
-PLACES = {"util": ("gpu_busy_frac", 0.01), "mem_used": ("memory_used_bytes", MIB), "temp": ("temperature_c", 1)}
+PLACES = {
+    "util": ("gpu_busy_frac", 0.01),
+    "mem_used": ("memory_used_bytes", MIB),
+    "temp": ("temperature_c", 1),
+}
 PLACES |= {"mem_total": ("memory_total_bytes", MIB), "power": ("power_w", 1)}
 
 
@@ -241,7 +348,11 @@ def test_an_inventory_equals_its_truth(name: str, profiles: Path) -> None:
     assert [gpu["name"] for gpu in told["gpus"]] == profile.table("DEVICES")["name"].tolist()
     for number, gpu in enumerate(told["gpus"]):
         for key, (metric, scale) in PLACES.items():
-            expected = [] if gpu[key] == "N/A" else [pytest.approx(float(gpu[key].split()[0]) * scale, rel=1e-12)]
+            expected = (
+                []
+                if gpu[key] == "N/A"
+                else [pytest.approx(float(gpu[key].split()[0]) * scale, rel=1e-12)]
+            )
             assert expected == smi.values(profile, metric, number), key
     # The XML of a driver of 2026 has the five counters of reasons, all of them 0 on this RTX 3080.
     counters = [smi.values(profile, metric) for metric in COUNTERS]
@@ -255,11 +366,17 @@ def test_real_limits_reasons_and_lists_of_processes(profiles: Path, tmp_path: Pa
 
     limits = [f"temperature_{name}_c" for name in ("slowdown", "shutdown", "max", "margin")]
     assert [[89.0], [92.0], [85.0], []] == found("nvidia-smi_xml__a100-sxm4-v12.xml", *limits)
-    assert [[101.0], [104.0], [], []] == found("nvidia-smi_xml__quadro-p2000-v12.xml", *limits)  # none of operation
-    assert [[], [], [], [49.0]] == found("nvidia-smi_xml__rtx-4000-sff-ada-v13.xml", *limits)  # only margins
+    assert [[101.0], [104.0], [], []] == found(
+        "nvidia-smi_xml__quadro-p2000-v12.xml", *limits
+    )  # none of operation
+    assert [[], [], [], [49.0]] == found(
+        "nvidia-smi_xml__rtx-4000-sff-ada-v13.xml", *limits
+    )  # only margins
     # The H100 says 59 C with a margin of 26, and 53 C with 24: their sum is no constant of the GPU, so a margin is
     # never turned into a slowdown temperature.
-    margins = [found(f"{log}query-gpu.csv", "temperature_c", limits[3]) for log in (LOGS[5], LOGS[7])]
+    margins = [
+        found(f"{log}query-gpu.csv", "temperature_c", limits[3]) for log in (LOGS[5], LOGS[7])
+    ]
     assert [85.0, 77.0] == [sum(temperature + margin) for temperature, margin in margins]
     # The idle RTX 4080 says that it is idle; the loaded H100 that nothing lowers its clock.
     assert [[1.0]] == found(f"{LOGS[2]}query-gpu.csv", "idle_frac")
@@ -272,19 +389,31 @@ def test_real_limits_reasons_and_lists_of_processes(profiles: Path, tmp_path: Pa
     profile = smi.read(path)
     (header, *rows) = csv.reader(path.read_text().splitlines(), skipinitialspace=True)
     for metric, column in COUNTERS.items():
-        printed = [float(row[header.index(f"{column} [us]")].removesuffix(" us")) * 1000 for row in rows]
+        printed = [
+            float(row[header.index(f"{column} [us]")].removesuffix(" us")) * 1000 for row in rows
+        ]
         assert printed == smi.values(profile, metric)
     assert [0.0, 0.0] == smi.values(profile, "throttled_power_frac")
     found = throttling(profile.table("SAMPLES")).iloc[0]
-    assert (15_820_333_506 - 15_814_595_384) / 14_941_000 == pytest.approx(found["power_frac"], rel=1e-9)
+    assert (15_820_333_506 - 15_814_595_384) / 14_941_000 == pytest.approx(
+        found["power_frac"], rel=1e-9
+    )
     assert found["power_frac"] == found["throttled_frac"]
     for name in PROCESSES:
         with pytest.raises(ReadError, match=r"nvidia-smi (dmon|--query-gpu)"):
             perfkit.load(profiles / "monitor" / name)
-    with pytest.raises(ReadError, match=r"line 2: timestamp is .* another program wrote this. Record: nvidia-smi --q"):
+    with pytest.raises(
+        ReadError,
+        match=r"line 2: timestamp is .* another program wrote this. Record: nvidia-smi --q",
+    ):
         perfkit.load(profiles / "monitor" / OWN_SCRIPT)
     claimed = {path.name for path in (profiles / "monitor").iterdir() if nvidia_smi.sniff(path)}
-    assert {*DMON, *QUERIES, OWN_SCRIPT, *(f"nvidia-smi_xml__{name}.xml" for name in XML)} == claimed
+    assert {
+        *DMON,
+        *QUERIES,
+        OWN_SCRIPT,
+        *(f"nvidia-smi_xml__{name}.xml" for name in XML),
+    } == claimed
 
 
 COUNTERS = {

@@ -29,7 +29,9 @@ def test_limits_and_values_of_each_gpu(form: str, tmp_path: Path) -> None:
         found = said(profile.path, gpu)
         assert SAID == {name: found[name] for name in SAID}
     devices = profile.table("DEVICES")
-    assert [["NVIDIA A100-SXM4-80GB", 81920 * 2**20]] * 2 == devices[["name", "memory_bytes"]].to_numpy().tolist()
+    assert [["NVIDIA A100-SXM4-80GB", 81920 * 2**20]] * 2 == devices[
+        ["name", "memory_bytes"]
+    ].to_numpy().tolist()
     capture = profile.capture[["tool", "tool_version", "t0_unix_ns", "dur_ns"]].iloc[0]
     assert ["nvidia-smi -q", "535.54.03", 1_767_225_602 * SECOND, 0] == capture.tolist()
 
@@ -42,7 +44,10 @@ def test_reasons_and_counters(tmp_path: Path) -> None:
     assert 1.41e9 == found["sm_clock_hz"] == found["sm_max_clock_hz"]
     # Before driver 535 the elements say throttle instead of event.
     old = {k.replace("event_reason", "throttle_reason"): v for k, v in smi.gpu().items()}
-    plain, renamed = said(smi.xml(tmp_path / "a.xml", smi.gpu())), said(smi.xml(tmp_path / "b.xml", old))
+    plain, renamed = (
+        said(smi.xml(tmp_path / "a.xml", smi.gpu())),
+        said(smi.xml(tmp_path / "b.xml", old)),
+    )
     assert plain == renamed
     assert 1.0 == plain["throttled_power_frac"]
     # Text and XML have their own names for five counters in us, beside reasons of nearly the same name.
@@ -54,8 +59,15 @@ def test_reasons_and_counters(tmp_path: Path) -> None:
         "power_brake": ("HW Power Braking", "hw_power_brake"),
     }
     section = "    Clocks Event Reasons Counters\n"
-    section += "".join(f"        {line:<34}: {10**i} us\n" for i, (line, _) in enumerate(names.values()))
-    text = said(smi.text(tmp_path / "gpu.txt", said=smi.SECTIONS.replace("    FB Memory", section + "    FB Memory")))
+    section += "".join(
+        f"        {line:<34}: {10**i} us\n" for i, (line, _) in enumerate(names.values())
+    )
+    text = said(
+        smi.text(
+            tmp_path / "gpu.txt",
+            said=smi.SECTIONS.replace("    FB Memory", section + "    FB Memory"),
+        )
+    )
     path = "clocks_event_reasons_counters/clocks_event_reasons_counters_{}"
     counters = {path.format(tag): f"{10**i} us" for i, (_, tag) in enumerate(names.values())}
     expected = {f"throttled_{name}_ns": 1000.0 * 10**i for i, name in enumerate(names)}
@@ -69,21 +81,41 @@ def test_power_margins_and_sections(tmp_path: Path) -> None:
     plain = {k: v for k, v in smi.gpu().items() if not k.startswith("gpu_power")}
     old = {"power_readings/power_draw": "4.61 W", "power_readings/power_limit": "80.00 W"}
     old["power_readings/enforced_power_limit"] = "75.00 W"
-    new = {"gpu_power_readings/average_power_draw": "139.62 W", "gpu_power_readings/instant_power_draw": "142.33 W"}
+    new = {
+        "gpu_power_readings/average_power_draw": "139.62 W",
+        "gpu_power_readings/instant_power_draw": "142.33 W",
+    }
     for number, (power, expected) in enumerate([(old, (4.61, 75.0)), (new, (142.33, None))]):
         found = said(smi.xml(tmp_path / f"{number}.xml", {**plain, **power}))
         assert expected == (found["power_w"], found.get("power_limit_w"))
     # Where limits are margins (T.Limit), the margin is a sample, the limits a note: 27 + 55 + 2 is no threshold.
-    margins = {"temperature/gpu_temp_tlimit": "55 C", "temperature/gpu_temp_slow_tlimit_threshold": "-2 C"}
-    margins |= {f"temperature/gpu_temp_{name}_threshold": "N/A" for name in ("max", "slow", "max_gpu")}
+    margins = {
+        "temperature/gpu_temp_tlimit": "55 C",
+        "temperature/gpu_temp_slow_tlimit_threshold": "-2 C",
+    }
+    margins |= {
+        f"temperature/gpu_temp_{name}_threshold": "N/A" for name in ("max", "slow", "max_gpu")
+    }
     as_xml = smi.xml(tmp_path / "gpu.xml", smi.gpu(margins))
-    text = smi.SECTIONS.replace("T.Limit Temp                  : N/A", "T.Limit Temp                  : 55 C")
-    for name, limit, value in (("Shutdown", "92", "-8"), ("Slowdown", "89", "-2"), ("Max Operating", "85", "0")):
-        text = text.replace(f"GPU {name} Temp ", f"GPU {name} T.Limit Temp ", 1).replace(f": {limit} C", f": {value} C")
+    text = smi.SECTIONS.replace(
+        "T.Limit Temp                  : N/A", "T.Limit Temp                  : 55 C"
+    )
+    for name, limit, value in (
+        ("Shutdown", "92", "-8"),
+        ("Slowdown", "89", "-2"),
+        ("Max Operating", "85", "0"),
+    ):
+        text = text.replace(f"GPU {name} Temp ", f"GPU {name} T.Limit Temp ", 1).replace(
+            f": {limit} C", f": {value} C"
+        )
     for path in (as_xml, smi.text(tmp_path / "gpu.txt", 1, said=text)):
         found = said(path)
         assert 55.0 == found["temperature_margin_c"]
-        assert not set(found) & {"temperature_slowdown_c", "temperature_shutdown_c", "temperature_max_c"}
+        assert not set(found) & {
+            "temperature_slowdown_c",
+            "temperature_shutdown_c",
+            "temperature_max_c",
+        }
         assert any("the slowdown of GPU 0 at -2 C" in note for note in smi.read(path).notes)
     text = "    Temperature\n        GPU Current Temp : 27 C\n        GPU Slowdown Temp Specification : 89 C\n"
     profile = smi.read(smi.text(tmp_path / "gpu.txt", 1, said=text))  # as of `-q -d TEMPERATURE`
@@ -112,19 +144,29 @@ def test_repeated_inventories_and_their_clock(tmp_path: Path) -> None:
 
 def test_gpus_and_values_that_lack_are_counted(tmp_path: Path) -> None:
     fewer = "{} of {} GPUs are described: they are numbered in their order here"
-    assert fewer.format(1, 4) in smi.read(smi.xml(tmp_path / "gpu.xml", smi.gpu(), attached=4)).notes  # as with `-i 2`
+    assert (
+        fewer.format(1, 4) in smi.read(smi.xml(tmp_path / "gpu.xml", smi.gpu(), attached=4)).notes
+    )  # as with `-i 2`
     # A log of -l that lost the second GPU of its second run.
     path = smi.text(tmp_path / "gpu.txt", times=MOMENTS)
     content = path.read_text()
     path.write_text(content[: content.rindex("GPU 00000000:02:00.0")])
     assert fewer.format(1, 2) in smi.read(path).notes
     # Of two GPUs one has no memory sensor.
-    profile = smi.read(smi.xml(tmp_path / "gpu.xml", smi.gpu({"temperature/memory_temp": "44 C"}), smi.gpu()))
+    profile = smi.read(
+        smi.xml(tmp_path / "gpu.xml", smi.gpu({"temperature/memory_temp": "44 C"}), smi.gpu())
+    )
     assert ([44.0], []) == tuple(smi.values(profile, "memory_temperature_c", gpu) for gpu in (0, 1))
     assert any("temperature.memory 1 of 2" in note for note in profile.notes)
     # In MIG mode every slice has its own memory; that of the GPU counts, wherever it stands.
-    slices = {"mig_devices/mig_device/fb_memory_usage/total": "19968 MiB", "mig_devices/mig_device/index": "0"}
-    assert 81920 * 2.0**20 == said(smi.xml(tmp_path / "gpu.xml", {**slices, **smi.gpu()}))["memory_total_bytes"]
+    slices = {
+        "mig_devices/mig_device/fb_memory_usage/total": "19968 MiB",
+        "mig_devices/mig_device/index": "0",
+    }
+    assert (
+        81920 * 2.0**20
+        == said(smi.xml(tmp_path / "gpu.xml", {**slices, **smi.gpu()}))["memory_total_bytes"]
+    )
 
 
 def test_entities(tmp_path: Path) -> None:
@@ -134,8 +176,13 @@ def test_entities(tmp_path: Path) -> None:
         "",  # a parser that reads no DTD would skip it: 2&a;7 C is not 27 C
     ]:
         head = f"<!DOCTYPE nvidia_smi_log [{declared}]>" if declared else ""
-        path = smi.xml(tmp_path / "gpu.xml", smi.gpu({"temperature/gpu_temp": "2&a;7 C"}), head=head)
-        with pytest.raises(ReadError, match=r"has an entity 'a', nvidia-smi none. Run `nvidia-smi -q -x -f gpus.xml`"):
+        path = smi.xml(
+            tmp_path / "gpu.xml", smi.gpu({"temperature/gpu_temp": "2&a;7 C"}), head=head
+        )
+        with pytest.raises(
+            ReadError,
+            match=r"has an entity 'a', nvidia-smi none. Run `nvidia-smi -q -x -f gpus.xml`",
+        ):
             smi.read(path)
     path = smi.xml(tmp_path / "gpu.xml", smi.gpu({"product_name": "A&amp;B &lt;i&gt;"}))
     assert "A&B <i>" == smi.read(path).table("DEVICES")["name"].iloc[0]
@@ -156,14 +203,19 @@ def test_damage_of_a_document(tmp_path: Path) -> None:
         smi.read(smi.text(tmp_path / "gpu.txt", gpus=0))
     for wrong in ("\0\1", "<", "</gpu></gpu>"):  # in the line of the GPU's name, the seventh
         with pytest.raises(ReadError, match=r"line [89] is damaged"):
-            smi.read(smi.xml(tmp_path / "gpu.xml", smi.gpu({"product_name": f"A{wrong}"}), smi.gpu()))
+            smi.read(
+                smi.xml(tmp_path / "gpu.xml", smi.gpu({"product_name": f"A{wrong}"}), smi.gpu())
+            )
     with pytest.raises(ReadError, match=r"GPU 1: temperature\.gpu is 'hot'"):
         smi.read(smi.xml(tmp_path / "gpu.xml", smi.gpu(), smi.gpu({"temperature/gpu_temp": "hot"})))
     # Where the title of the next listing is lost, two moments of one GPU would be two GPUs.
     path = smi.text(tmp_path / "gpu.txt", times=MOMENTS)
     first, title, rest = path.read_text().rpartition("==============NVSMI LOG==============")
     path.write_text(first + title.replace("NVSMI", "NV") + rest)
-    with pytest.raises(ReadError, match=r"gpu\.txt: line \d+ describes GPU 00000000:01:00\.0 again, without a title"):
+    with pytest.raises(
+        ReadError,
+        match=r"gpu\.txt: line \d+ describes GPU 00000000:01:00\.0 again, without a title",
+    ):
         smi.read(path)
     path = smi.xml(tmp_path / "gpu.xml", smi.gpu(), smi.gpu())
     path.write_text(path.read_text().replace('id="00000000:02:00.0"', 'id="00000000:01:00.0"'))

@@ -26,7 +26,9 @@ print(json.dumps({
 """
 
 
-Ended = tuple[int, str, str]  # the status of a process, what it printed, and what it said on standard error
+Ended = tuple[
+    int, str, str
+]  # the status of a process, what it printed, and what it said on standard error
 Child = Callable[..., Ended]
 
 
@@ -35,7 +37,10 @@ def child(commands: Commands, site: Path) -> Child:
     """Runs code, or perfkit without it, in a process of its own, for which the packages in `site` are installed."""
 
     def run(code: str, *arguments: object, cache: Path | None = None, path: Path = site) -> Ended:
-        options = {"path": [str(path)], "env": {**os.environ, **({"PERFKIT_CACHE": str(cache)} if cache else {})}}
+        options = {
+            "path": [str(path)],
+            "env": {**os.environ, **({"PERFKIT_CACHE": str(cache)} if cache else {})},
+        }
         start = partial(commands.python, code) if code else partial(commands.start, None)
         with start(*arguments, **options) as process:
             printed, said = process.communicate(300)
@@ -72,26 +77,38 @@ def smi(path: Path) -> Path:
     return smi_files.query(path, *smi_files.moments())
 
 
-def test_a_strangers_capture_is_loaded_and_kept(child: Child, site: Path, log: Path, tmp_path: Path) -> None:
+def test_a_strangers_capture_is_loaded_and_kept(
+    child: Child, site: Path, log: Path, tmp_path: Path
+) -> None:
     assert "no reader recognises this file" in refused(child, log, path=site.parent)
     # A package is imported when a file is looked at, not before.
-    path = os.pathsep.join([str(site), str(Path(perfkit.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(site), str(Path(perfkit.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    )
     command = [sys.executable, "-c", "import sys, perfkit; print('power_log' in sys.modules)"]
     assert b"False\n" == subprocess.check_output(command, env={**os.environ, "PYTHONPATH": path})
     first = child(LOAD, log, cache=tmp_path / "kept")
     content = json.loads(first[1])
-    assert (["power_log"], ["monitor"], 20) == (content["readers"], content["kinds"], content["samples"])
+    assert (["power_log"], ["monitor"], 20) == (
+        content["readers"],
+        content["kinds"],
+        content["samples"],
+    )
     assert (["nvidia-smi -L"], []) == (content["missing"], content["notes"])
     # A copy is kept under the name of the entry point, and read without the reader's help.
     (copy,) = (tmp_path / "kept").rglob("SAMPLES.*.parquet")
     assert copy.parent.name.startswith("power_log-")
     source = (site / "power_log.py").read_text()
-    (site / "power_log.py").write_text(source.replace("def read(path: Path) -> Profile:", "def read(path):\n    1 / 0"))
+    (site / "power_log.py").write_text(
+        source.replace("def read(path: Path) -> Profile:", "def read(path):\n    1 / 0")
+    )
     assert first == child(LOAD, log, cache=tmp_path / "kept")
     # Another version of the package reads the file again.
     metadata = site / "power_log-1.2.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("Version: 1.2", "Version: 1.3"))
-    assert "failed (ZeroDivisionError: division by zero)" in refused(child, log, cache=tmp_path / "kept")
+    assert "failed (ZeroDivisionError: division by zero)" in refused(
+        child, log, cache=tmp_path / "kept"
+    )
 
 
 def test_a_strangers_capture_is_a_part_of_a_run(child: Child, site: Path, log: Path) -> None:
@@ -105,7 +122,9 @@ def test_a_strangers_capture_is_a_part_of_a_run(child: Child, site: Path, log: P
     assert alone["samples"] == both["samples"]  # nvidia-smi has the power too
 
 
-def test_a_strangers_capture_is_reported_on(child: Child, site: Path, log: Path, tmp_path: Path) -> None:
+def test_a_strangers_capture_is_reported_on(
+    child: Child, site: Path, log: Path, tmp_path: Path
+) -> None:
     """`perfkit report` answers what a monitoring log answers: KIND is all that the report asks for."""
     status, _, said = child("", "report", log, "--out", tmp_path / "report")
     assert 0 == status, said
@@ -119,15 +138,26 @@ def test_a_strangers_capture_is_reported_on(child: Child, site: Path, log: Path,
 def test_a_stranger_runs_the_contract(child: Child, site: Path, log: Path) -> None:
     # As the module is imported, and as perfkit registered it.
     code = "import sys, power_log, perfkit.readers as r; from perfkit.testing import check_reader; "
-    code += "check_reader(power_log, sys.argv[1:]); check_reader(r.reader('power_log'), sys.argv[1:])"
+    code += (
+        "check_reader(power_log, sys.argv[1:]); check_reader(r.reader('power_log'), sys.argv[1:])"
+    )
     assert (0, "", "") == child(code, log)
 
 
 BROKEN = {
-    "no_import": ("import no_such_module", "it cannot be imported (ModuleNotFoundError: No module named"),
+    "no_import": (
+        "import no_such_module",
+        "it cannot be imported (ModuleNotFoundError: No module named",
+    ),
     "no_syntax": ("def", "it cannot be imported (SyntaxError"),
-    "raises": ("raise RuntimeError('no licence')", "it cannot be imported (RuntimeError: no licence)"),
-    "bare": ("VERSION = 1", "its module lacks a function sniff(path), a function read(path), KIND (one of timeline,"),
+    "raises": (
+        "raise RuntimeError('no licence')",
+        "it cannot be imported (RuntimeError: no licence)",
+    ),
+    "bare": (
+        "VERSION = 1",
+        "its module lacks a function sniff(path), a function read(path), KIND (one of timeline,",
+    ),
 }
 
 
@@ -151,7 +181,10 @@ def test_names_that_cannot_be_are_left_out(child: Child, site: Path, log: Path) 
     package(site, "other-log", shown(), points=points)
     notes = [note for note in loaded(child, log)["notes"] if "left out" in note]
     assert 4 == len(notes)
-    assert any("nsys of other-log 1.2 is left out: perfkit has a reader of this name" in note for note in notes)
+    assert any(
+        "nsys of other-log 1.2 is left out: perfkit has a reader of this name" in note
+        for note in notes
+    )
     assert any("power_log of power-log 1.2 is left out: another package" in note for note in notes)
 
 
@@ -179,18 +212,31 @@ def test_a_reader_that_fails_is_named(child: Child, site: Path, log: Path) -> No
         (note,) = (note for note in content["notes"] if note.startswith(told))
         assert words in note
     error = refused(child, folder / "zero_log.txt")
-    assert error.startswith(f"perfkit.errors.ReadError: {folder / 'zero_log.txt'}: the reader zero_log of zero-log 1.2")
-    assert error.endswith("Report this to the authors of that package, or uninstall it and load again.")
+    assert error.startswith(
+        f"perfkit.errors.ReadError: {folder / 'zero_log.txt'}: the reader zero_log of zero-log 1.2"
+    )
+    assert error.endswith(
+        "Report this to the authors of that package, or uninstall it and load again."
+    )
     # Also a table that is read later and has another shape than it promises.
-    (site / "power_log.py").write_text(shown().replace("lambda: table", "lambda: table.assign(value='high')"))
+    (site / "power_log.py").write_text(
+        shown().replace("lambda: table", "lambda: table.assign(value='high')")
+    )
     error = refused(child, power_log(log, rows=21))
-    assert "the reader power_log of power-log 1.2 failed (table 'SAMPLES' does not match its schema" in error
+    assert (
+        "the reader power_log of power-log 1.2 failed (table 'SAMPLES' does not match its schema"
+        in error
+    )
 
 
-def test_on_equal_claim_perfkits_own_reader_reads_the_file(child: Child, site: Path, log: Path) -> None:
+def test_on_equal_claim_perfkits_own_reader_reads_the_file(
+    child: Child, site: Path, log: Path
+) -> None:
     """A note says which other reader claims it; of two packages the first by name reads it."""
     opens = "        with path.open"
-    claiming = shown().replace(opens, f"        if path.suffix == '.csv':\n            return True\n{opens}")
+    claiming = shown().replace(
+        opens, f"        if path.suffix == '.csv':\n            return True\n{opens}"
+    )
     (site / "power_log.py").write_text(claiming)
     content = loaded(child, smi(log.parent / "gpu.csv"))
     assert ["nvidia_smi"] == content["readers"]

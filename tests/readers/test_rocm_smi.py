@@ -12,7 +12,9 @@ from perfkit.errors import ReadError
 from perfkit.logs import rocm_smi
 
 SECOND = 1_000_000_000
-WARNING = "WARNING: AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status\n\n"
+WARNING = (
+    "WARNING: AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status\n\n"
+)
 REAL = ["mi100_rocm571", "rx6700xt_rocm430", "rx6700xt_rocm602", "vega-10-XT"]
 
 
@@ -28,24 +30,49 @@ def devices(path: Path, *columns: str) -> list[list[object]]:
 
 def test_values_names_and_what_is_no_number(tmp_path: Path) -> None:
     path = smi.rocm(tmp_path / "gpu.json", smi.card(), smi.card({"GPU use (%)": "29"}))
-    told = {"gpu_busy_frac": 0.57, "power_w": 250.5, "power_limit_w": 290.0, "temperature_c": 45.0, "sm_clock_hz": 5e8}
-    assert {**told, "memory_total_bytes": 34342961152.0, "memory_used_bytes": 6782976.0} == said(path)
+    told = {
+        "gpu_busy_frac": 0.57,
+        "power_w": 250.5,
+        "power_limit_w": 290.0,
+        "temperature_c": 45.0,
+        "sm_clock_hz": 5e8,
+    }
+    assert {**told, "memory_total_bytes": 34342961152.0, "memory_used_bytes": 6782976.0} == said(
+        path
+    )
     assert 0.29 == said(path, 1)["gpu_busy_frac"]
-    assert [[gpu, "Instinct MI100", 34342961152] for gpu in (0, 1)] == devices(path, "name", "memory_bytes")
+    assert [[gpu, "Instinct MI100", 34342961152] for gpu in (0, 1)] == devices(
+        path, "name", "memory_bytes"
+    )
     capture = rocm_smi.read(path).capture.iloc[0]
     assert ("rocm-smi", "6.3.6", 0) == tuple(capture[["tool", "tool_version", "dur_ns"]])
     assert pd.isna(capture["t0_unix_ns"])
     # An MI300X has a socket, no edge sensor, and prints numbers as numbers.
-    new = {"Device Name": "AMD Instinct MI300X", "Temperature (Sensor junction) (C)": 72, "GPU use (%)": 88}
-    path = smi.rocm(path, {**new, "Current Socket Graphics Package Power (W)": 550, "VRAM Total Memory (B)": 2**37})
-    expected = {"temperature_c": 72.0, "power_w": 550.0, "gpu_busy_frac": 0.88, "memory_total_bytes": 2.0**37}
+    new = {
+        "Device Name": "AMD Instinct MI300X",
+        "Temperature (Sensor junction) (C)": 72,
+        "GPU use (%)": 88,
+    }
+    path = smi.rocm(
+        path,
+        {**new, "Current Socket Graphics Package Power (W)": 550, "VRAM Total Memory (B)": 2**37},
+    )
+    expected = {
+        "temperature_c": 72.0,
+        "power_w": 550.0,
+        "gpu_busy_frac": 0.88,
+        "memory_total_bytes": 2.0**37,
+    }
     assert expected == said(path)
     assert [[0, "AMD Instinct MI300X"]] == devices(path, "name")
     for names, expected in [
         ({"Card series": "0x1002", "Card model": "Navi 22"}, "Navi 22"),
         ({"Card series": "N/A", "Device ID": "0x744c"}, "0x744c"),
         ({"Card series": "N/A"}, ""),
-        ({"Card series": "MI\ud800"}, "MI?"),  # JSON can name half of a surrogate pair, which no file can hold
+        (
+            {"Card series": "MI\ud800"},
+            "MI?",
+        ),  # JSON can name half of a surrogate pair, which no file can hold
     ]:
         path = smi.rocm(tmp_path / "gpu.json", smi.card(names))
         assert [expected] == perfkit.load(path).devices["name"].tolist()
@@ -58,7 +85,9 @@ def test_values_names_and_what_is_no_number(tmp_path: Path) -> None:
         assert "SAMPLES.power_w" in {m.table for m in rocm_smi.read(path).missing}
         # JSON of other programs may hold such numbers.
         for value in ("1e400", "NaN"):
-            path.write_text(smi.rocm(tmp_path / "c.json", smi.card()).read_text().replace('"57"', value))
+            path.write_text(
+                smi.rocm(tmp_path / "c.json", smi.card()).read_text().replace('"57"', value)
+            )
             assert "not available: GPU use (%) 1 of 1" in rocm_smi.read(path).notes
 
 
@@ -81,7 +110,10 @@ def test_documents_and_objects(tmp_path: Path) -> None:
     profile = rocm_smi.read(path)
     assert 2 == len(profile.table("SAMPLES").query("metric == 'power_w'"))
     line = 1 + (first + "}\n").count("\n")
-    assert f"objects that do not begin with a card are left out (1, first in line {line})" in profile.notes
+    assert (
+        f"objects that do not begin with a card are left out (1, first in line {line})"
+        in profile.notes
+    )
     whole = smi.rocm(path, smi.card(), smi.card()).read_text()
     path.write_text(whole.replace("card1", "card2147483648"))
     assert [[0]] == devices(path)
@@ -92,7 +124,11 @@ def test_documents_and_objects(tmp_path: Path) -> None:
 def test_other_and_damaged_json(tmp_path: Path) -> None:
     # A card at the first level with a key of rocm-smi: anything else is another program's.
     for text in [
-        *('{"card0": 1}', '{"card0": {"king": "hearts"}}', '{"cards": {"card0": {"GPU use (%)": "1"}}}'),
+        *(
+            '{"card0": 1}',
+            '{"card0": {"king": "hearts"}}',
+            '{"cards": {"card0": {"GPU use (%)": "1"}}}',
+        ),
         *('[{"gpu": 0, "usage": {"gfx_activity": {"value": 1}}}]', "card0 GPU use (%)"),
     ]:
         path = tmp_path / "file.json"
@@ -104,14 +140,19 @@ def test_other_and_damaged_json(tmp_path: Path) -> None:
     line = text.count("\n", 0, begin) + 1
     for part in (0.5, 0.99):
         path.write_text(text[: begin + int(part * (len(text) - begin))])
-        with pytest.raises(ReadError, match=f"{path}: the JSON that begins in line {line} is cut or damaged"):
+        with pytest.raises(
+            ReadError, match=f"{path}: the JSON that begins in line {line} is cut or damaged"
+        ):
             rocm_smi.read(path)
     with pytest.raises(ReadError, match="no card has a number that is known"):
         rocm_smi.read(smi.rocm(path, {"Card series": "Instinct MI100"}))
     # Python's json takes the last of two: the values of the first would be lost without a word.
     smi.rocm(path, smi.card(), smi.card({"GPU use (%)": "3"}))
     path.write_text(path.read_text().replace('"card1"', '"card0"'))
-    with pytest.raises(ReadError, match=r"gpu.json: the JSON that begins in line 1 .*the key 'card0' is there twice"):
+    with pytest.raises(
+        ReadError,
+        match=r"gpu.json: the JSON that begins in line 1 .*the key 'card0' is there twice",
+    ):
         rocm_smi.read(path)
 
 

@@ -55,7 +55,9 @@ def test_rows_kernels_and_copies_of_each_gpu(capture: Profile, truth: dict[str, 
     for category, events in truth["categories"].items():
         counts[TABLE.get(category, "")] += events
     # In 2021 annotations are operators, so both are counted together.
-    assert counts["OPS"] + counts["RANGES"] == len(capture.table("OPS")) + len(capture.table("RANGES"))
+    assert counts["OPS"] + counts["RANGES"] == len(capture.table("OPS")) + len(
+        capture.table("RANGES")
+    )
     for table in ("KERNELS", "COPIES", "API_CALLS", "PYTHON_CALLS"):
         assert counts[table] == len(capture.table(table)), table
         assert (counts[table] > 0) == (table in capture.loaders)
@@ -65,16 +67,26 @@ def test_rows_kernels_and_copies_of_each_gpu(capture: Profile, truth: dict[str, 
     for gpu, told in truth["devices"].items():
         rows = kernels[kernels["gpu"] == int(gpu)]
         assert (told["kernels"], told["kernel_time_sum"]) == (len(rows), rows["dur_ns"].sum())
-        assert set(map(str, rows["stream"])) <= {stream.removeprefix("stream ") for stream in told["streams"]}
+        assert set(map(str, rows["stream"])) <= {
+            stream.removeprefix("stream ") for stream in told["streams"]
+        }
         by_name = rows.groupby("full_name", observed=True)["dur_ns"].agg(["sum", "size"])
         assert told["distinct_kernels"] == len(by_name)
-        found = [(str(name)[:NAME_LENGTH], total, count) for name, total, count in by_name.itertuples()]
+        found = [
+            (str(name)[:NAME_LENGTH], total, count) for name, total, count in by_name.itertuples()
+        ]
         assert {(top["name"], top["time"], top["count"]) for top in told["top5"]} <= set(found)
         assert told.get("launch", {}).get("kernels_in_graph_launches", 0) == rows["in_graph"].sum()
         rows = copies[copies["gpu"] == int(gpu)]
         filled = rows["direction"] == "memset"
-        assert (told["memcpys"], told["memcpy_time_sum"]) == ((~filled).sum(), rows.loc[~filled, "dur_ns"].sum())
-        assert (told["memsets"], told["memset_time_sum"]) == (filled.sum(), rows.loc[filled, "dur_ns"].sum())
+        assert (told["memcpys"], told["memcpy_time_sum"]) == (
+            (~filled).sum(),
+            rows.loc[~filled, "dur_ns"].sum(),
+        )
+        assert (told["memsets"], told["memset_time_sum"]) == (
+            filled.sum(),
+            rows.loc[filled, "dur_ns"].sum(),
+        )
         for letters, direction in DIRECTIONS.items():
             assert told["bytes"][letters] == rows.loc[rows["direction"] == direction, "bytes"].sum()
 
@@ -99,24 +111,36 @@ def test_busy_time_and_its_parts_to_the_nanosecond(capture: Profile, truth: dict
     # With the times as the file has them, too, the four parts are the span.
     kernels, copies = capture.table("KERNELS"), capture.table("COPIES")
     summed = timeline.breakdown(kernels, copies)[[*timeline.PARTS]].sum(axis=1)
-    pd.testing.assert_series_equal(summed, timeline.busy(kernels, copies)["span_ns"], check_names=False)
+    pd.testing.assert_series_equal(
+        summed, timeline.busy(kernels, copies)["span_ns"], check_names=False
+    )
 
 
 @every_trace
 def test_launches_steps_devices_and_recording(capture: Profile, truth: dict[str, Any]) -> None:
     calls = capture.table("API_CALLS")[["process", "correlation"]].drop_duplicates()
     calls = calls[calls["correlation"] >= 0]  # -1: the trace states none
-    found = capture.table("KERNELS").merge(calls, on=["process", "correlation"], how="left", indicator=True)
+    found = capture.table("KERNELS").merge(
+        calls, on=["process", "correlation"], how="left", indicator=True
+    )
     launches = [told["launch"] for told in truth["devices"].values() if "launch" in told]
     assert sum(told["kernels_linked"] for told in launches) == (found["_merge"] == "both").sum()
     if launches:
-        assert sum(told["kernels_unlinked"] for told in launches) == (found["_merge"] == "left_only").sum()
+        assert (
+            sum(told["kernels_unlinked"] for told in launches)
+            == (found["_merge"] == "left_only").sum()
+        )
     ranges = as_in_the_truth(capture, "RANGES", truth)
     steps = ranges[ranges["kind"] == "step"]
-    told = sorted((step["start"], step["name"], step["duration"]) for step in truth["steps"]["list"])
+    told = sorted(
+        (step["start"], step["name"], step["duration"]) for step in truth["steps"]["list"]
+    )
     assert truth["steps"]["count"] == len(steps)
     starts = steps["start_ns"] + real.zero(capture, truth)
-    assert told == sorted(zip(starts, steps["name"].astype(str), steps["dur_ns"], strict=True))[: len(told)]
+    assert (
+        told
+        == sorted(zip(starts, steps["name"].astype(str), steps["dur_ns"], strict=True))[: len(told)]
+    )
     # The truth knows one spelling of the list of GPUs; the other, of early 2021, has a test of its own.
     expected = [(gpu["id"], gpu["name"], gpu["sms"]) for gpu in truth["gpus"]]
     listed = rows(capture.table("DEVICES"), "gpu", "name", "sm_count")
@@ -127,7 +151,9 @@ def test_launches_steps_devices_and_recording(capture: Profile, truth: dict[str,
     spans = pd.concat([capture.table(table)[["start_ns", "dur_ns"]] for table in tables])
     samples = capture.table("SAMPLES")["time_ns"].tolist()
     assert 0 == min([*spans["start_ns"], *samples])
-    assert capture.capture["dur_ns"].iloc[0] == max([*(spans["start_ns"] + spans["dur_ns"]), *samples])
+    assert capture.capture["dur_ns"].iloc[0] == max(
+        [*(spans["start_ns"] + spans["dur_ns"]), *samples]
+    )
 
 
 @pytest.mark.parametrize("name", sorted(real.ROUNDED_TRUTH))
@@ -152,7 +178,10 @@ def brute_force(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     Of the operators of a thread that hold another, the shortest is its parent; one that ends where another
     starts does not hold it.
     """
-    ops = [(e["tid"], int(Decimal(e["ts"]) * 1000), -int(Decimal(e["dur"]) * 1000), i) for i, e in enumerate(events)]
+    ops = [
+        (e["tid"], int(Decimal(e["ts"]) * 1000), -int(Decimal(e["dur"]) * 1000), i)
+        for i, e in enumerate(events)
+    ]
     ops.sort()
     found = []
     for k, (thread, start, back, i) in enumerate(ops):
@@ -166,7 +195,12 @@ def brute_force(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return found
 
 
-RECORDED = {"Input Dims": "shapes", "Input type": "dtypes", "Input Strides": "strides", "Concrete Inputs": "concrete"}
+RECORDED = {
+    "Input Dims": "shapes",
+    "Input type": "dtypes",
+    "Input Strides": "strides",
+    "Concrete Inputs": "concrete",
+}
 
 
 @pytest.mark.parametrize("name", [BERT_H100, real.GP100])
@@ -175,10 +209,15 @@ def test_operators_against_brute_force(capture: Profile) -> None:
     events = [e for e in events_of(capture.path) if e.get("ph") == "X" and e["cat"] == "cpu_op"]
     expected = brute_force(events)
     assert [(row[0], row[2], row[3]) for row in expected] == rows(frame, "thread", "dur_ns", "name")
-    assert [row[1] - expected[0][1] for row in expected] == (frame["start_ns"] - frame["start_ns"][0]).tolist()
+    assert [row[1] - expected[0][1] for row in expected] == (
+        frame["start_ns"] - frame["start_ns"][0]
+    ).tolist()
     place = {op: row for row, op in enumerate(frame["op"])}
     assert [row[4] for row in expected] == [place.get(op, -1) for op in frame["parent"]]
-    own = [row[2] - sum(other[2] for other in expected if other[4] == k) for k, row in enumerate(expected)]
+    own = [
+        row[2] - sum(other[2] for other in expected if other[4] == k)
+        for k, row in enumerate(expected)
+    ]
     assert own == frame["self_ns"].tolist()
     for key, column in RECORDED.items():
         told = [row[5].get(key) for row in expected]
@@ -196,10 +235,15 @@ def test_devices_ranks_and_other_json(profiles: Path) -> None:
     assert [("", 304)] * 8 == rows(devices, "compute_capability", "sm_count")
     path = profiles / "torch" / "TraceLens__tracediff_test__cpu_op_map.json"
     assert torch_trace.sniff(path) is False
-    with pytest.raises(ReadError, match=f"{path.name}: a JSON object that is not .*'aten::_softmax', .* and 8 more"):
+    with pytest.raises(
+        ReadError, match=f"{path.name}: a JSON object that is not .*'aten::_softmax', .* and 8 more"
+    ):
         perfkit.load(path)
     # Rank 1's kernels ran on GPU 1 of the node.
-    found = [read(profiles / "torch" / f"HTA__trace_filter__sampled_rank-{rank}.json.gz") for rank in (0, 1)]
+    found = [
+        read(profiles / "torch" / f"HTA__trace_filter__sampled_rank-{rank}.json.gz")
+        for rank in (0, 1)
+    ]
     assert [0, 1] == [capture.rank for capture in found]
     assert [{0}, {1}] == [set(capture.table("KERNELS")["gpu"]) for capture in found]
 
@@ -216,14 +260,18 @@ def test_collectives_of_real_traces(profiles: Path) -> None:
     capture = read(profiles / "torch" / real.B200)
     kernels = capture.table("KERNELS")
     collective = kernels[kernels["family"] == "communication"]
-    assert [73, 1] == collective["full_name"].astype(str).str.contains("nccl").value_counts().tolist()
+    assert [73, 1] == collective["full_name"].astype(str).str.contains(
+        "nccl"
+    ).value_counts().tolist()
     assert any("73 of 74 collective kernels tell no message size" in note for note in capture.notes)
     # The other is an all-gather: 25,136 elements of bfloat16 from each of 8 ranks are 402,176 bytes.
     gathered = [("all_gather", 25136 * 8 * 2, "bfloat16", 8)]
     assert gathered == rows(capture.table("COLLECTIVES"), "operation", "bytes", "dtype", "ranks")
     # RCCL's kernels are all called Generic: 6 all-reduces and 6 broadcasts are told apart by their arguments.
     capture = read(profiles / "torch" / RESNET_MI300)
-    assert {"all_reduce": 6, "broadcast": 6} == capture.table("COLLECTIVES")["operation"].value_counts().to_dict()
+    assert {"all_reduce": 6, "broadcast": 6} == capture.table("COLLECTIVES")[
+        "operation"
+    ].value_counts().to_dict()
     assert any("5 of 17 collective kernels tell no message size" in note for note in capture.notes)
     # 757 kernels and 211 copies of ROCm's own have no call.
     assert any("968 of 3653 GPU operations (26.5%) have no call" in note for note in capture.notes)
@@ -231,7 +279,9 @@ def test_collectives_of_real_traces(profiles: Path) -> None:
 
 def test_memory_of_2021_and_of_the_allocators(profiles: Path) -> None:
     frame = read(profiles / "torch" / BERT_H100).table("SAMPLES")
-    expected = {(gpu, "memory_allocated_bytes"): count for gpu, count in ((-1, 18), (0, 218))}  # -1: the CPU's
+    expected = {
+        (gpu, "memory_allocated_bytes"): count for gpu, count in ((-1, 18), (0, 218))
+    }  # -1: the CPU's
     expected[0, "memory_reserved_bytes"] = 218
     assert expected == frame.groupby(["gpu", "metric"], observed=True).size().to_dict()
     assert 121634816 == frame.loc[frame["metric"] == "memory_reserved_bytes", "value"].max()
@@ -252,8 +302,19 @@ def test_grids_of_amd_are_in_blocks(profiles: Path) -> None:
     launch = {e["args"]["correlation"]: e["name"] for e in events if e["cat"] == "cuda_runtime"}
     kernels = [e["args"] for e in events if e["cat"] == "kernel"]
     told = [a for a in kernels if launch.get(a["correlation"]) == "hipExtModuleLaunchKernel"]
-    assert 3273 == len(told) == sum(all(g % b == 0 for g, b in zip(a["grid"], a["block"], strict=True)) for a in told)
-    frame = read(path).table("KERNELS").drop_duplicates("correlation").set_index("correlation")["grid_blocks"]
+    assert (
+        3273
+        == len(told)
+        == sum(all(g % b == 0 for g, b in zip(a["grid"], a["block"], strict=True)) for a in told)
+    )
+    frame = (
+        read(path)
+        .table("KERNELS")
+        .drop_duplicates("correlation")
+        .set_index("correlation")["grid_blocks"]
+    )
     for a in kernels:
         threads = launch.get(a["correlation"]) == "hipExtModuleLaunchKernel"
-        assert frame[a["correlation"]] == math.prod(a["grid"]) // (math.prod(a["block"]) if threads else 1)
+        assert frame[a["correlation"]] == math.prod(a["grid"]) // (
+            math.prod(a["block"]) if threads else 1
+        )

@@ -21,13 +21,30 @@ Write = Callable[[Path, Trace], Path]
 
 BASE = 1_700_000_000 * 10**9
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-DEVICE = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 84990623744, "warpSize": 32, "numSms": 108}
+DEVICE = {
+    "id": 0,
+    "name": "NVIDIA A100-SXM4-80GB",
+    "totalGlobalMem": 84990623744,
+    "warpSize": 32,
+    "numSms": 108,
+}
 DEVICE |= {"computeMajor": 8, "computeMinor": 0}
 
 
-def event(cat: str, name: str, ts: float, dur: float, pid: Any = 10, tid: Any = 11, **args: Any) -> Event:
+def event(
+    cat: str, name: str, ts: float, dur: float, pid: Any = 10, tid: Any = 11, **args: Any
+) -> Event:
     """A complete event; arguments whose names have blanks are given as a dictionary that is unpacked."""
-    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": pid,
+        "tid": tid,
+        "ts": ts,
+        "dur": dur,
+        "args": args,
+    }
 
 
 def op(name: str, ts: float, dur: float, **args: Any) -> Event:
@@ -40,7 +57,12 @@ def call(name: str, ts: float, dur: float, correlation: int, **args: Any) -> Eve
 
 def kernel(name: str, ts: float, dur: float, correlation: int = 0, **args: Any) -> Event:
     """A kernel on stream 7 of GPU 0: 2 x 3 x 4 blocks of 32 x 2 threads."""
-    shape = {"grid": [2, 3, 4], "block": [32, 2, 1], "registers per thread": 40, "shared memory": 1040}
+    shape = {
+        "grid": [2, 3, 4],
+        "block": [32, 2, 1],
+        "registers per thread": 40,
+        "shared memory": 1040,
+    }
     place = {"device": 0, "stream": 7, "correlation": correlation}
     return event("kernel", name, ts, dur, 0, 7, **{**place, **shape, **args})
 
@@ -54,12 +76,28 @@ def copy(name: str, ts: float, dur: float, correlation: int = 0, **args: Any) ->
 
 def memory(ts: float, allocated: int, device: int = 0, kind: int = 1, **args: Any) -> Event:
     """What an allocator held after a change; kind 1 is CUDA, 6 HIP, 0 the CPU."""
-    held = {"Device Type": kind, "Device Id": device, "Bytes": 64, "Addr": 2**63, "Total Allocated": allocated}
-    place = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 10, "tid": 11, "ts": ts}
+    held = {
+        "Device Type": kind,
+        "Device Id": device,
+        "Bytes": 64,
+        "Addr": 2**63,
+        "Total Allocated": allocated,
+    }
+    place = {
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "s": "t",
+        "name": "[memory]",
+        "pid": 10,
+        "tid": 11,
+        "ts": ts,
+    }
     return {**place, "args": {**held, "Total Reserved": 1 << 21, **args}}
 
 
-def message(name: str = "allreduce", sent: int = 1000, received: int = 1000, ranks: int = 2) -> dict[str, Any]:
+def message(
+    name: str = "allreduce", sent: int = 1000, received: int = 1000, ranks: int = 2
+) -> dict[str, Any]:
     """What a kernel of NCCL tells about its message of float32."""
     sizes = {"In msg nelems": sent, "Out msg nelems": received, "Group size": ranks}
     return {"Collective name": name, "dtype": "Float", "Process Group Name": "0", **sizes}
@@ -71,7 +109,11 @@ def trace(*events: Event, **header: Any) -> Trace:
 
 def sample() -> Trace:
     """One step of two operators, with everything a trace can hold: every table has rows."""
-    shapes = {"Input Dims": [[8, 4], [4, 2]], "Input type": ["float", "float"], "Input Strides": [[4, 1], [2, 1]]}
+    shapes = {
+        "Input Dims": [[8, 4], [4, 2]],
+        "Input type": ["float", "float"],
+        "Input Strides": [[4, 1], [2, 1]],
+    }
     return trace(
         event("user_annotation", "ProfilerStep#3", 100.0, 90.5),
         event("user_annotation", "forward", 101.25, 60.0),
@@ -84,12 +126,31 @@ def sample() -> Trace:
         copy("Memcpy HtoD (Pinned -> Device)", 146.0, 3.0, 2),
         copy("Memset (Device)", 149.5, 0.5),
         kernel(NCCL, 156.0, 10.0, 3, **message()),
-        event("python_function", "train.py(1): main", 99.5, 95.0, **{"Python id": 1, "Python parent id": None}),
-        event("python_function", "nn.Module: Linear_0", 101.5, 40.0, **{"Python id": 2, "Python parent id": 1}),
+        event(
+            "python_function",
+            "train.py(1): main",
+            99.5,
+            95.0,
+            **{"Python id": 1, "Python parent id": None},
+        ),
+        event(
+            "python_function",
+            "nn.Module: Linear_0",
+            101.5,
+            40.0,
+            **{"Python id": 2, "Python parent id": 1},
+        ),
         memory(105.0, 4096),
         {"ph": "s", "id": 1, "pid": 10, "tid": 11, "ts": 104.0, "cat": "ac2g", "name": "ac2g"},
         event("Trace", "PyTorch Profiler (0)", 0.0, 500.0, "Spans", "PyTorch Profiler"),
-        {"ph": "M", "name": "process_name", "pid": 10, "tid": 0, "ts": 1.0, "args": {"name": "python"}},
+        {
+            "ph": "M",
+            "name": "process_name",
+            "pid": 10,
+            "tid": 0,
+            "ts": 1.0,
+            "args": {"name": "python"},
+        },
         record_shapes=1,
         cuda_runtime_version=12040,
         distributedInfo={"backend": "nccl", "rank": 0, "world_size": 2},

@@ -23,7 +23,9 @@ EPOCH_DECIMALS = "HTA__ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace
 B200 = "TraceLens__b200__eager_trace.json.gz"
 DLRM_V100 = [  # the eight ranks of one job
     f"facebookresearch__param__dlrm_kineto/worker{rank}_step_12.{time}.pt.trace.json"
-    for rank, time in enumerate(1694128201_000 + ms for ms in (545, 556, 554, 557, 547, 549, 553, 553))
+    for rank, time in enumerate(
+        1694128201_000 + ms for ms in (545, 556, 554, 557, 547, 549, 553, 553)
+    )
 ]
 TRANSFORMER_H100 = [  # two runs, two recordings of each
     f"sidnb13__torch-profiling-tutorial__transformer/{recording}.pt.trace.json"
@@ -105,7 +107,10 @@ def as_in_the_truth(capture: Profile, table: str, truth: dict[str, Any]) -> pd.D
     frame, begun = capture.table(table), zero(capture, truth)
     if capture.path.name not in ROUNDED_TRUTH:
         return frame
-    starts = [round(float(Decimal(start + begun) / 1000) * 1000) - begun for start in frame["start_ns"].tolist()]
+    starts = [
+        round(float(Decimal(start + begun) / 1000) * 1000) - begun
+        for start in frame["start_ns"].tolist()
+    ]
     return frame.assign(start_ns=np.array(starts, np.int64))
 
 

@@ -46,7 +46,9 @@ def main() -> int:
         parser.error("PERFKIT_PROFILES names no folder of real captures")
     chosen = [relation for relation in RELATIONS if relation.name.startswith(options.relation)]
     if not chosen:
-        parser.error(f"--relation: choose from {', '.join(relation.name for relation in RELATIONS)}")
+        parser.error(
+            f"--relation: choose from {', '.join(relation.name for relation in RELATIONS)}"
+        )
     if options.mend:
         return _mend()
     begun = time.perf_counter()

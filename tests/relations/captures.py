@@ -15,7 +15,12 @@ MOST_BYTES = 20 * 2**20
 KINDS = ("nsys", "torch")
 SUFFIXES = (".sqlite", ".json", ".json.gz")
 # Files that are two ranks of one run.
-PAIRS = (("torch/HTA__trace_filter__sampled_rank-0.json.gz", "torch/HTA__trace_filter__sampled_rank-1.json.gz"),)
+PAIRS = (
+    (
+        "torch/HTA__trace_filter__sampled_rank-0.json.gz",
+        "torch/HTA__trace_filter__sampled_rank-1.json.gz",
+    ),
+)
 SAMPLE = "data/"
 SAMPLES = ("*/*.nsys.sqlite", "*/*.pt.trace.json.gz", "gpu_workloads/*")
 

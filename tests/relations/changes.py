@@ -154,14 +154,20 @@ def idle_tail(recording: Recording) -> Recording:
     """Return the recording with CUDA calls, but no work of a GPU, for as long again after its last event."""
     spans = busy(recording)
     length = spans[-1][1] - spans[0][0]
-    ends = [int(stops(table).max()) for table in (operations(recording), recording.table("API_CALLS")) if len(table)]
+    ends = [
+        int(stops(table).max())
+        for table in (operations(recording), recording.table("API_CALLS"))
+        if len(table)
+    ]
     longer = recording.lengthened(length)
     calls = recording.table("API_CALLS")
     if calls.empty:
         raise DoesNotApply("no CUDA calls")
     row = calls.iloc[[int(np.argmax(starts(calls)))]]
     times = max(ends) + np.arange(1, TAIL_CALLS + 1, dtype=np.int64) * (length // TAIL_CALLS)
-    rows = pd.concat([row] * TAIL_CALLS).assign(start_ns=times, dur_ns=1000, name="cudaGetDevice", correlation=-1)
+    rows = pd.concat([row] * TAIL_CALLS).assign(
+        start_ns=times, dur_ns=1000, name="cudaGetDevice", correlation=-1
+    )
     return longer.with_rows("API_CALLS", rows)
 
 
@@ -320,7 +326,9 @@ def moved_times(recording: Recording) -> Recording:
 def another_day(recording: Recording) -> Recording:
     """Return the recording as if made a day later."""
     operations(recording)
-    return recording.changed({"CAPTURE": lambda frame: frame.assign(t0_unix_ns=frame["t0_unix_ns"] + DAY_NS)})
+    return recording.changed(
+        {"CAPTURE": lambda frame: frame.assign(t0_unix_ns=frame["t0_unix_ns"] + DAY_NS)}
+    )
 
 
 # Innocent additions.
@@ -333,12 +341,16 @@ def innocent_gpu(recording: Recording) -> Recording:
         raise DoesNotApply("no kernels")
     rank, _ = gpus(recording)[0]
     gpu = 1 + max(number for _, number in gpus(recording))
-    process = 1 + max(int(recording.table(name)["process"].max()) for name in ("KERNELS", "API_CALLS"))
+    process = 1 + max(
+        int(recording.table(name)["process"].max()) for name in ("KERNELS", "API_CALLS")
+    )
     place = {"rank": rank, "gpu": gpu, "process": process}
     begin, length = spans[0][0], spans[-1][1] - spans[0][0]
     kernel = recording.table("KERNELS").iloc[[0]].astype(dict.fromkeys(NAMES, object))
     kernel = kernel.assign(**place, start_ns=begin, dur_ns=length, correlation=1, in_graph=False)
-    kernel = kernel.assign(name="innocent", full_name="innocent", family="other", grid_blocks=100_000)
+    kernel = kernel.assign(
+        name="innocent", full_name="innocent", family="other", grid_blocks=100_000
+    )
     result = recording.with_rows("KERNELS", kernel)
     devices = recording.table("DEVICES")
     same = devices[(devices["rank"] == rank) & (devices["gpu"] == gpu)]
@@ -347,7 +359,9 @@ def innocent_gpu(recording: Recording) -> Recording:
     calls = recording.table("API_CALLS")
     if calls.empty:
         return result
-    call = calls.iloc[[0]].astype({"name": object}).assign(rank=rank, process=process, thread=process)
+    call = (
+        calls.iloc[[0]].astype({"name": object}).assign(rank=rank, process=process, thread=process)
+    )
     call = call.assign(start_ns=begin - 5000, dur_ns=4000, name="cudaLaunchKernel", correlation=1)
     return result.with_rows("API_CALLS", call)
 
@@ -362,7 +376,9 @@ def other_process(recording: Recording) -> Recording:
     process = 1 + max(int(table["process"].max()) for table in tables if len(table))
     distance = max((int(stops(mine).max()) - begin) // POLLS, 2)
     rows = pd.DataFrame({"start_ns": begin + np.arange(POLLS, dtype=np.int64) * distance})
-    rows = rows.assign(rank=rank, process=process, thread=process, dur_ns=distance // 2, name="poll")
+    rows = rows.assign(
+        rank=rank, process=process, thread=process, dur_ns=distance // 2, name="poll"
+    )
     return recording.with_rows("RANGES", rows.assign(domain="", kind="push_pop", depth=0))
 
 
@@ -389,7 +405,9 @@ def longest_family(recording: Recording) -> str:
     """Return the family of kernels that takes longest; waiting in communication is no work."""
     _one_gpu(recording)
     kernels = recording.table("KERNELS")
-    sums = kernels[kernels["family"] != COMMUNICATION].groupby("family", observed=True)["dur_ns"].sum()
+    sums = (
+        kernels[kernels["family"] != COMMUNICATION].groupby("family", observed=True)["dur_ns"].sum()
+    )
     if sums.empty:
         raise DoesNotApply("no kernels")
     return str(sums.idxmax())

@@ -94,9 +94,15 @@ def other_verdict(before: Judgement, after: Judgement) -> list[str]:
     if before.first != after.first:
         broken.append(f"{named(before)} becomes {named(after)}")
     elif before.confidence != after.confidence:
-        broken.append(f"the confidence in {before.first} turns from {before.confidence} to {after.confidence}")
-    broken += [f"new doubt: {doubt}" for doubt in sorted(after.doubts.keys() - before.doubts.keys())]
-    return broken + [f"lost doubt: {doubt}" for doubt in sorted(before.doubts.keys() - after.doubts.keys())]
+        broken.append(
+            f"the confidence in {before.first} turns from {before.confidence} to {after.confidence}"
+        )
+    broken += [
+        f"new doubt: {doubt}" for doubt in sorted(after.doubts.keys() - before.doubts.keys())
+    ]
+    return broken + [
+        f"lost doubt: {doubt}" for doubt in sorted(before.doubts.keys() - after.doubts.keys())
+    ]
 
 
 def other_rules(before: Judgement, after: Judgement, allowed: Collection[str] = ()) -> list[str]:

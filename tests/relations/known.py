@@ -68,6 +68,13 @@ def written(cases: Cases) -> str:
         if COUNT in of:
             lines.append(f"{COUNT} = {of[COUNT]}")
         lines.append("holds = [")
-        lines += [*(f"    {json.dumps(name)}," for name in of["holds"]), "]", f"[{relation}.broken]"]
-        lines += [*(f"{json.dumps(name)} = {json.dumps(why)}" for name, why in of["broken"].items()), ""]
+        lines += [
+            *(f"    {json.dumps(name)}," for name in of["holds"]),
+            "]",
+            f"[{relation}.broken]",
+        ]
+        lines += [
+            *(f"{json.dumps(name)} = {json.dumps(why)}" for name, why in of["broken"].items()),
+            "",
+        ]
     return "\n".join(lines)

@@ -79,7 +79,9 @@ class Recording:
         capture = made.pop("CAPTURE")
         loaders = {name: (lambda frame=frame: frame) for name, frame in made.items()}
         like = next(p for p in self.origin.profiles if p.reader == reader)
-        return Profile(reader, like.path, capture, loaders, like.missing, world_size=like.world_size)
+        return Profile(
+            reader, like.path, capture, loaders, like.missing, world_size=like.world_size
+        )
 
 
 def taken(run: Run) -> Recording:

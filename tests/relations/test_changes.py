@@ -24,7 +24,9 @@ def run(**further: pd.DataFrame) -> Run:
     tables = {
         "KERNELS": frames.kernels(*kernels),
         "COPIES": frames.copies({"start_ns": 220, "dur_ns": 10, "stream": 8, "correlation": 4}),
-        "API_CALLS": frames.api_calls(*calls, {"start_ns": 215, "dur_ns": 20, "name": "cudaMemcpy", "correlation": 4}),
+        "API_CALLS": frames.api_calls(
+            *calls, {"start_ns": 215, "dur_ns": 20, "name": "cudaMemcpy", "correlation": 4}
+        ),
         "RANGES": frames.ranges({"start_ns": 90, "dur_ns": 55, "name": "one"}),
     }
     return Run([frames.profile(dur_ns=300, **{**tables, **further})])
@@ -56,7 +58,9 @@ def test_an_operation_without_a_call_is_launched_when_it_starts() -> None:
 
 
 @pytest.mark.parametrize(("which", "kept"), [("first", [130, 160, 190]), ("last", [100, 130, 160])])
-def test_a_cut_drops_two_fifths_of_the_kernels_rounded_down(recording: Recording, which: str, kept: list[int]) -> None:
+def test_a_cut_drops_two_fifths_of_the_kernels_rounded_down(
+    recording: Recording, which: str, kept: list[int]
+) -> None:
     assert kept == changes.without_kernels(which)(recording).run().kernels["start_ns"].tolist()
 
 
@@ -119,7 +123,15 @@ def test_the_recording_lasts_as_much_longer(recording: Recording) -> None:
 
 
 def test_an_operator_that_waits_longer_itself_has_more_time_of_its_own() -> None:
-    row = {"rank": 0, "process": 1, "thread": 1, "name": "aten::mm", "sequence": -1, "shapes": None, "dtypes": None}
+    row = {
+        "rank": 0,
+        "process": 1,
+        "thread": 1,
+        "name": "aten::mm",
+        "sequence": -1,
+        "shapes": None,
+        "dtypes": None,
+    }
     row |= {"strides": None, "concrete": None}
     outer = {**row, "op": 0, "parent": -1, "start_ns": 0, "dur_ns": 100, "self_ns": 60}
     inner = {**row, "op": 1, "parent": 0, "start_ns": 10, "dur_ns": 40, "self_ns": 40}
@@ -128,13 +140,17 @@ def test_an_operator_that_waits_longer_itself_has_more_time_of_its_own() -> None
     assert [(1107, 1060), (47, 47)] == frames.tuples(later.run().ops, "dur_ns", "self_ns")
 
 
-def test_stretching_doubles_what_lies_in_a_span_and_moves_what_follows(recording: Recording) -> None:
+def test_stretching_doubles_what_lies_in_a_span_and_moves_what_follows(
+    recording: Recording,
+) -> None:
     longer = stretched(recording, [(90, 120)])
     assert [(110, 20), (160, 10), (190, 10), (220, 10)] == spans(longer, "KERNELS")
     assert [(90, 85)] == spans(longer, "RANGES")
 
 
-def test_a_longer_start_up_puts_the_length_of_the_work_after_the_first_operation(recording: Recording) -> None:
+def test_a_longer_start_up_puts_the_length_of_the_work_after_the_first_operation(
+    recording: Recording,
+) -> None:
     later = changes.longer_start_up(recording)  # 130 ns of work, before the launch at 125 ns
     assert [(100, 10), (260, 10), (290, 10), (320, 10)] == spans(later, "KERNELS")
     assert (255, 3) == spans(later, "API_CALLS")[1]
@@ -146,7 +162,9 @@ def test_a_pause_of_ten_minutes_lies_in_the_shortest_gap_of_the_middle_half() ->
     rows = [{"start_ns": s, "dur_ns": d} for s, d in zip(STARTS, lasting, strict=True)]
     work = frames.kernels(*({**row, "correlation": i} for i, row in enumerate(rows)))
     paused = changes.long_pause(taken(run(KERNELS=work)))
-    assert [100, 130, 600 * 10**9 + 160, 600 * 10**9 + 190] == paused.run().kernels["start_ns"].tolist()
+    assert [100, 130, 600 * 10**9 + 160, 600 * 10**9 + 190] == paused.run().kernels[
+        "start_ns"
+    ].tolist()
 
 
 def test_there_is_no_pause_where_all_gaps_are_long(recording: Recording) -> None:
@@ -168,7 +186,9 @@ def test_a_start_up_is_not_put_into_a_wait_for_the_gpu() -> None:
 
 
 def test_there_is_no_pause_where_the_gpu_always_has_work() -> None:
-    calls = frames.api_calls(*({"start_ns": 50 + i, "dur_ns": 1, "correlation": i} for i in range(5)))
+    calls = frames.api_calls(
+        *({"start_ns": 50 + i, "dur_ns": 1, "correlation": i} for i in range(5))
+    )
     with pytest.raises(DoesNotApply, match="all the time"):
         changes.long_pause(taken(run(API_CALLS=calls)))
 
@@ -181,18 +201,24 @@ def test_an_idle_tail_has_calls_after_all_others_and_no_work(recording: Recordin
 
 
 def test_the_loop_twice_doubles_the_kernels_a_period_later(recording: Recording) -> None:
-    twice = changes.loop_twice(recording)  # from the range at 90 ns to the end of the last kernel at 200 ns
+    twice = changes.loop_twice(
+        recording
+    )  # from the range at 90 ns to the end of the last kernel at 200 ns
     assert [*STARTS, *(s + 110 for s in STARTS)] == twice.run().kernels["start_ns"].tolist()
 
 
-def test_the_loop_twice_keeps_each_kernel_joined_to_a_launch_of_its_own(recording: Recording) -> None:
+def test_the_loop_twice_keeps_each_kernel_joined_to_a_launch_of_its_own(
+    recording: Recording,
+) -> None:
     twice = changes.loop_twice(recording)
     work = operations(twice)
     assert 9 == work["correlation"].nunique()
     assert [5] * 9 == (work["start_ns"] - work["launched_ns"]).tolist()
 
 
-def test_the_loop_twice_repeats_a_step_that_began_before_its_first_launch(recording: Recording) -> None:
+def test_the_loop_twice_repeats_a_step_that_began_before_its_first_launch(
+    recording: Recording,
+) -> None:
     assert [(90, 55), (200, 55)] == spans(changes.loop_twice(recording), "RANGES")
 
 
@@ -216,18 +242,24 @@ def test_the_second_half_of_marked_steps_is_the_loop() -> None:
     assert (150, 235) == changes.loop(taken(run(RANGES=frames.ranges(*steps))))
 
 
-def test_the_window_around_the_work_lasts_from_its_first_to_its_last_operation(recording: Recording) -> None:
+def test_the_window_around_the_work_lasts_from_its_first_to_its_last_operation(
+    recording: Recording,
+) -> None:
     assert (100, 230) == changes.around_the_work(recording).window
 
 
 def test_ranks_change_places() -> None:
-    kernels = frames.kernels(*({"start_ns": 100 * (1 + r), "dur_ns": 10, "rank": r} for r in range(3)))
+    kernels = frames.kernels(
+        *({"start_ns": 100 * (1 + r), "dur_ns": 10, "rank": r} for r in range(3))
+    )
     other = changes.other_ranks(taken(run(KERNELS=kernels, COPIES=frames.copies()))).run()
     assert [(0, 300), (1, 200), (2, 100)] == frames.tuples(other.kernels, "rank", "start_ns")
 
 
 def test_gpus_change_places_for_peer_copies_too() -> None:
-    copies = frames.copies({"start_ns": 220, "dur_ns": 10, "gpu": 1, "peer_gpu": 0, "direction": "P2P"})
+    copies = frames.copies(
+        {"start_ns": 220, "dur_ns": 10, "gpu": 1, "peer_gpu": 0, "direction": "P2P"}
+    )
     other = changes.other_gpus(taken(run(COPIES=copies))).run()
     assert [(0, 1)] == frames.tuples(other.copies, "gpu", "peer_gpu")
     assert {1} == set(other.kernels["gpu"])
@@ -279,18 +311,24 @@ def test_another_process_adds_ranges_and_no_work() -> None:
 
 def test_the_family_that_takes_longest_takes_twice_as_long_and_the_rest_moves() -> None:
     families = ("gemm", "other", "gemm", "communication")
-    rows = [{"start_ns": s, "dur_ns": 10, "family": f} for s, f in zip(STARTS, families, strict=True)]
+    rows = [
+        {"start_ns": s, "dur_ns": 10, "family": f} for s, f in zip(STARTS, families, strict=True)
+    ]
     doubled = changes.family_doubled(taken(run(KERNELS=frames.kernels(*rows))))
     assert [(100, 20), (140, 10), (170, 20), (210, 10)] == spans(doubled, "KERNELS")
 
 
 def test_a_family_whose_kernels_overlap_is_left_alone() -> None:
-    kernels = frames.kernels({"start_ns": 100, "dur_ns": 10}, {"start_ns": 105, "dur_ns": 10, "stream": 9})
+    kernels = frames.kernels(
+        {"start_ns": 100, "dur_ns": 10}, {"start_ns": 105, "dur_ns": 10, "stream": 9}
+    )
     with pytest.raises(DoesNotApply, match="overlap"):
         changes.family_doubled(taken(run(KERNELS=kernels)))
 
 
-def test_twice_the_idle_time_leaves_the_operations_as_long_as_they_are(recording: Recording) -> None:
+def test_twice_the_idle_time_leaves_the_operations_as_long_as_they_are(
+    recording: Recording,
+) -> None:
     doubled = changes.idle_doubled(recording)
     assert [20, 20, 20, 20] == [end - begin for begin, end in gaps(recording)]
     assert [40, 40, 40, 40] == [end - begin for begin, end in gaps(doubled)]

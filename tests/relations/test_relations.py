@@ -68,7 +68,9 @@ def test_the_same_cause_after_a_cut_needs_no_doubt() -> None:
 
 def test_another_cause_after_a_cut_needs_a_doubt() -> None:
     after = judgement("copies_bound", "medium")
-    assert ["idle (high) becomes copies_bound (medium) without a new doubt"] == cut(judgement(), after)
+    assert ["idle (high) becomes copies_bound (medium) without a new doubt"] == cut(
+        judgement(), after
+    )
 
 
 def test_another_cause_after_a_cut_may_come_with_a_doubt() -> None:
@@ -91,7 +93,9 @@ def test_a_doubt_about_more_rows_is_an_answer_to_a_cut() -> None:
 
 
 def test_no_finding_after_a_cut_needs_a_doubt() -> None:
-    assert ["idle (high) becomes nothing without a new doubt"] == cut(judgement(), judgement("", "", {}))
+    assert ["idle (high) becomes nothing without a new doubt"] == cut(
+        judgement(), judgement("", "", {})
+    )
 
 
 def test_another_confidence_is_told() -> None:
@@ -116,7 +120,9 @@ def test_figures_are_compared_within_a_share() -> None:
 
 
 def test_a_figure_that_is_gone_is_told() -> None:
-    assert ["idle_ns is nan, was 100"] == other_figures(judgement(figures={"idle_ns": 100.0}), judgement())
+    assert ["idle_ns is nan, was 100"] == other_figures(
+        judgement(figures={"idle_ns": 100.0}), judgement()
+    )
 
 
 def test_more_time_in_kernels_must_not_make_idleness_grow() -> None:
@@ -137,7 +143,9 @@ def test_more_idle_time_must_not_make_its_finding_shrink() -> None:
 def test_mending_moves_what_holds_now_and_nothing_else() -> None:
     cases = {"cut_gpu": {"holds": ["c"], "broken": {"a": "why", "b": "why"}, "broken_of_all": 3}}
     outcomes = {("cut_gpu", "a"): [], ("cut_gpu", "b"): ["still"], ("cut_gpu", "c"): ["broken now"]}
-    assert {"holds": ["a", "c"], "broken": {"b": "why"}, "broken_of_all": 3} == mended(cases, outcomes)["cut_gpu"]
+    assert {"holds": ["a", "c"], "broken": {"b": "why"}, "broken_of_all": 3} == mended(
+        cases, outcomes
+    )["cut_gpu"]
 
 
 def test_the_file_of_cases_is_written_as_it_is_read() -> None:

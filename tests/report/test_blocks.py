@@ -18,7 +18,15 @@ from perfkit.report.blocks import decisions, first_steps, key_findings
 from perfkit.report.comparison import against_promised, against_published, published
 
 SURE = Finding(
-    "rule", "The <b>GPU</b> waits", "high", "For data.", (), "none", Gain(1.0, 2.0, "why"), {}, next="A log."
+    "rule",
+    "The <b>GPU</b> waits",
+    "high",
+    "For data.",
+    (),
+    "none",
+    Gain(1.0, 2.0, "why"),
+    {},
+    next="A log.",
 )
 DOUBTED = replace(SURE, confidence="low", against=("it is <i>busy</i>", "it was never idle"))
 
@@ -53,7 +61,9 @@ def test_why_there_is_no_finding(figures: tuple[str, ...], said: str) -> None:
 
 def test_the_first_figure_of_a_finding_is_a_link_in_its_title() -> None:
     idle = Figure("idle_frac", "GPU idle", 0.05, "1", "what", "KERNELS, COPIES; timeline.breakdown")
-    told, other = (replace(SURE, title=title, evidence=(idle,)) for title in ("Idle 5.0 %", "Idle 15.0 %"))
+    told, other = (
+        replace(SURE, title=title, evidence=(idle,)) for title in ("Idle 5.0 %", "Idle 15.0 %")
+    )
     assert 2 == key_findings([told], {}).html.count('href="3_system.ipynb#cell-id=')
     assert 1 == key_findings([other], {}).html.count('href="3_system.ipynb#cell-id=')
 
@@ -63,7 +73,9 @@ def test_three_ways_of_counting_the_toy_and_what_was_published(tmp_path: Path) -
     table = against_published(tree_sums(toy_tree(), toy_metrics())).set_index("figure")
     assert ["500", "100", "200"] == table.loc["Kernel launches"].tolist()
     (tmp_path / "p.json").write_text('{"launches": 145100, "copy_share": 0.784}')
-    table = against_published(tree_sums(toy_tree(), toy_metrics()), str(tmp_path / "p.json")).set_index("figure")
+    table = against_published(
+        tree_sums(toy_tree(), toy_metrics()), str(tmp_path / "p.json")
+    ).set_index("figure")
     rows = ["Kernel launches", "Copies in kernel and copy time", "Kernel time"]
     assert ["145,100", "78.4 %", "-"] == table["published"][rows].tolist()
 
@@ -72,8 +84,18 @@ def test_reads_the_metrics_of_the_published_analysis(profiles: Path) -> None:
     """145,100 launches, copies 78.4 %, "overhead" 91.3 %, "utilisation" 0.24 %, mean kernel 5.48 us, gmem 54.9 %."""
     known = published(profiles / "hpctoolkit/published_figures/metrics_data.json")
     rounded = {name: float(f"{value:.3g}") for name, value in known.items()}
-    expected = {"launches": 145_000, "copy_share": 0.784, "launch_overhead": 0.913, "gpu_share": 0.00242}
-    expected |= {"mean_kernel_time": 5.48e-6, "stall_gmem": 0.549, "kernel_time": 0.795, "copy_time": 2.88}
+    expected = {
+        "launches": 145_000,
+        "copy_share": 0.784,
+        "launch_overhead": 0.913,
+        "gpu_share": 0.00242,
+    }
+    expected |= {
+        "mean_kernel_time": 5.48e-6,
+        "stall_gmem": 0.549,
+        "kernel_time": 0.795,
+        "copy_time": 2.88,
+    }
     assert expected == {name: rounded[name] for name in expected}
     # Summed over the rows of the main thread 151,700 launches and 78.0 % copies; in truth 7,400 and 52.9 %.
     run = perfkit.load(profiles / "hpctoolkit/hpctoolkit-dlrm-gpu-database")
@@ -89,7 +111,9 @@ def test_published_gains_cannot_be_multiplied(profiles: Path, tmp_path: Path) ->
     assert "1 of them is utilisation" in told
     assert "overlap by 69.7 % at least; together they allow 3.18x at most" in told
 
-    (tmp_path / "p.json").write_text('{"optimization_recommendations": {"a": {"current": "?", "target": 1}, "b": 2}}')
+    (tmp_path / "p.json").write_text(
+        '{"optimization_recommendations": {"a": {"current": "?", "target": 1}, "b": 2}}'
+    )
     for path in ("", str(tmp_path / "p.json")):
         assert "The published figures come without gains." == against_promised(path).text
 
@@ -100,7 +124,10 @@ def test_published_gains_cannot_be_multiplied(profiles: Path, tmp_path: Path) ->
         ("no json", "are not JSON"),
         *((text, "holds none of the figures") for text in ("[1]", '{"x": 1}')),
         # Nesting without end, and numbers without bounds.
-        *((text, "") for text in ("[" * 10**5, '{"global_metrics": 3}', f'{{"kernel_time": {10**400}}}')),
+        *(
+            (text, "")
+            for text in ("[" * 10**5, '{"global_metrics": 3}', f'{{"kernel_time": {10**400}}}')
+        ),
         ('{"kernel_time": 1e999}', ""),
     ],
 )
@@ -114,14 +141,23 @@ def test_what_holds_no_figure_is_refused(tmp_path: Path, text: str, words: str) 
 
 
 def test_the_decision_table_takes_each_threshold_from_its_rule() -> None:
-    known = Figure("idle_data_loading_frac", "waiting for data", 0.4, "1", "", "gaps.idle_gaps of KERNELS")
-    found = replace(SURE, rule="idle_data_loading", title="It waits", advice={"immediate": ("Add workers", "Pin")})
+    known = Figure(
+        "idle_data_loading_frac", "waiting for data", 0.4, "1", "", "gaps.idle_gaps of KERNELS"
+    )
+    found = replace(
+        SURE,
+        rule="idle_data_loading",
+        title="It waits",
+        advice={"immediate": ("Add workers", "Pin")},
+    )
     table = decisions({known.id: known}, [found], "KERNELS").set_index("question")
     row = table.loc["Does the GPU wait for its data?"]
     assert IDLE_DATA_LOADING.threshold == row["threshold"]
     assert ["It waits", "Add workers"] == row[["what it means", "next step"]].tolist()
     assert decisions({known.id: known}, [found], "LAUNCHES").empty
-    assert ["Target: under 10 %"] == decisions({known.id: known}, [], "KERNELS")["what it means"].tolist()
+    assert ["Target: under 10 %"] == decisions({known.id: known}, [], "KERNELS")[
+        "what it means"
+    ].tolist()
 
 
 def test_a_decision_shows_the_figure_that_its_question_is_about() -> None:
@@ -132,4 +168,8 @@ def test_a_decision_shows_the_figure_that_its_question_is_about() -> None:
     step = Figure("baseline_step_ns", "Step time", 75e9, "ns", "", "SAMPLES")
     assert decisions({step.id: step}, [], "COLLECTIVES").empty, "no rate of links"
     shares = re.compile(r"_(frac|ratio)\*?$|^log_check_")
-    assert [] == [rule for rule in rules().values() if "%" in rule.target and not shares.search(rule.evidence[0])]
+    assert [] == [
+        rule
+        for rule in rules().values()
+        if "%" in rule.target and not shares.search(rule.evidence[0])
+    ]

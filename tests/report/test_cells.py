@@ -19,7 +19,17 @@ from perfkit.report.notebooks import NOTEBOOKS, answering, sample
 
 # Broken on purpose, closed formats that need the vendor's software, and files that describe others.
 LEFT_OUT = (
-    *("EMPTY", "TRUNCATED", "PARTIAL", "LFS_POINTER", "dlprof_dldb", "-rep", ".txt", "gemm_naive", "b128_ctx8k"),
+    *(
+        "EMPTY",
+        "TRUNCATED",
+        "PARTIAL",
+        "LFS_POINTER",
+        "dlprof_dldb",
+        "-rep",
+        ".txt",
+        "gemm_naive",
+        "b128_ctx8k",
+    ),
     *("published_figures", "cpu_op_map", "truth.json"),
 )
 KINDS = ("nsys", "ncu", "golden/ncu", "hpctoolkit", "torch")
@@ -28,10 +38,16 @@ SUFFIXES = (".sqlite", ".csv", ".json", ".gz")
 LOGS = (
     *("dcgm_exporter_t4_k8s.prom", "dcgmi_dmon_h100nvl_dcgm339.txt"),
     *("deepspeed_flops_profiler_bert_large.txt", "dmon_DT_pucet_2021.txt"),
-    *("nccl_debug_info_h100_issue1453.txt", "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log"),
+    *(
+        "nccl_debug_info_h100_issue1453.txt",
+        "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log",
+    ),
     "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log",
     *("nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log", "nccl_tests_aws_p5_mpi_tagged.txt"),
-    *("nvidia-smi__nvidia-h100-mig__590.48.01__load__query-gpu.csv", "nvidia-smi_xml__rtx-3060-v12.xml"),
+    *(
+        "nvidia-smi__nvidia-h100-mig__590.48.01__load__query-gpu.csv",
+        "nvidia-smi_xml__rtx-3060-v12.xml",
+    ),
     *("rocm-smi_json__mi100_rocm571.json", "superbench__megatron_deepspeed.log"),
 )
 # Layouts and versions for which cells take ways that no golden run takes; tests/golden runs the cells of those.
@@ -74,7 +90,11 @@ def _captures() -> list[str]:
         return []
     found = [path for kind in KINDS for path in Path(root, kind).iterdir()]
     readable = [path for path in found if path.is_dir() or path.suffix in SUFFIXES]
-    names = [p.relative_to(root).as_posix() for p in readable if not any(part in p.name for part in LEFT_OUT)]
+    names = [
+        p.relative_to(root).as_posix()
+        for p in readable
+        if not any(part in p.name for part in LEFT_OUT)
+    ]
     return sorted([*names, *(f"monitor/{name}" for name in LOGS)])
 
 
@@ -82,7 +102,9 @@ def _short(name: str) -> str:
     return name.rpartition("/")[2][:40]
 
 
-ALL = [pytest.param(name, marks=() if name in VERSIONS else pytest.mark.matrix) for name in _captures()]
+ALL = [
+    pytest.param(name, marks=() if name in VERSIONS else pytest.mark.matrix) for name in _captures()
+]
 ABSENT = pytest.param("", marks=pytest.mark.skip(reason=extras.CAPTURES))
 
 
@@ -104,16 +126,26 @@ def test_runs_on_what_it_has_no_answer_to_and_compares_it(name: str, profiles: P
         for notebook in sorted({*NOTEBOOKS} - {*answering(perfkit.load(profiles / name))}):
             execute(notebook, profile=str(profiles / name)).check()
         for baseline in (name, other):
-            execute("6_compare", profile=str(profiles / name), baseline=str(profiles / baseline)).check()
+            execute(
+                "6_compare", profile=str(profiles / name), baseline=str(profiles / baseline)
+            ).check()
 
 
 def test_the_captures_named_here_are_among_all(profiles: Path) -> None:
     golden = {each.name for each in CAPTURES}
     assert set() == {*VERSIONS} - {*_captures()}
     assert set() == {*KIND} - {*VERSIONS, *golden}
-    assert {"torch_trace", "nsys", "ncu", "hpctoolkit", "nvidia_smi", "rocm_smi", "dcgm", "nccl", "deepspeed"} == {
-        reader for name in golden for reader in claimants(profiles / name)
-    }
+    assert {
+        "torch_trace",
+        "nsys",
+        "ncu",
+        "hpctoolkit",
+        "nvidia_smi",
+        "rocm_smi",
+        "dcgm",
+        "nccl",
+        "deepspeed",
+    } == {reader for name in golden for reader in claimants(profiles / name)}
 
 
 def test_the_first_page_says_whether_the_clock_was_lowered() -> None:

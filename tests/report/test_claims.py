@@ -19,7 +19,9 @@ def view(profiles: Path) -> Selection:
 
 @pytest.fixture(scope="module")
 def table(view: Selection, profiles: Path) -> pd.DataFrame:
-    return report.claims(view, diagnosis.figures(view), str(profiles / PUBLISHED)).set_index("claim")
+    return report.claims(view, diagnosis.figures(view), str(profiles / PUBLISHED)).set_index(
+        "claim"
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,16 +33,23 @@ def table(view: Selection, profiles: Path) -> pd.DataFrame:
         ("Mean kernel", "5.48 µs", "8.90 µs"),
     ],
 )
-def test_a_claim_stands_beside_the_true_figure(table: pd.DataFrame, claim: str, published: str, true: str) -> None:
+def test_a_claim_stands_beside_the_true_figure(
+    table: pd.DataFrame, claim: str, published: str, true: str
+) -> None:
     assert [published, true] == table.loc[claim, ["published", "true here"]].tolist()
 
 
 def test_a_claim_says_that_the_same_mistake_gives_as_much_here(table: pd.DataFrame) -> None:
     assert "counted once per caller" in table.loc["Kernel launches", "why they differ"]
-    assert table.loc["Kernel launches", "counted the same way here"] != table.loc["Kernel launches", "true here"]
+    assert (
+        table.loc["Kernel launches", "counted the same way here"]
+        != table.loc["Kernel launches", "true here"]
+    )
 
 
-def test_the_product_of_gains_is_refuted_with_the_bound_of_this_recording(view: Selection, profiles: Path) -> None:
+def test_the_product_of_gains_is_refuted_with_the_bound_of_this_recording(
+    view: Selection, profiles: Path
+) -> None:
     said = report.promise(view, diagnosis.figures(view), str(profiles / PUBLISHED))
     assert said is not None
     assert "multiplied to 351.5x, which is wrong" in said.text

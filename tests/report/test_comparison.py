@@ -12,12 +12,35 @@ from perfkit.diagnosis.check import Checked, Verdict
 from perfkit.report.comparison import check_json, check_text, junit
 
 WORSE = Verdict(
-    "step_median_ns", "Median step", "ns", 1e6, 1.2e6, 1.2, 1.1, 1.3, "at most 1.05 times the baseline", "fail", "slow"
+    "step_median_ns",
+    "Median step",
+    "ns",
+    1e6,
+    1.2e6,
+    1.2,
+    1.1,
+    1.3,
+    "at most 1.05 times the baseline",
+    "fail",
+    "slow",
 )
-FINE = Verdict("family_gemm_ns", "gemm per step", "ns", 5e5, 5e5, 1.0, 0.99, 1.01, "at most 1.05", "pass", "ok")
+FINE = Verdict(
+    "family_gemm_ns", "gemm per step", "ns", 5e5, 5e5, 1.0, 0.99, 1.01, "at most 1.05", "pass", "ok"
+)
 NAN = math.nan
 HOSTILE = Verdict(
-    "<a>\x00", "\x1b[31m</x>", "", NAN, NAN, NAN, NAN, NAN, "min & 1", "error", "]]>\ud800 no such figure", "budget"
+    "<a>\x00",
+    "\x1b[31m</x>",
+    "",
+    NAN,
+    NAN,
+    NAN,
+    NAN,
+    NAN,
+    "min & 1",
+    "error",
+    "]]>\ud800 no such figure",
+    "budget",
 )
 ALL = Checked((HOSTILE, WORSE, FINE), ("different GPUs: A before, B\x07 after",), "low")
 
@@ -30,7 +53,9 @@ def test_text() -> None:
     said = "Median step: 1.00 ms -> 1.20 ms, ratio 1.20; baseline: at most 1.05 times the baseline; slow"
     assert f"  FAIL        {said}" == lines[2]
     assert "caution: different GPUs: A before, B� after" == lines[-1]
-    assert check_text(Checked((FINE,))).startswith("PASS: baseline: of 1 figure none worse (confidence: high)\n  pass ")
+    assert check_text(Checked((FINE,))).startswith(
+        "PASS: baseline: of 1 figure none worse (confidence: high)\n  pass "
+    )
     kept = replace(FINE, against="budget")
     head = "PASS: baseline: of 1 figure none worse; budget: of 2 limits all kept (confidence: high)\n  pass "
     assert check_text(Checked((kept, kept, FINE))).startswith(head)
@@ -47,9 +72,13 @@ def test_the_headline_counts_the_lines(seed: int) -> None:
     head, *lines = check_text(Checked(verdicts)).splitlines()
     for against, bad in (("baseline", "worse"), ("budget", "not kept")):
         own = [line for line in lines if f"; {against}: " in line]
-        counts = [sum(line.startswith(f"  {mark} ") for line in own) for mark in ("FAIL", "CANNOT TELL")]
+        counts = [
+            sum(line.startswith(f"  {mark} ") for line in own) for mark in ("FAIL", "CANNOT TELL")
+        ]
         things = "figures" if against == "baseline" else "limits"
-        assert f"{against}: of {len(own)} {things} {counts[0]} {bad} and {counts[1]} undecided" in head
+        assert (
+            f"{against}: of {len(own)} {things} {counts[0]} {bad} and {counts[1]} undecided" in head
+        )
 
 
 def test_json() -> None:
@@ -57,7 +86,9 @@ def test_json() -> None:
     assert ("error", 2, "low") == (content["outcome"], content["exit_code"], content["confidence"])
     assert [None, 1.2, 1.0] == [verdict["ratio"] for verdict in content["verdicts"]]
     assert "step_median_ns" == content["verdicts"][1]["id"]
-    assert ["budget", "baseline", "baseline"] == [verdict["against"] for verdict in content["verdicts"]]
+    assert ["budget", "baseline", "baseline"] == [
+        verdict["against"] for verdict in content["verdicts"]
+    ]
     assert 1 == content["schema"]
     assert check_json(ALL).encode("utf-8")
 
@@ -79,5 +110,8 @@ def test_junit() -> None:
 
 def test_nothing_was_judged() -> None:
     none = Checked(())
-    assert ("CANNOT TELL: nothing was judged", 2) == (check_text(none), json.loads(check_json(none))["exit_code"])
+    assert ("CANNOT TELL: nothing was judged", 2) == (
+        check_text(none),
+        json.loads(check_json(none))["exit_code"],
+    )
     assert "0" == ElementTree.fromstring(junit(none))[0].attrib["tests"]

@@ -48,7 +48,9 @@ def test_simulated_runs_are_made_once(cache: Path) -> None:
     assert "record 3 repeats of each run" in said
 
 
-def test_without_a_cache_they_are_temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_cache_they_are_temporary(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("no folder")
     for setting in ("off", str(tmp_path / "file")):
@@ -72,8 +74,12 @@ def test_another_process_was_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_recorded_runs_are_taken_and_the_others_simulated(recorded: Path) -> None:
     own, other = experiments.trials("batch", recorded), experiments.trials("sync", recorded)
-    assert [(4, 7, False), (32, 7, False)] == [(t.batch_count, t.step_flops, t.is_simulated) for t in own.values()]
-    assert [recorded / "batch" / "before", recorded / "batch" / "after"] == [trial.path for trial in own.values()]
+    assert [(4, 7, False), (32, 7, False)] == [
+        (t.batch_count, t.step_flops, t.is_simulated) for t in own.values()
+    ]
+    assert [recorded / "batch" / "before", recorded / "batch" / "after"] == [
+        trial.path for trial in own.values()
+    ]
     assert [True, True] == [trial.is_simulated for trial in other.values()]
     assert ["recorded"] * 2 == experiments.overview(own)["from"].tolist()
     # Steps that become half as long for good count from there on, in the overview as in the comparison.
@@ -102,7 +108,9 @@ def test_repeats_are_a_group(recorded: Path) -> None:
     told = experiments.compared(found)
     assert (3, 3) == told.repeats
     median = told.steps.iloc[0]
-    assert median["ratio_low"] == median["ratio"] == median["ratio_high"], "equal runs do not differ"
+    assert median["ratio_low"] == median["ratio"] == median["ratio_high"], (
+        "equal runs do not differ"
+    )
     assert "between runs of one program" not in verdict.sentence(told)
     steady = sum(int(each.steps["steady"].sum()) for each in found["before"].every)
     assert steady == experiments.by_sample(found)["count"].iloc[0]
@@ -121,7 +129,9 @@ def test_overview_and_ledger_by_hand() -> None:
         assert row["kernel_busy_frac"] == truth["busy_ns"] / truth["span_ns"]
         assert row["flops_per_s"] == pytest.approx(1e9 * truth["step_flops"] / row["step_ns"])
     # The larger batch is slower by step, and 3.2 times as fast by sample: medians of the steps over the batch.
-    medians = [statistics.median(trial.steps["dur_ns"]) / trial.batch_count for trial in found.values()]
+    medians = [
+        statistics.median(trial.steps["dur_ns"]) / trial.batch_count for trial in found.values()
+    ]
     ledger = experiments.by_sample(found)
     assert ledger["step_ns"].tolist() == pytest.approx(medians, abs=1)
     assert ["better"] == ledger["verdict"].tolist()[1:]
@@ -148,5 +158,8 @@ def test_what_is_no_recorded_experiment_is_refused(recorded: Path) -> None:
         with pytest.raises(PerfkitError, match=r"after/timings\.json: .*Record the run again\."):
             experiments.trials("batch", recorded)
     shutil.rmtree(file.parent)
-    with pytest.raises(PerfkitError, match=r"batch: the run 'after' is missing.*experiment batch --device cpu --out"):
+    with pytest.raises(
+        PerfkitError,
+        match=r"batch: the run 'after' is missing.*experiment batch --device cpu --out",
+    ):
         experiments.trials("batch", recorded)

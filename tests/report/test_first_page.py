@@ -14,7 +14,15 @@ from cells import built, outputs, sharing
 import perfkit
 from perfkit import diagnosis, report
 from perfkit.diagnosis.finding import Figure, Finding, Gain
-from perfkit.diagnosis.headline import FAILED, achievable, headline, leading, ranked, saved, speaking
+from perfkit.diagnosis.headline import (
+    FAILED,
+    achievable,
+    headline,
+    leading,
+    ranked,
+    saved,
+    speaking,
+)
 from perfkit.diagnosis.tiles import FEWEST_TILES, MOST_TILES, readings
 from perfkit.diagnosis.timeline import STEADY
 from perfkit.report import pages
@@ -25,7 +33,10 @@ from perfkit.report.pages import presentable
 WORDS = 900
 # A capture of each kind, words of its verdict by hand from its figures, and the labels of its first tiles.
 KINDS = {
-    "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite": ("95.0 % of the time", ("GPU busy", "Step time", "Kernels")),
+    "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite": (
+        "95.0 % of the time",
+        ("GPU busy", "Step time", "Kernels"),
+    ),
     "torch/kineto__resnet50_autograd_api_num_workers_0__worker0.pt.trace.json.gz": (
         "21.7 % because the CPU was loading data",
         ("GPU busy", "Step time"),
@@ -34,10 +45,19 @@ KINDS = {
         "66.7 %",
         ("Kernels measured", "Occupancy", "DRAM traffic"),
     ),
-    "hpctoolkit/hpctoolkit-dlrm-gpu-database": ("0.17 % of the 80.6 s wall time", ("GPU busy", "Copies", "Main stall")),
+    "hpctoolkit/hpctoolkit-dlrm-gpu-database": (
+        "0.17 % of the 80.6 s wall time",
+        ("GPU busy", "Copies", "Main stall"),
+    ),
     "monitor/smi_query__rtx4090_training_run.csv": ("GPU 0", ("GPU utilisation", "Highest power")),
-    "monitor/nccl_debug_info_h20_issue1189.txt": ("NCCL connected 4 ranks", ("Ranks", "Connections")),
-    "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log": (f"{FAILED}: Watchdog", ("Ranks",)),
+    "monitor/nccl_debug_info_h20_issue1189.txt": (
+        "NCCL connected 4 ranks",
+        ("Ranks", "Connections"),
+    ),
+    "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log": (
+        f"{FAILED}: Watchdog",
+        ("Ranks",),
+    ),
     "torch/HTA__cpu_only__rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz": (
         "no work of a GPU",
         ("Step time", "Operators"),
@@ -55,7 +75,9 @@ def words(page: Path) -> list[str]:
     return soup.get_text(" ").split()
 
 
-def test_the_first_page_of_the_sample_is_short_and_says_what_its_markdown_says(tmp_path: Path) -> None:
+def test_the_first_page_of_the_sample_is_short_and_says_what_its_markdown_says(
+    tmp_path: Path,
+) -> None:
     with sharing():
         made = built(sample(), tmp_path)
         view = perfkit.select(perfkit.load(sample()))
@@ -69,7 +91,9 @@ def test_the_first_page_of_the_sample_is_short_and_says_what_its_markdown_says(t
     assert [] == [text for text in told if text not in " ".join(shown)]
     assert [] == [text for text in told if text not in markdown.replace("\\", "")]
     behind = " ".join(words(made / "3_system.html"))
-    assert [] == [s.text for steps in plan(findings).values() for s in steps if s.text not in behind]
+    assert [] == [
+        s.text for steps in plan(findings).values() for s in steps if s.text not in behind
+    ]
 
 
 def selected(profiles: Path, name: str) -> perfkit.selection.Selection:
@@ -115,12 +139,19 @@ def finding(rule: str, low: float, high: float, confidence: str = "high", *steps
 
 def test_findings_rank_by_the_time_they_save() -> None:
     """2x saves 50 % of the time, so 1 to 2x 25 %, 1.5 to 1.6x 35 %; what is doubted comes last, unknown saves none."""
-    given = [finding("a", 1, 2), finding("b", 1.5, 1.6), finding("c", 5, 6, "low"), finding("d", 1, math.inf)]
+    given = [
+        finding("a", 1, 2),
+        finding("b", 1.5, 1.6),
+        finding("c", 5, 6, "low"),
+        finding("d", 1, math.inf),
+    ]
     assert ["b", "a", "d", "c"] == [f.rule for f in ranked(given)]
     told = report.blocks.gains([*given, finding("e", 1, 19.8)], {})
     assert ["b", "a", "c"] == told["finding"].tolist(), "a bound of 19.8x is not known either"
     step = Figure("step_median_ns", "", 3e6, "ns", "", "")
-    mixed = report.blocks.gains([given[1], replace(given[0], gain=Gain(1.5, 1.5, "", whole=STEADY))], {step.id: step})
+    mixed = report.blocks.gains(
+        [given[1], replace(given[0], gain=Gain(1.5, 1.5, "", whole=STEADY))], {step.id: step}
+    )
     assert ["b (gain of the run)", "a (gain of the steady steps)"] == mixed["finding"].tolist()
     assert ["1.00 ms to 1.12 ms per step", "1.00 ms per step"] == mixed["time saved"].tolist()
     assert achievable(Gain(1.5, 1.6, "")) == pytest.approx((1 / 3 + 0.375) / 2)
@@ -128,7 +159,10 @@ def test_findings_rank_by_the_time_they_save() -> None:
 
 def test_a_step_of_two_findings_is_told_once_with_the_larger_gain() -> None:
     # What gains less than 1 % asks for nothing; a gain that is unknown or none keeps its advice.
-    given = [finding("idle_sync", 1, 1.2, "high", "x"), finding("idle_launch", 2, 3, "high", "x", "y")]
+    given = [
+        finding("idle_sync", 1, 1.2, "high", "x"),
+        finding("idle_launch", 2, 3, "high", "x", "y"),
+    ]
     warm_up = replace(finding("warm_up", 1, 1, "high", "w"), severity="medium")
     given += [finding("precision", 1, 1.004, "high", "z"), warm_up]
     told = [(s.text, s.reason) for s in plan(given)["immediate"]]
@@ -151,7 +185,9 @@ FAILURE = "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.
 def test_a_failed_run_says_so_first_whatever_else_is_found(profiles: Path) -> None:
     view = selected(profiles, FAILURE)
     slow = [finding("idle", 2, 3)]
-    assert headline(view, {}, slow).verdict.startswith("The run failed: Watchdog caught collective operation timeout")
+    assert headline(view, {}, slow).verdict.startswith(
+        "The run failed: Watchdog caught collective operation timeout"
+    )
     alone, beside = (report.first_steps(found, {}, view).text for found in ([], slow))
     assert alone.startswith("Find the rank that stopped first")
     assert beside.startswith("Find the rank that stopped first")
@@ -165,7 +201,9 @@ def test_gains_in_time_and_words() -> None:
     # Of a step of 100 ms: 2x saves 50 ms, 4x 75 ms; without steps it is that of the run.
     step = Figure("step_median_ns", "Median step", 100e6, "ns", "", "")
     span = Figure("span_ns", "Span", 2e9, "ns", "", "")
-    assert "50.0 ms to 75.0 ms per step" == saved(Gain(2, 4, ""), {"step_median_ns": step, "span_ns": span})
+    assert "50.0 ms to 75.0 ms per step" == saved(
+        Gain(2, 4, ""), {"step_median_ns": step, "span_ns": span}
+    )
     assert "1.50 s per run" == saved(Gain(1, 4, ""), {"span_ns": span})
     assert "" == saved(Gain(1, 1.005, ""), {"span_ns": span})
     # What saves less than 1 % is no first step, even where it is all there is.
@@ -173,7 +211,11 @@ def test_gains_in_time_and_words() -> None:
     assert [much, unknown] == leading([little, unknown, much])
     assert [] == leading([little, replace(little, title="another")])
     # A narrow range is one number; a bound above 10x without a replay is no promise.
-    said = {(2.0, 2.1): "about 2.0 times faster", (1.05, 1.3): "1.05 to 1.3 times faster", (1.0, 1.0): ""}
+    said = {
+        (2.0, 2.1): "about 2.0 times faster",
+        (1.05, 1.3): "1.05 to 1.3 times faster",
+        (1.0, 1.0): "",
+    }
     said |= {(1.0, 1.03): "at most 3.0 % faster", (1.0, 1.001): "saves less than 1 %"}
     said |= dict.fromkeys([(1.0, 50.0), (1.0, math.inf)], "does not show how much faster")
     for gain, words in said.items():
@@ -201,7 +243,11 @@ def test_a_profiler_that_slows_the_steps_is_told(tmp_path: Path) -> None:
         "A step takes 1.29 ms without the profiler (timings.json), and 2.80 ms here. "
         "So the GPU waits less for the CPU than this page says."
     )
-    even = {"step_median_ns": replace(step["step_median_ns"], value=1.24 * row["wall_ns"] / row["steps_count"])}
+    even = {
+        "step_median_ns": replace(
+            step["step_median_ns"], value=1.24 * row["wall_ns"] / row["steps_count"]
+        )
+    }
     assert "" == slowed(view, even) == slowed(view, {})
     shutil.copy(run / "rank-0.pt.trace.json.gz", tmp_path)
     copied = perfkit.select(perfkit.load(tmp_path))

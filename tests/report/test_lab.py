@@ -48,7 +48,9 @@ def runs(here: Path) -> tuple[Path, Path]:
 def profile(notebook: Path) -> str:
     cells = nbformat.read(notebook, as_version=4).cells
     names: dict[str, Any] = {}
-    exec(next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])), names)
+    exec(
+        next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])), names
+    )
     return str(names["profile"])
 
 
@@ -59,7 +61,9 @@ def profiles(place: Path) -> set[str]:
 def edit(notebook: Path, line: str) -> None:
     """Write a line into the parameters cell, as a person does."""
     content = nbformat.read(notebook, as_version=4)
-    next(cell for cell in content.cells if "parameters" in cell.metadata.get("tags", [])).source = line
+    next(
+        cell for cell in content.cells if "parameters" in cell.metadata.get("tags", [])
+    ).source = line
     nbformat.write(content, notebook)
 
 
@@ -74,7 +78,9 @@ def test_each_run_has_a_folder_of_its_own(runs: tuple[Path, Path], here: Path) -
     assert [place, place] == [lab.prepare(None, Path(path)) for path in ("before/run", "link")]
 
 
-def test_other_runs_are_named_and_folders_that_cannot_be_made_refused(runs: tuple[Path, Path], here: Path) -> None:
+def test_other_runs_are_named_and_folders_that_cannot_be_made_refused(
+    runs: tuple[Path, Path], here: Path
+) -> None:
     place = lab.prepare(None, runs[0])
     edit(place / "3_system.ipynb", f"profile: str = {str(runs[1])!r}")
     assert place == lab.prepare(None, runs[0])
@@ -82,7 +88,9 @@ def test_other_runs_are_named_and_folders_that_cannot_be_made_refused(runs: tupl
     assert [f"perfkit-lab/run: notebooks of {runs[0]}", other] == lab.description(place, runs[0])
     (here / "file").touch()
     for folder in (here / "file", here / "file" / "below"):
-        with pytest.raises(PerfkitError, match=r"the notebooks cannot be written \(.*\)\. Choose another --folder"):
+        with pytest.raises(
+            PerfkitError, match=r"the notebooks cannot be written \(.*\)\. Choose another --folder"
+        ):
             lab.prepare(folder, runs[0])
 
 
@@ -94,7 +102,10 @@ def test_notebooks_of_a_person_stay(runs: tuple[Path, Path]) -> None:
     assert "mine" == (place / "3_system.ipynb").read_text()
     assert str(runs[0]) == profile(place / "4_kernels.ipynb")
     edit(place / "start.ipynb", f"profile = {str(runs[1])!r}")
-    assert (place, place.with_name("run-2")) == (lab.prepare(None, runs[1]), lab.prepare(None, runs[0]))
+    assert (place, place.with_name("run-2")) == (
+        lab.prepare(None, runs[1]),
+        lab.prepare(None, runs[0]),
+    )
 
 
 def test_notebooks_of_an_earlier_version_serve_their_own_run(runs: tuple[Path, Path]) -> None:
@@ -105,7 +116,9 @@ def test_notebooks_of_an_earlier_version_serve_their_own_run(runs: tuple[Path, P
     assert stored == {path: path.read_bytes() for path in old.iterdir() if path.is_file()}
 
 
-def test_a_named_folder_is_used_unless_it_is_of_another_run(runs: tuple[Path, Path], here: Path) -> None:
+def test_a_named_folder_is_used_unless_it_is_of_another_run(
+    runs: tuple[Path, Path], here: Path
+) -> None:
     (here / "thesis.tex").write_text("years of work")
     assert here == lab.prepare(here, runs[0])
     assert ({str(runs[0])}, "years of work") == (profiles(here), (here / "thesis.tex").read_text())
@@ -113,7 +126,10 @@ def test_a_named_folder_is_used_unless_it_is_of_another_run(runs: tuple[Path, Pa
     stored = {path: path.read_bytes() for path in place.iterdir()}
     with pytest.raises(PerfkitError) as refused:
         lab.prepare(place, runs[1])
-    assert f"{place}: holds notebooks of {runs[0]}, not of {runs[1]}. Choose another --folder" in str(refused.value)
+    assert (
+        f"{place}: holds notebooks of {runs[0]}, not of {runs[1]}. Choose another --folder"
+        in str(refused.value)
+    )
     assert stored == {path: path.read_bytes() for path in place.iterdir()}
     assert place == lab.prepare(place, runs[0])
 
@@ -127,17 +143,28 @@ def test_a_named_folder_is_used_unless_it_is_of_another_run(runs: tuple[Path, Pa
         '{"cells": [{"metadata": {"tags": ["parameters"]}, "source": "profile = Path(\\"x\\")"}]}',
     ],
 )
-def test_notebooks_that_name_no_run_are_of_none(runs: tuple[Path, Path], here: Path, content: str) -> None:
+def test_notebooks_that_name_no_run_are_of_none(
+    runs: tuple[Path, Path], here: Path, content: str
+) -> None:
     (here / "lab").mkdir()
     (here / "lab" / "start.ipynb").write_text(content)
-    with pytest.raises(PerfkitError, match=r"lab: holds notebooks of no run, not of .*run\. Choose another --folder"):
+    with pytest.raises(
+        PerfkitError,
+        match=r"lab: holds notebooks of no run, not of .*run\. Choose another --folder",
+    ):
         lab.prepare(here / "lab", runs[0])
     assert ["start.ipynb"] == [path.name for path in (here / "lab").iterdir()]
 
 
 @pytest.mark.parametrize(
     ("name", "folder"),
-    [(".hidden", "hidden"), ("a b:c", "a_b_c"), ("ядро", "ядро"), ("x" * 200, "x" * 60), ("\udcff...", "_...")],
+    [
+        (".hidden", "hidden"),
+        ("a b:c", "a_b_c"),
+        ("ядро", "ядро"),
+        ("x" * 200, "x" * 60),
+        ("\udcff...", "_..."),
+    ],
 )
 def test_a_folder_has_a_name_that_jupyter_serves(here: Path, name: str, folder: str) -> None:
     (here / name).mkdir()
@@ -154,7 +181,10 @@ def test_command_opens_the_folder_of_the_run(here: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(lab, "command", lambda place, options: asked.append((place, options)) or 0)
     result = perfkit_lab("--no-browser", "--jupyter=--port=9999")
     assert [(Path("perfkit-lab/mlp_a100"), ["--no-browser", "--port=9999"])] == asked
-    assert (0, f"perfkit-lab/mlp_a100: notebooks of {sample()}\n") == (result.exit_code, result.stderr)
+    assert (0, f"perfkit-lab/mlp_a100: notebooks of {sample()}\n") == (
+        result.exit_code,
+        result.stderr,
+    )
     assert 2 == perfkit_lab(sample("dlrm_h100"), "--folder", "perfkit-lab/mlp_a100").exit_code
     assert 1 == len(asked)
 
@@ -185,12 +215,30 @@ def started(here: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
     folders = {f"JUPYTER_{name}_DIR": str(here / name) for name in ("CONFIG", "DATA", "RUNTIME")}
-    options = [f"--port={port}", "--allow-root", "--ServerApp.ip=127.0.0.1", f"--ServerApp.token={TOKEN}"]
-    command = [sys.executable, "-m", "perfkit", "lab", "--no-browser", *(f"--jupyter={option}" for option in options)]
+    options = [
+        f"--port={port}",
+        "--allow-root",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.token={TOKEN}",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "perfkit",
+        "lab",
+        "--no-browser",
+        *(f"--jupyter={option}" for option in options),
+    ]
     with (here / "log").open("wb") as log:
-        process = subprocess.Popen(command, env={**os.environ, **folders}, stdout=log, stderr=log, preexec_fn=heard)
+        process = subprocess.Popen(
+            command, env={**os.environ, **folders}, stdout=log, stderr=log, preexec_fn=heard
+        )
         yield process, port
-    for left in (*psutil.Process(process.pid).children(recursive=True), process) if process.poll() is None else ():
+    for left in (
+        (*psutil.Process(process.pid).children(recursive=True), process)
+        if process.poll() is None
+        else ()
+    ):
         left.kill()
     process.wait()
 
@@ -216,7 +264,13 @@ def command_of(process: psutil.Process) -> str:
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGTERM, *(pytest.param(other, marks=pytest.mark.matrix) for other in (signal.SIGINT, signal.SIGHUP))],
+    [
+        signal.SIGTERM,
+        *(
+            pytest.param(other, marks=pytest.mark.matrix)
+            for other in (signal.SIGINT, signal.SIGHUP)
+        ),
+    ],
     ids=lambda number: number.name,
 )
 def test_a_signal_ends_jupyterlab_and_its_kernels(started: Any, number: signal.Signals) -> None:
@@ -227,4 +281,6 @@ def test_a_signal_ends_jupyterlab_and_its_kernels(started: Any, number: signal.S
     assert any("ipykernel_launcher" in command for command in map(command_of, children))
     process.send_signal(number)
     assert 0 == process.wait(LIMIT)
-    assert [] == [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert [] == [
+        child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE
+    ]

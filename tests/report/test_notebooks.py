@@ -32,7 +32,9 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def store(folder: Path, name: str, *code: str) -> None:
     """Write a notebook with a parameters cell and some code."""
-    parameters = nbformat.v4.new_code_cell("profile: str = ''\nnumbers: list = []", metadata={"tags": ["parameters"]})
+    parameters = nbformat.v4.new_code_cell(
+        "profile: str = ''\nnumbers: list = []", metadata={"tags": ["parameters"]}
+    )
     cells = [parameters, *map(nbformat.v4.new_code_cell, code)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=SPEC), folder / f"{name}.ipynb")
 
@@ -78,7 +80,9 @@ def test_a_notebook_that_ends_its_kernel_says_how(stored: Path) -> None:
 def test_a_kernel_that_is_killed_is_told_with_its_signal(stored: Path) -> None:
     store(stored, "killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     told = str(run("killed")["killed"])
-    assert told.startswith("the kernel died: signal SIGKILL ended it; the system does that when memory")
+    assert told.startswith(
+        "the kernel died: signal SIGKILL ended it; the system does that when memory"
+    )
 
 
 def test_a_dead_kernel_is_replaced_for_the_next_notebook(stored: Path) -> None:
@@ -95,7 +99,9 @@ def test_a_cell_that_raises_ends_its_notebook_alone(stored: Path) -> None:
     assert 2 == answer(made["next"])
 
 
-def test_a_kernel_that_does_not_start_is_told(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_does_not_start_is_told(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store(stored, "first", "1 + 1")
     monkeypatch.setattr("perfkit.report.engine.OPTIONS", ("--no-such-option",))
     monkeypatch.setattr("perfkit.report.engine.START", 20)
@@ -145,7 +151,9 @@ def test_the_outputs_of_cells_are_those_of_papermills_own_engine(stored: Path) -
     ours = run("first")["first"]
     theirs = papermill.execute_notebook(stored / "first.ipynb", None, progress_bar=False)
     assert not isinstance(ours, Failure)
-    ours, theirs = ([(c.source, c.execution_count, c.outputs) for c in each.cells] for each in (ours, theirs))
+    ours, theirs = (
+        [(c.source, c.execution_count, c.outputs) for c in each.cells] for each in (ours, theirs)
+    )
     assert ours == theirs
 
 
@@ -164,7 +172,9 @@ def test_a_run_is_diagnosed_once_for_all_notebooks(stored: Path, tmp_path: Path)
     make.capture(path := tmp_path / "run.sqlite", kernels=40)
     for name in ("first", "second"):
         store(stored, name, SHARED)
-    first, second = (json.loads(answer(each)) for each in run("first", "second", profile=str(path)).values())
+    first, second = (
+        json.loads(answer(each)) for each in run("first", "second", profile=str(path)).values()
+    )
     assert first == second
     assert (0, 40) == (first["new"], first["count"])
     assert first["held"] > 0

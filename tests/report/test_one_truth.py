@@ -65,14 +65,20 @@ def of_idle_time(finding: Finding) -> bool:
     return bool(rules()[finding.rule].causes)
 
 
-def test_what_the_verdict_names_is_a_colour_of_the_picture_and_the_tile(name: str, profiles: Path) -> None:
+def test_what_the_verdict_names_is_a_colour_of_the_picture_and_the_tile(
+    name: str, profiles: Path
+) -> None:
     made = page(profiles / name)
     first = cause(made.findings)
     if first is None:
         return
     keys = picture.keys(made.view, first)
-    assert keys or not of_idle_time(first), f"{first.title} is no part of {picture.shares(made.view).to_dict()}"
-    notes = [tile.note for tile in made.headline.tiles if tile.label in ("Largest loss", "Largest part")]
+    assert keys or not of_idle_time(first), (
+        f"{first.title} is no part of {picture.shares(made.view).to_dict()}"
+    )
+    notes = [
+        tile.note for tile in made.headline.tiles if tile.label in ("Largest loss", "Largest part")
+    ]
     assert len(notes) <= 1
     assert [] == [note for note in notes if keys and picture.name(keys[0]) not in note]
 
@@ -126,7 +132,9 @@ def test_code_is_shown_as_code(name: str, profiles: Path) -> None:
     assert [] == [part.html for part in shown if "`" in part.html]
 
 
-def test_at_most_four_questions_are_open_and_none_needs_another_tool(name: str, profiles: Path) -> None:
+def test_at_most_four_questions_are_open_and_none_needs_another_tool(
+    name: str, profiles: Path
+) -> None:
     asked = first_page.open_questions(diagnosis.refusals(page(profiles / name).view))
     assert len(asked) <= first_page.MOST_QUESTIONS
     assert not any(item.is_of_another_tool for item in asked)

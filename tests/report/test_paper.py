@@ -18,6 +18,8 @@ def test_the_name_of_a_run_ends_no_style() -> None:
 
 
 def test_only_the_first_page_alone_is_compact() -> None:
-    whole, alone = (paper.footed(PAGE, name="a", date="b", is_compact=each) for each in (False, True))
+    whole, alone = (
+        paper.footed(PAGE, name="a", date="b", is_compact=each) for each in (False, True)
+    )
     assert "font-size" not in whole
     assert "font-size" in alone

@@ -19,11 +19,18 @@ from perfkit.report.links import Report
 from perfkit.report.notebooks import sample
 from perfkit.report.pages import Recorded
 
-SCHEMA = json.loads(Path(pages.__file__).with_name("summary.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    Path(pages.__file__).with_name("summary.schema.json").read_text(encoding="utf-8")
+)
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 SAMPLES = ("mlp_a100", "bert_a100", "resnet18_a100", "dlrm_h100", "cpu_workloads/mlp_training")
 LISTS = {name: [] for name in ("ranks", "gpus", "window", "families")}
-PARAMETERS = {"profile": "run", **LISTS, "job": {}, **dict.fromkeys(("baseline", "kernels", "peaks", "published"), "")}
+PARAMETERS = {
+    "profile": "run",
+    **LISTS,
+    "job": {},
+    **dict.fromkeys(("baseline", "kernels", "peaks", "published"), ""),
+}
 WRONG = (
     (("schema",), 2),
     (("schema",), "1"),
@@ -51,7 +58,9 @@ def written(name: str, folder: Path) -> dict[str, Any]:
     )
     failures = {"5_framework": "ValueError: no"}
     tables = frozenset(view.run.profiles[0].loaders)
-    pages.write_summary(folder, pages.summary_inputs(view, PARAMETERS), found, Report((), tables), failures)
+    pages.write_summary(
+        folder, pages.summary_inputs(view, PARAMETERS), found, Report((), tables), failures
+    )
     content: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return content
 
@@ -61,7 +70,9 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return written("mlp_a100", tmp_path_factory.mktemp("summary"))
 
 
-def objects(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+def objects(
+    value: Any, path: tuple[Any, ...] = ()
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Every object in a summary with its path; of a list, or of a map from ids, the first one only."""
     if isinstance(value, dict):
         yield path, value
@@ -98,11 +109,17 @@ def test_the_schema_is_a_schema() -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_summary_of_a_sample_matches_the_schema(name: str, content: dict[str, Any], tmp_path: Path) -> None:
+def test_the_summary_of_a_sample_matches_the_schema(
+    name: str, content: dict[str, Any], tmp_path: Path
+) -> None:
     found = content if name == "mlp_a100" else written(name, tmp_path)
-    assert [] == [f"{'/'.join(map(str, e.path))}: {e.message}" for e in VALIDATOR.iter_errors(found)]
+    assert [] == [
+        f"{'/'.join(map(str, e.path))}: {e.message}" for e in VALIDATOR.iter_errors(found)
+    ]
     assert found["figures"]
-    assert [] == list(undescribed(found, SCHEMA)), "describe these keys in perfkit/report/summary.schema.json"
+    assert [] == list(undescribed(found, SCHEMA)), (
+        "describe these keys in perfkit/report/summary.schema.json"
+    )
 
 
 def test_a_summary_without_a_key_or_with_a_wrong_value_is_rejected(content: dict[str, Any]) -> None:

@@ -42,7 +42,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
     def load(name: str) -> dict[str, Run]:
         if name not in kept:
-            kept[name] = {label: perfkit.load(path) for label, path in simulate.write(name, root / name).items()}
+            kept[name] = {
+                label: perfkit.load(path)
+                for label, path in simulate.write(name, root / name).items()
+            }
         return kept[name]
 
     return load
@@ -50,7 +53,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 def truth(run: Run) -> dict[str, Any]:
     path = Path(str(run.capture["path"].iloc[0]))
-    content: dict[str, Any] = json.loads(path.with_name(path.name.replace(".nsys.sqlite", ".truth.json")).read_text())
+    content: dict[str, Any] = json.loads(
+        path.with_name(path.name.replace(".nsys.sqlite", ".truth.json")).read_text()
+    )
     return content
 
 
@@ -73,7 +78,9 @@ def test_the_change_does_what_it_must(name: str, written: Written) -> None:
     assert [verdict] * 2 == compare.steps(found["before"], found["after"])["verdict"].tolist()
     assert found["before"]["how"].unique().tolist() == found["after"]["how"].unique().tolist()
     if rule:
-        rules = {label: [each.rule for each in diagnosis.findings(run)] for label, run in runs.items()}
+        rules = {
+            label: [each.rule for each in diagnosis.findings(run)] for label, run in runs.items()
+        }
         assert rules["before"][0] == rule
         assert rule not in rules["after"]
 
@@ -83,7 +90,10 @@ def test_truth_is_that_of_the_rows(name: str, written: Written) -> None:
     for run in written(name).values():
         told = truth(run)
         start, dur = in_order(run)
-        assert all(later >= begin + length for begin, length, later in zip(start, dur, start[1:], strict=False))
+        assert all(
+            later >= begin + length
+            for begin, length, later in zip(start, dur, start[1:], strict=False)
+        )
         assert [told["kernels_count"], told["busy_ns"]] == [len(start), sum(dur)]
         assert told["span_ns"] == start[-1] + dur[-1] - start[0]
         assert told["busy_ns"] == timeline.busy(run.kernels, run.copies)["kernel_busy_ns"].iloc[0]
@@ -121,10 +131,14 @@ def test_the_tensor_cores_are_sampled(written: Written) -> None:
     for label, run in runs.items():
         start, _ = in_order(run)
         inside = run.samples["time_ns"].between(start[0] + 2e6, start[-1])
-        shares[label] = run.samples[inside & (run.samples["metric"] == "tensor_active_frac")]["value"].mean()
+        shares[label] = run.samples[inside & (run.samples["metric"] == "tensor_active_frac")][
+            "value"
+        ].mean()
     told = truth(runs["after"])
     assert shares["before"] == 0
-    assert shares["after"] == pytest.approx(told["step_flops"] / told["step_ns"] * 1e9 / 156e12, abs=0.01)
+    assert shares["after"] == pytest.approx(
+        told["step_flops"] / told["step_ns"] * 1e9 / 156e12, abs=0.01
+    )
 
 
 def test_series_has_the_utilisation_of_the_notes(written: Written) -> None:
@@ -140,7 +154,10 @@ def test_series_has_the_utilisation_of_the_notes(written: Written) -> None:
 
 
 def test_captures_say_that_they_are_simulated(written: Written, tmp_path: Path) -> None:
-    file, again = Path(written("sync")["before"].capture["path"].iloc[0]), simulate.write("sync", tmp_path)["before"]
+    file, again = (
+        Path(written("sync")["before"].capture["path"].iloc[0]),
+        simulate.write("sync", tmp_path)["before"],
+    )
     with closing(sqlite3.connect(file)) as db:
         told = dict(db.execute("SELECT name, value FROM META_DATA_CAPTURE"))
     assert "no GPU ran" in told["SIMULATED"]
@@ -148,7 +165,11 @@ def test_captures_say_that_they_are_simulated(written: Written, tmp_path: Path) 
 
 
 def test_the_sample_holds_what_is_simulated(written: Written) -> None:
-    made = {path for name in simulate.NAMES for path in (f"{name}/{label}" for label in simulate._setups(name))}
+    made = {
+        path
+        for name in simulate.NAMES
+        for path in (f"{name}/{label}" for label in simulate._setups(name))
+    }
     (before, *_) = written("sync").values()
     file = Path(before.capture["path"].iloc[0])
     with zipfile.ZipFile(sample("experiments.zip")) as archive:

@@ -38,7 +38,9 @@ ROUNDING = 0.005  # a gain is written with two or three digits
 
 
 def conclusion(file: Path) -> dict[str, Any]:
-    blocks = re.findall(r"^```toml\n(.*?)^```$", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```toml\n(.*?)^```$", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     assert len(blocks) == 1, f"{file.name}: {len(blocks)} toml blocks, not one"
     return tomllib.loads(blocks[0])
 
@@ -59,14 +61,18 @@ def differences(expert: dict[str, Any], run: perfkit.Selection) -> list[str]:
     if expert["first"] and told[:1] != [expert["first"]]:
         wrong.append(f"first comes {told[:1]}, not {expert['first']}")
     wrong += [f"{rule} is not told" for rule in expert["told"] if rule not in by_rule]
-    wrong += [f"{rule} is told: {by_rule[rule].title}" for rule in expert["not_told"] if rule in by_rule]
+    wrong += [
+        f"{rule} is told: {by_rule[rule].title}" for rule in expert["not_told"] if rule in by_rule
+    ]
     for name, (value, tolerance) in expert.get("figures", {}).items():
         known = figures[name].value if name in figures else None
         if known is None or known != pytest.approx(value, rel=tolerance, abs=0):
             wrong.append(f"{name} is {known}, the raw data say {value}")
     for rule, most in expert.get("gains", {}).items():
         promise = by_rule[rule].gain.high if rule in by_rule else None
-        if promise is None or most * (1 + ROUNDING) < promise < math.inf:  # one that is not known promises nothing
+        if (
+            promise is None or most * (1 + ROUNDING) < promise < math.inf
+        ):  # one that is not known promises nothing
             wrong.append(f"{rule} promises up to {promise}, at most {most} can be gained")
     return wrong
 
@@ -74,9 +80,18 @@ def differences(expert: dict[str, Any], run: perfkit.Selection) -> list[str]:
 def misquoted(text: str, run: perfkit.Selection) -> list[str]:
     """The texts in double quotes under "What perfkit says" that no finding of the run says."""
     section = text.split(f"## {SECTIONS[1]}\n")[1].split(f"## {SECTIONS[2]}\n")[0]
-    said = ((f.title, f.explanation, f.gain.reason, *f.against, *f.evidence) for f in diagnosis.findings(run))
-    every = "\n".join(part if isinstance(part, str) else part.definition for parts in said for part in parts)
-    return [quote for quote in (" ".join(q.split()) for q in re.findall(r'"([^"]+)"', section)) if quote not in every]
+    said = (
+        (f.title, f.explanation, f.gain.reason, *f.against, *f.evidence)
+        for f in diagnosis.findings(run)
+    )
+    every = "\n".join(
+        part if isinstance(part, str) else part.definition for parts in said for part in parts
+    )
+    return [
+        quote
+        for quote in (" ".join(q.split()) for q in re.findall(r'"([^"]+)"', section))
+        if quote not in every
+    ]
 
 
 @pytest.mark.parametrize("file", [compared(file) for file in FILES])
@@ -93,23 +108,38 @@ def test_perfkit_agrees_with_the_expert(file: Path, profiles: Path) -> None:
 def test_each_file_is_complete(file: Path) -> None:
     text, expert = file.read_text(encoding="utf-8"), conclusion(file)
     assert text.startswith("# ")
-    assert f"`{expert['capture']}`" in text.split("```toml")[0], "the text above the block names the capture"
+    assert f"`{expert['capture']}`" in text.split("```toml")[0], (
+        "the text above the block names the capture"
+    )
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
     raw = text.split(f"## {SECTIONS[0]}\n")[1].split(f"## {SECTIONS[1]}\n")[0]
-    assert re.search(r"^```(sql|python|sh)\n", raw, re.MULTILINE), "the raw data's section shows how they were read"
+    assert re.search(r"^```(sql|python|sh)\n", raw, re.MULTILINE), (
+        "the raw data's section shows how they were read"
+    )
     assert not set(expert) - KEYS
-    named = {*expert["told"], *expert["not_told"], *expert.get("gains", {}), *filter(None, [expert["first"]])}
+    named = {
+        *expert["told"],
+        *expert["not_told"],
+        *expert.get("gains", {}),
+        *filter(None, [expert["first"]]),
+    }
     assert named <= set(rules())
     assert not set(expert["told"]) & set(expert["not_told"])
     assert expert["told"] or expert["not_told"]
-    loose = [name for name, (_, tolerance) in expert.get("figures", {}).items() if tolerance > LARGEST_TOLERANCE]
+    loose = [
+        name
+        for name, (_, tolerance) in expert.get("figures", {}).items()
+        if tolerance > LARGEST_TOLERANCE
+    ]
     assert not loose or expert.get("why"), f"{loose}: a tolerance above 2 % needs a reason"
 
 
 def test_no_capture_is_read_twice_and_a_wrong_conclusion_is_noticed() -> None:
     captures = [conclusion(file)["capture"] for file in FILES]
     assert sorted(set(captures)) == sorted(captures)
-    run = diagnosis.phases.whole(perfkit.select(perfkit.load(sample() / "mlp_a100.pt.trace.json.gz")))
+    run = diagnosis.phases.whole(
+        perfkit.select(perfkit.load(sample() / "mlp_a100.pt.trace.json.gz"))
+    )
     found = diagnosis.findings(run)
     rules_told = {finding.rule for finding in found}
     missing = next(rule for rule in rules() if rule not in rules_told)

@@ -21,7 +21,9 @@ def run(tmp_path: Path) -> perfkit.Run:
 def page_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that nobody draws: the program that draws charts takes seconds to make; the view below is text."""
     monkeypatch.setattr(page, "enable_brush", lambda: None)
-    views = SimpleNamespace(__all__=["timeline"], timeline=lambda explorer: page.ipywidgets.HTML("the view"))
+    views = SimpleNamespace(
+        __all__=["timeline"], timeline=lambda explorer: page.ipywidgets.HTML("the view")
+    )
     monkeypatch.setattr(page.importlib, "import_module", lambda name: views)
 
 

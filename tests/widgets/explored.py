@@ -24,7 +24,8 @@ def tables() -> dict[str, pd.DataFrame]:
     work += [kernel(40, "softmax", "softmax", gpu=1, rank=1), kernel(60, HOSTILE, "other", rank=1)]
     moved = copies({"start_ns": 99 * MS, "dur_ns": MS})
     marked = [
-        {"start_ns": 20 * n * MS, "dur_ns": 20 * MS, "name": f"ProfilerStep#{n}", "kind": "step"} for n in range(5)
+        {"start_ns": 20 * n * MS, "dur_ns": 20 * MS, "name": f"ProfilerStep#{n}", "kind": "step"}
+        for n in range(5)
     ]
     return {"KERNELS": kernels(*work), "COPIES": moved, "RANGES": ranges(*marked)}
 

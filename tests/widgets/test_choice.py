@@ -28,7 +28,13 @@ from perfkit.widgets import choice
 from perfkit.widgets.choice import Explorer, arguments, explorer, place, texts
 
 pytestmark = pytest.mark.usefixtures("page_of_tests")
-CHOICE: dict[str, Any] = {"ranks": [0], "gpus": [1], "window": [0, 50 * MS], "kernels": "gemm", "families": ["gemm"]}
+CHOICE: dict[str, Any] = {
+    "ranks": [0],
+    "gpus": [1],
+    "window": [0, 50 * MS],
+    "kernels": "gemm",
+    "families": ["gemm"],
+}
 ALL: dict[str, Any] = {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []}
 
 
@@ -55,7 +61,10 @@ def test_begins_with_the_selection_it_is_given(run: Run, watched: None) -> None:
 
 
 SAME = [{"ranks": [1]}, {"gpus": [1], "window": [0, 45 * MS]}, {"kernels": "SGEMM_n?"}]
-SAME += [{"families": ["softmax", "gemm"], "ranks": [0, 1]}, {"kernels": "script", "window": [60 * MS, 61 * MS]}]
+SAME += [
+    {"families": ["softmax", "gemm"], "ranks": [0, 1]},
+    {"kernels": "script", "window": [60 * MS, 61 * MS]},
+]
 
 
 @pytest.mark.parametrize("choice", SAME)
@@ -77,7 +86,9 @@ def test_choices_are_kept_as_they_are_meant(run: Run) -> None:
     live.choose(window=(), kernels=HOSTILE)  # text to look for, nothing more
     assert [HOSTILE] == live.selection.kernels["name"].tolist()
     live.choose(kernels="", families=["softmax", "gemm", "softmax"])
-    assert ["gemm", "softmax"] == [one for one in FAMILIES if one in live.families] == [*live.families]
+    assert (
+        ["gemm", "softmax"] == [one for one in FAMILIES if one in live.families] == [*live.families]
+    )
 
 
 def test_one_selection_per_choice(run: Run) -> None:
@@ -89,7 +100,10 @@ def test_one_selection_per_choice(run: Run) -> None:
     assert [(1,), (1,)] == [one.gpus for one in seen]
     assert seen[-1] is live.selection
     live.reset()
-    assert (3, "all GPUs, the whole recording, all kernels") == (len(seen), live.selection.description)
+    assert (3, "all GPUs, the whole recording, all kernels") == (
+        len(seen),
+        live.selection.description,
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,16 +113,27 @@ def test_one_selection_per_choice(run: Run) -> None:
         ({"ranks": [0, 2]}, r"ranks: the run does not have 2. Choose from 0, 1\."),
         ({"gpus": ["1"]}, r"gpus: the run does not have '1'. Choose from 0, 1\."),
         ({"gpus": [True]}, r"gpus: the run does not have True"),
-        ({"families": ["gem"]}, r"families: the run does not have 'gem'. Choose from gemm, softmax, other\."),
+        (
+            {"families": ["gem"]},
+            r"families: the run does not have 'gem'. Choose from gemm, softmax, other\.",
+        ),
         ({"window": [5]}, r"window: \[5\] is not a start and a later end"),
         ({"window": [5, 5]}, r"window: \[5, 5\] is not a start and a later end"),
         ({"window": [0.5, 5]}, r"window: \[0.5, 5\] is not a start and an end in whole ns"),
-        ({"window": [0, float("inf")]}, r"window: \[0, inf\] is not a start and an end in whole ns"),
-        ({"window": [0, 200 * MS]}, r"window: 0 s to 0.2 s reaches beyond the recording, which spans 0 s to 0.1 s"),
+        (
+            {"window": [0, float("inf")]},
+            r"window: \[0, inf\] is not a start and an end in whole ns",
+        ),
+        (
+            {"window": [0, 200 * MS]},
+            r"window: 0 s to 0.2 s reaches beyond the recording, which spans 0 s to 0.1 s",
+        ),
         ({"kernels": 3}, r"The 'kernels' trait .* expected a unicode string"),
     ],
 )
-def test_what_the_run_does_not_have_is_refused(run: Run, choice: dict[str, Any], message: str) -> None:
+def test_what_the_run_does_not_have_is_refused(
+    run: Run, choice: dict[str, Any], message: str
+) -> None:
     live = Explorer(run)
     seen = changes(live)
     with pytest.raises(traitlets.TraitError, match=message):
@@ -119,16 +144,33 @@ def test_what_the_run_does_not_have_is_refused(run: Run, choice: dict[str, Any],
 @pytest.mark.parametrize(
     ("choice", "sentence"),
     [
-        ({"kernels": "gemv"}, "kernels: none of the 4 kernel names contains 'gemv'. Choose for example 'sgemm"),
-        ({"kernels": "softmax", "window": [0, 10 * MS]}, "kernels: nothing ran of all GPUs, 0 s to 0.01 s, kernels"),
-        ({"gpus": [1], "window": [90 * MS, 95 * MS]}, "window: 0.09 s to 0.095 s holds no recorded data of a GPU"),
-        ({"kernels": "softmax", "gpus": [0]}, "kernels: nothing ran of GPU 0, the whole recording, kernels matching"),
+        (
+            {"kernels": "gemv"},
+            "kernels: none of the 4 kernel names contains 'gemv'. Choose for example 'sgemm",
+        ),
+        (
+            {"kernels": "softmax", "window": [0, 10 * MS]},
+            "kernels: nothing ran of all GPUs, 0 s to 0.01 s, kernels",
+        ),
+        (
+            {"gpus": [1], "window": [90 * MS, 95 * MS]},
+            "window: 0.09 s to 0.095 s holds no recorded data of a GPU",
+        ),
+        (
+            {"kernels": "softmax", "gpus": [0]},
+            "kernels: nothing ran of GPU 0, the whole recording, kernels matching",
+        ),
         ({"families": ["gemm"], "ranks": [1]}, "kernels: nothing ran of rank 1, all GPUs"),
-        ({"families": ["gemm"], "kernels": "softmax"}, "families: no kernel is of gemm and contains 'softmax'"),
+        (
+            {"families": ["gemm"], "kernels": "softmax"},
+            "families: no kernel is of gemm and contains 'softmax'",
+        ),
         ({"ranks": [0], "gpus": [1], "kernels": "soft"}, "kernels: nothing ran of rank 0, GPU 1"),
     ],
 )
-def test_a_choice_that_leaves_nothing_is_a_sentence(run: Run, choice: dict[str, Any], sentence: str) -> None:
+def test_a_choice_that_leaves_nothing_is_a_sentence(
+    run: Run, choice: dict[str, Any], sentence: str
+) -> None:
     live = Explorer(run)
     live.choose(**choice)
     assert live.selection is None
@@ -144,13 +186,17 @@ def test_runs_without_a_timeline(tmp_path: Path) -> None:
     assert ((0,), (0, 100 * MS)) == (log.offer.gpus, log.offer.span)
     log.window = (0, MS)
     assert (0, MS) == log.selection.window
-    counted = Explorer(run_of(tmp_path, {"LAUNCHES": launches({"name": "sgemm"}, {"name": "softmax"})}))
+    counted = Explorer(
+        run_of(tmp_path, {"LAUNCHES": launches({"name": "sgemm"}, {"name": "softmax"})})
+    )
     assert {"gemm", "softmax"} == {*counted.offer.families}
     counted.families = ["gemm"]
     assert ["sgemm"] == counted.selection.launches["name"].tolist()
     counted.kernels = "softmax"
     assert counted.problem.startswith("families: no kernel is of gemm and contains 'softmax'")
-    beside = Explorer(run_of(tmp_path, tables() | {"LAUNCHES": launches({"name": "flash_fwd_kernel"})}))
+    beside = Explorer(
+        run_of(tmp_path, tables() | {"LAUNCHES": launches({"name": "flash_fwd_kernel"})})
+    )
     beside.kernels = "flash"  # that only the counters saw
     assert 1 == len(beside.selection.launches)
     beside.window = (0, MS)
@@ -167,20 +213,37 @@ def test_ranks_are_the_profiles(tmp_path: Path) -> None:
     work = kernels({"start_ns": 0, "dur_ns": 5}, {"start_ns": 0, "dur_ns": 5, "rank": 1, "gpu": 1})
     live = Explorer(run_of(tmp_path / "absent", {"KERNELS": work}))
     live.choose(ranks=[0], gpus=[0, 1])
-    assert (None, "gpus: the run has no activity on GPU 1. Choose from 0.") == (live.selection, live.problem)
+    assert (None, "gpus: the run has no activity on GPU 1. Choose from 0.") == (
+        live.selection,
+        live.problem,
+    )
 
 
 CHOICES: list[dict[str, Any]] = [
     ALL,
-    {"ranks": [0, 8], "gpus": [1], "window": [1000, 2**53 - 1], "kernels": "gemm*", "families": ["gemm", "softmax"]},
+    {
+        "ranks": [0, 8],
+        "gpus": [1],
+        "window": [1000, 2**53 - 1],
+        "kernels": "gemm*",
+        "families": ["gemm", "softmax"],
+    },
     {"ranks": [], "gpus": [-1], "window": [-5, 10], "kernels": "--out x", "families": []},
     {**ALL, "baseline": "/an earlier/run.sqlite", "peaks": "/p'$x.csv"},
-    {"ranks": [], "gpus": [], "window": [], "kernels": "a'b\"c\\d\n\u2028\x00\u202e\U000e0001é$(rm)`", "families": []},
+    {
+        "ranks": [],
+        "gpus": [],
+        "window": [],
+        "kernels": "a'b\"c\\d\n\u2028\x00\u202e\U000e0001é$(rm)`",
+        "families": [],
+    },
 ]
 
 
 @pytest.mark.parametrize("chosen", CHOICES)
-def test_texts_and_command_make_the_choice_again(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_and_command_make_the_choice_again(
+    chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert (chosen != ALL) == bool(arguments(chosen))
     _, cell, file = texts(chosen, Path("/a b/run")).split("\n\n")
     found: dict[str, Any] = {}
@@ -194,7 +257,9 @@ def test_texts_and_command_make_the_choice_again(chosen: dict[str, Any], monkeyp
     done = CliRunner().invoke(main, shlex.split(command)[1:])
     assert (0, Path("/a b/run")) == (done.exit_code, read["path"])
     lists = {name for name, value in chosen.items() if isinstance(value, list)}
-    assert chosen == {name: [*(read[name] or ())] if name in lists else str(read[name]) for name in chosen}
+    assert chosen == {
+        name: [*(read[name] or ())] if name in lists else str(read[name]) for name in chosen
+    }
 
 
 def test_the_path_that_reads_a_run_again(tmp_path: Path) -> None:
@@ -223,7 +288,9 @@ def test_the_next_explorer_of_a_run_offers_the_last_choice(
 ) -> None:
     assert {} == Explorer(perfkit.select(run, gpus=[0])).last
     Explorer(run).choose(**CHOICE)
-    again = Explorer(run_of(run.profiles[0].path, tables()))  # of another notebook: the parameters hold
+    again = Explorer(
+        run_of(run.profiles[0].path, tables())
+    )  # of another notebook: the parameters hold
     assert (CHOICE, ALL) == (again.last, again.parameters)
     given = Explorer(perfkit.select(run, gpus=[0]))  # to begin with something else is no choice
     assert (CHOICE, ALL | {"gpus": [0]}) == (given.last, given.parameters)
@@ -241,7 +308,9 @@ def test_the_next_explorer_of_a_run_offers_the_last_choice(
         assert {} == Explorer(perfkit.select(run, gpus=[0])).last
 
 
-def test_nothing_is_stored_without_cache_or_file(run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_stored_without_cache_or_file(
+    run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Explorer(run_of(cache / "absent", tables())).choose(**CHOICE)
     assert [] == [*cache.iterdir()]
     monkeypatch.setenv("PERFKIT_CACHE", "off")
@@ -250,7 +319,9 @@ def test_nothing_is_stored_without_cache_or_file(run: Run, cache: Path, monkeypa
 
 
 WRONG: list[dict[str, Any]] = [{"gpus": wrong} for wrong in (1, [True], ["1"], [7], [1e300], None)]
-WRONG += [{"window": wrong} for wrong in ([1], [0, 10**400], [5, 1])] + [{"kernels": wrong} for wrong in (5, "nothing")]
+WRONG += [{"window": wrong} for wrong in ([1], [0, 10**400], [5, 1])] + [
+    {"kernels": wrong} for wrong in (5, "nothing")
+]
 WRONG += [{"families": ["<script>"]}, {"families": [[]]}, {"more": 1}]
 CONTENTS = [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null", b"[]", b"{}"]
 
@@ -265,7 +336,9 @@ def test_damaged_or_foreign_content_is_ignored(run: Run, cache: Path) -> None:
         assert [1] == choice.last_choice(run)["gpus"], content[:200]
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_no_error(
+    run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Explorer(run).choose(**CHOICE)
     folder = file_of(cache).parent
     file_of(cache).unlink()
@@ -298,7 +371,11 @@ def of_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inode, asked, opened = path.stat().st_ino, os.lstat, os.fstat
 
     def with_owner(found: os.stat_result) -> os.stat_result:
-        return os.stat_result((*found[:4], os.getuid() + 1, *found[5:10])) if found.st_ino == inode else found
+        return (
+            os.stat_result((*found[:4], os.getuid() + 1, *found[5:10]))
+            if found.st_ino == inode
+            else found
+        )
 
     monkeypatch.setattr(choice.os, "fstat", lambda descriptor: with_owner(opened(descriptor)))
     monkeypatch.setattr(choice.Path, "lstat", lambda of: with_owner(asked(of)))
@@ -342,6 +419,12 @@ def test_a_row_of_a_table_leads_to_its_time_or_its_kernel(run: Run) -> None:
     explorer.lead(json.dumps({"name": "&lt;script&gt;alert(1)&lt;/script&gt;", "family": "other"}))
     assert HOSTILE == explorer.kernels
     before = explorer.parameters
-    for row in ("", "[]", "{", '{"start_ns": "n/a", "dur_ns": "1"}', '{"start_ns": "900000000000", "dur_ns": "1"}'):
+    for row in (
+        "",
+        "[]",
+        "{",
+        '{"start_ns": "n/a", "dur_ns": "1"}',
+        '{"start_ns": "900000000000", "dur_ns": "1"}',
+    ):
         explorer.lead(row)
     assert before == explorer.parameters

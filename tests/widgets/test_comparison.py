@@ -15,7 +15,18 @@ from perfkit.widgets import comparison as view_of_two
 from perfkit.widgets import views
 from perfkit.widgets.live import Live, Shown, bundle
 
-PARTS = ("verdict", "runs", "steps", "families", "kernels", "launches", "paths", "samples", "figures", "decisions")
+PARTS = (
+    "verdict",
+    "runs",
+    "steps",
+    "families",
+    "kernels",
+    "launches",
+    "paths",
+    "samples",
+    "figures",
+    "decisions",
+)
 
 
 def two(names: dict[str, int]) -> Run:
@@ -34,11 +45,19 @@ def html(view: Shown) -> str:
 @pytest.mark.parametrize("form", ["run", "selection"])
 def test_a_run_beside_itself_changed_nothing(form: str) -> None:
     run = small()
-    rows = csv(still(views.compare(chosen(run), baseline=run if form == "run" else chosen(run), part="figures")))
+    rows = csv(
+        still(
+            views.compare(
+                chosen(run), baseline=run if form == "run" else chosen(run), part="figures"
+            )
+        )
+    )
     assert "GPU busy" in rows["figure"].tolist()
     assert rows["before"].tolist() == rows["after"].tolist()
     assert {"no difference seen"} == set(rows["verdict"])
-    other = csv(still(views.compare(chosen(small(50)), baseline=run, part="figures"))).set_index("figure")
+    other = csv(still(views.compare(chosen(small(50)), baseline=run, part="figures"))).set_index(
+        "figure"
+    )
     busy = other.loc["GPU busy", ["before", "after", "better"]].tolist()
     assert ["18.2 %", "66.7 %", "higher is better"] == busy  # text with its unit, no bare numbers
 
@@ -61,10 +80,17 @@ def test_the_same_is_chosen_in_both_runs() -> None:
     later = chosen(two({"a": 200, "c": 5}), gpus=[1], kernels="a")
     rows = csv(still(views.compare(later, baseline=two({"a": 100, "b": 7}), part="kernels")))
     assert [("a", 100.0)] == list(zip(rows["name"], rows["difference_ns"], strict=True))
-    assert html(still(views.compare(later, baseline=two({"a": 1}), part="runs"))).count("GPU 1, the whole") == 2
+    assert (
+        html(still(views.compare(later, baseline=two({"a": 1}), part="runs"))).count(
+            "GPU 1, the whole"
+        )
+        == 2
+    )
 
 
-@pytest.mark.parametrize(("choice", "said"), [({"kernels": "c"}, "matching 'c'"), ({"gpus": [1]}, "GPU 1")])
+@pytest.mark.parametrize(
+    ("choice", "said"), [({"kernels": "c"}, "matching 'c'"), ({"gpus": [1]}, "GPU 1")]
+)
 def test_what_the_earlier_run_lacks_is_a_sentence(choice: dict[str, Any], said: str) -> None:
     later = chosen(two({"a": 200, "c": 5}), **choice)
     for part in ("", *(name for name in PARTS if name != "runs")):
@@ -80,10 +106,14 @@ def test_without_a_baseline_there_is_a_sentence(part: str) -> None:
 
 
 def test_what_a_comparison_lacks_is_said() -> None:
-    assert "perfkit report RUN --baseline EARLIER" in html(still(views.compare(chosen(small()), part="runs")))
+    assert "perfkit report RUN --baseline EARLIER" in html(
+        still(views.compare(chosen(small()), part="runs"))
+    )
     (said,) = still(views.compare(chosen(Run([])), baseline=Run([]))).parts
     assert "the first run has nothing, the second has nothing" in str(said)
-    with pytest.raises(ValueError, match=r"part: 'speed' is no part of a comparison\. Choose from verdict, runs,"):
+    with pytest.raises(
+        ValueError, match=r"part: 'speed' is no part of a comparison\. Choose from verdict, runs,"
+    ):
         views.compare(chosen(small()), baseline=small(), part="speed")
 
 
@@ -101,25 +131,34 @@ def test_live_parts_follow_and_compare_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         verdict,  # type: ignore[attr-defined]
         "compared",
-        lambda before, after, **options: [asked.append(before), compared(before, after, **options)][1],
+        lambda before, after, **options: [asked.append(before), compared(before, after, **options)][
+            1
+        ],
     )
     run, baseline = small(50), small()
     explorer = Chooser(selection=chosen(run))
-    live = {part: views.compare(explorer, baseline=baseline, part=part) for part in ("verdict", "kernels", "figures")}
+    live = {
+        part: views.compare(explorer, baseline=baseline, part=part)
+        for part in ("verdict", "kernels", "figures")
+    }
     assert all(isinstance(view, Live) for view in live.values())
     for number, (window, after) in enumerate((((0, 120), "58.3 %"), ((0, 100), "50.0 %")), start=2):
         explorer.selection = chosen(run, window=window)
         rows = csv(Shown(live["figures"].parts)).set_index("figure")
         assert ["18.2 %", after] == rows.loc["GPU busy", ["before", "after"]].tolist()
         assert number == len(asked)
-    assert asked[0] is asked[-1]  # only the window moved: the earlier run's figures are not worked out again
+    assert (
+        asked[0] is asked[-1]
+    )  # only the window moved: the earlier run's figures are not worked out again
 
 
 def test_live_runs_are_compared_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     run, baseline = small(50), small()
     asked: list[perfkit.Selection] = []
     against = verdict.against
-    monkeypatch.setattr(verdict, "against", lambda view, **given: [asked.append(view), against(view, **given)][1])
+    monkeypatch.setattr(
+        verdict, "against", lambda view, **given: [asked.append(view), against(view, **given)][1]
+    )
 
     async def explored() -> list[str]:
         explorer = Chooser(selection=chosen(run))
@@ -139,7 +178,9 @@ def test_live_runs_are_compared_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = asyncio.run(explored())
     assert before == view_of_two.COMPARING
     monkeypatch.undo()
-    assert after == repr(still(views.compare(chosen(run, window=(0, 100)), baseline=baseline, part="figures")))
+    assert after == repr(
+        still(views.compare(chosen(run, window=(0, 100)), baseline=baseline, part="figures"))
+    )
 
 
 def test_the_earlier_run_is_not_kept() -> None:

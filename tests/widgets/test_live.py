@@ -18,9 +18,21 @@ from perfkit.errors import PerfkitError
 from perfkit.format import verbatim
 from perfkit.run import Run
 from perfkit.widgets import live as widgets_live
-from perfkit.widgets.live import Later, Live, Part, Pending, Shown, bundle, follow, is_watched, shown
+from perfkit.widgets.live import (
+    Later,
+    Live,
+    Part,
+    Pending,
+    Shown,
+    bundle,
+    follow,
+    is_watched,
+    shown,
+)
 
-KERNELS = pd.DataFrame({"name": ["gemm"], "family": "gemm", "count": 1, "total_ns": [3], "share_frac": [1.0]})
+KERNELS = pd.DataFrame(
+    {"name": ["gemm"], "family": "gemm", "count": 1, "total_ns": [3], "share_frac": [1.0]}
+)
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -31,9 +43,17 @@ def forgotten() -> Iterator[None]:
     widgets_live._MADE.clear()
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, *, cell: str = "", run: str = "", person: bool = True) -> None:
-    request = {"content": {"allow_stdin": person}, "metadata": {"cellId": cell}, "header": {"msg_id": run}}
-    monkeypatch.setattr(widgets_live, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: request))
+def asked(
+    monkeypatch: pytest.MonkeyPatch, *, cell: str = "", run: str = "", person: bool = True
+) -> None:
+    request = {
+        "content": {"allow_stdin": person},
+        "metadata": {"cellId": cell},
+        "header": {"msg_id": run},
+    }
+    monkeypatch.setattr(
+        widgets_live, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: request)
+    )
 
 
 def choice(kernels: str = "") -> perfkit.Selection:
@@ -52,19 +72,26 @@ def html(live: Live) -> list[str]:
 
 def displayed(monkeypatch: pytest.MonkeyPatch, view: Shown) -> list[dict[str, Any]]:
     stored: list[dict[str, Any]] = []
-    monkeypatch.setattr("IPython.display.display", lambda data, raw: stored.append(data) if raw else None)
+    monkeypatch.setattr(
+        "IPython.display.display", lambda data, raw: stored.append(data) if raw else None
+    )
     view._ipython_display_()
     return stored
 
 
 def test_parts_are_stored_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = shown(choice(), lambda _: [charts.kernels.bars(KERNELS), charts.tables.show(KERNELS), "Well."])
+    view = shown(
+        choice(), lambda _: [charts.kernels.bars(KERNELS), charts.tables.show(KERNELS), "Well."]
+    )
     assert isinstance(view, Shown)
     chart, table, sentence = displayed(monkeypatch, view)
     assert chart[MIME]["title"]["text"] == "gemm takes 100 % of GPU kernel time"
     assert chart["text/plain"].startswith("gemm takes 100 %")
     assert "<table>" in table["text/html"]
-    assert {"text/html": verbatim('<p class="perfkit-sentence">Well.</p>'), "text/plain": "Well."} == sentence
+    assert {
+        "text/html": verbatim('<p class="perfkit-sentence">Well.</p>'),
+        "text/plain": "Well.",
+    } == sentence
 
 
 def test_sentences_are_escaped() -> None:
@@ -74,7 +101,13 @@ def test_sentences_are_escaped() -> None:
 
 
 def test_scripts_are_stored_only_where_a_person_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = Shown([charts.tables.show(KERNELS), charts.tables.searchable(KERNELS), charts.tables.searchable(KERNELS)])
+    view = Shown(
+        [
+            charts.tables.show(KERNELS),
+            charts.tables.searchable(KERNELS),
+            charts.tables.searchable(KERNELS),
+        ]
+    )
     asked(monkeypatch)
     assert is_watched()
     still, first, second = (data["text/html"] for data in displayed(monkeypatch, view))
@@ -179,7 +212,9 @@ def test_live_sends_what_changed() -> None:
     explorer.selection = choice("23")
     assert (scripts, said, first, second) == live.view.children[:4]
     assert [] == sent
-    assert [verbatim(f'<p class="perfkit-sentence">{text}</p>') for text in ("same", "2", "3")] == html(live)
+    assert [
+        verbatim(f'<p class="perfkit-sentence">{text}</p>') for text in ("same", "2", "3")
+    ] == html(live)
     explorer.selection = choice("")
     assert ("same",) == live.parts
     assert 3 == len(live.view.children)
@@ -206,7 +241,9 @@ def test_a_cell_that_runs_again_replaces_its_views(monkeypatch: pytest.MonkeyPat
         lives.append(Live(explorer, named))
     explorer.selection = choice("1")
     assert [("0",), ("1",), ("1",), ("1",)] == [live.parts for live in lives]
-    monkeypatch.setattr(widgets_live, "get_ipython", lambda: None)  # where no cell is named, none replaces another
+    monkeypatch.setattr(
+        widgets_live, "get_ipython", lambda: None
+    )  # where no cell is named, none replaces another
     lives = [Live(explorer, named) for _ in range(2)]
     explorer.selection = choice("2")
     assert [("2",), ("2",)] == [live.parts for live in lives]

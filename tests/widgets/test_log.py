@@ -43,7 +43,9 @@ def picture(view: LiveMonitor) -> dict[str, Any]:
 
 def seen(view: LiveMonitor) -> list[float]:
     """The levels of GPU 0's utilisation that are seen, in percent; the last one is there twice."""
-    return [row["value"] for row in picture(view)["datasets"]["gpu_busy_frac"] if row["gpu"] == "GPU 0"][:-1]
+    return [
+        row["value"] for row in picture(view)["datasets"]["gpu_busy_frac"] if row["gpu"] == "GPU 0"
+    ][:-1]
 
 
 def aged(path: Path) -> Path:
@@ -51,7 +53,9 @@ def aged(path: Path) -> Path:
     return path
 
 
-def test_follows_a_log_that_is_written(watched: None, log: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follows_a_log_that_is_written(
+    watched: None, log: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     view = opened(str(log))
     assert (1, [90, 91]) == (view.slider.value, seen(view))
     assert "gpu.csv: 1.00 s of 1.00 s; press Play to follow it" == view.status.value
@@ -116,7 +120,9 @@ def test_a_log_that_does_not_grow_is_a_chart(watched: None, log: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", [None, SimpleNamespace(), SimpleNamespace(get_parent=dict)])
-def test_is_a_still_picture_where_nobody_watches(log: Path, monkeypatch: pytest.MonkeyPatch, shell: Any) -> None:
+def test_is_a_still_picture_where_nobody_watches(
+    log: Path, monkeypatch: pytest.MonkeyPatch, shell: Any
+) -> None:
     monkeypatch.setattr("perfkit.widgets.live.get_ipython", lambda: shell)
     chart = live_monitor(log)
     assert isinstance(chart, alt.VConcatChart)

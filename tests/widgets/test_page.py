@@ -58,8 +58,12 @@ def test_pickers_choose(run: Run) -> None:
 def test_pickers_show_what_code_chooses(run: Run) -> None:
     live = Explorer(run)
     pickers, seen = live.view.controls, changes(live)
-    live.choose(ranks=[1], gpus=[1], families=["softmax"], kernels="soft", window=[12_345_678, 45_000_001])
-    values = tuple(getattr(pickers, name).value for name in ("ranks", "gpus", "families", "kernels"))
+    live.choose(
+        ranks=[1], gpus=[1], families=["softmax"], kernels="soft", window=[12_345_678, 45_000_001]
+    )
+    values = tuple(
+        getattr(pickers, name).value for name in ("ranks", "gpus", "families", "kernels")
+    )
     assert ((1,), (1,), ("softmax",), "soft") == values
     for edges in (pickers.window.value, shown(live)):
         assert (12.345678, 45.000001) == pytest.approx(tuple(edges))
@@ -124,7 +128,9 @@ def damaged(file: Path, _: pytest.MonkeyPatch) -> None:
     file.write_text("steals")
 
 
-def test_the_program_of_the_overview_is_put_together_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_of_the_overview_is_put_together_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is damaged, or what another user may have written, is put together again."""
     monkeypatch.undo()
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "made"))
@@ -152,11 +158,15 @@ def test_steps_are_jumped_to(run: Run) -> None:
     live.window = ()
     live.view.steps.button.click()
     assert (40 * MS, 60 * MS) == live.window
-    with pytest.raises(ValueError, match=r"step: 5 is not among the steps that were found \(0 to 4\)"):
+    with pytest.raises(
+        ValueError, match=r"step: 5 is not among the steps that were found \(0 to 4\)"
+    ):
         live.jump(5)
 
 
-def test_steps_of_a_large_run_are_found_when_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_a_large_run_are_found_when_asked_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(page, "EAGER", 3)
     live = Explorer(run)
     assert ("", True) == (live.view.steps.said.value, live.view.steps.number.disabled)
@@ -196,7 +206,9 @@ def test_completes_the_names_with_most_time(tmp_path: Path) -> None:
 
 def test_pickers_without_a_choice_are_hidden(tmp_path: Path) -> None:
     log = Explorer(run_of(tmp_path, {"SAMPLES": samples(gpu_busy_frac=[0.5, 0.6])})).view
-    assert all(is_hidden(getattr(log.controls, name)) for name in ("ranks", "gpus", "families", "kernels"))
+    assert all(
+        is_hidden(getattr(log.controls, name)) for name in ("ranks", "gpus", "families", "kernels")
+    )
     assert not is_hidden(log.controls.window)
     assert (True, None) == (is_hidden(log.steps.view), log.overview)
     log.controls.window.value = (0.0, 40.0)
@@ -204,17 +216,32 @@ def test_pickers_without_a_choice_are_hidden(tmp_path: Path) -> None:
     empty = Explorer(Run([])).view
     assert is_hidden(empty.controls.window)
     assert "Nothing can be chosen: this run has one rank" in empty.status.value
-    once = Explorer(run_of(tmp_path, {"KERNELS": kernels(kernel(0, "once", "other")), "RANGES": ranges()}))
+    once = Explorer(
+        run_of(tmp_path, {"KERNELS": kernels(kernel(0, "once", "other")), "RANGES": ranges()})
+    )
     assert is_hidden(once.view.steps.view)  # where nothing repeats
-    assert empty.reset not in [button for row in empty.children for button in getattr(row, "children", ())]
+    assert empty.reset not in [
+        button for row in empty.children for button in getattr(row, "children", ())
+    ]
 
 
 def test_every_control_says_what_it_is_for(run: Run) -> None:
     Explorer(run).gpus = [1]
     view = Explorer(run).view
-    controls = [getattr(view.controls, name) for name in ("ranks", "gpus", "families", "kernels", "window")]
-    controls += [view.last, view.steps.number, view.steps.button, view.reset, view.copy, view.reporting.button]
-    assert [] == [one for one in [*controls, view.parameters] if not one.description or not one.tooltip]
+    controls = [
+        getattr(view.controls, name) for name in ("ranks", "gpus", "families", "kernels", "window")
+    ]
+    controls += [
+        view.last,
+        view.steps.number,
+        view.steps.button,
+        view.reset,
+        view.copy,
+        view.reporting.button,
+    ]
+    assert [] == [
+        one for one in [*controls, view.parameters] if not one.description or not one.tooltip
+    ]
 
 
 def test_buttons_reset_and_show_parameters(run: Run) -> None:
@@ -231,10 +258,14 @@ def test_buttons_reset_and_show_parameters(run: Run) -> None:
 
 def test_the_last_choice_is_a_button(run: Run) -> None:
     live = Explorer(run)
-    assert live.view.last not in [one for row in live.view.children for one in getattr(row, "children", ())]
+    assert live.view.last not in [
+        one for row in live.view.children for one in getattr(row, "children", ())
+    ]
     pattern = f"*{HOSTILE}{'*' * 200}"
     live.choose(kernels=pattern)
-    button = Explorer(run).view.last  # it stays a button; what it chooses stands whole in the tooltip
+    button = Explorer(
+        run
+    ).view.last  # it stays a button; what it chooses stands whole in the tooltip
     assert f"Last choice: kernels matching '{pattern[:30]}" == button.description[:61]
     assert (True, True) == (len(button.description) < 100, pattern in button.tooltip)
     live.choose(gpus=[1], window=(20 * MS, 60 * MS), kernels="gemm")
@@ -245,7 +276,11 @@ def test_the_last_choice_is_a_button(run: Run) -> None:
     assert ((0.0, 100.0), False) == (live.view.controls.window.value, button.disabled)
     button.click()
     assert ((1,), (20 * MS, 60 * MS), "gemm") == (live.gpus, live.window, live.kernels)
-    assert ((20.0, 60.0), [20.0, 60.0], True) == (live.view.controls.window.value, shown(live), button.disabled)
+    assert ((20.0, 60.0), [20.0, 60.0], True) == (
+        live.view.controls.window.value,
+        shown(live),
+        button.disabled,
+    )
     live.view.reset.click()
     assert not button.disabled
 
@@ -266,7 +301,9 @@ AXIS = Axis(0, 100_000_000)  # 100 ms in 1000 steps of 0.1 ms
         ((-5.0, 40.0), (), (0, 40_000_000)),
     ],
 )
-def test_edges_that_stayed_keep_their_ns(moved: tuple[float, float], window: tuple[int, ...], chosen: object) -> None:
+def test_edges_that_stayed_keep_their_ns(
+    moved: tuple[float, float], window: tuple[int, ...], chosen: object
+) -> None:
     assert chosen == AXIS.chosen(moved, window)
 
 
@@ -303,7 +340,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_runs_the_command_of_the_choice(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_the_command_of_the_choice(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command(monkeypatch, "import json, sys; json.dump(sys.argv[1:], open('said', 'w'))")
     live = Explorer(run)
     live.choose(gpus=[1], window=[0, 50 * MS], families=["gemm"])
@@ -313,10 +352,16 @@ def test_runs_the_command_of_the_choice(run: Run, here: Path, monkeypatch: pytes
     assert ["--gpus", "1", "--window", "0ns:50000000ns", "--families", "gemm"] == options
     assert "The report is ready" in part.status.value
     page = f"{Path(folder).name}/index.html"
-    assert f'<a href="{page}" target="_blank">{page}</a>' in part.link.outputs[0]["data"]["text/html"]
+    assert (
+        f'<a href="{page}" target="_blank">{page}</a>' in part.link.outputs[0]["data"]["text/html"]
+    )
     pressed(live)
     assert folder == json.loads((here / "said").read_text())[2]
-    given = Explorer(perfkit.select(run, **live.parameters), baseline="before.sqlite", peaks=Path("a/../peaks.csv"))
+    given = Explorer(
+        perfkit.select(run, **live.parameters),
+        baseline="before.sqlite",
+        peaks=Path("a/../peaks.csv"),
+    )
     pressed(given)
     _, _, other, *options = json.loads((here / "said").read_text())
     assert {"--baseline", f"{here}/before.sqlite", "--peaks", f"{here}/peaks.csv"} < {*options}
@@ -324,7 +369,10 @@ def test_runs_the_command_of_the_choice(run: Run, here: Path, monkeypatch: pytes
 
 
 def test_says_what_went_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    command(monkeypatch, "import sys; print('report\\nperfkit: <script>: no', file=sys.stderr); sys.exit(2)")
+    command(
+        monkeypatch,
+        "import sys; print('report\\nperfkit: <script>: no', file=sys.stderr); sys.exit(2)",
+    )
     part = pressed(Explorer(run))
     assert "could not be made: perfkit: &lt;script&gt;: no" in part.status.value
     assert (False, ()) == (part.button.disabled, part.link.outputs)

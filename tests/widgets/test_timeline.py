@@ -54,12 +54,22 @@ def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int
     Switched-on lanes share the room. However coarse the bins, a lane's busy time is that of its kernels: 0.8. Of 80
     streams those of a GPU share a lane, unless it is opened; there each lies on a level of its own.
     """
-    places = [{"rank": r, "gpu": g, "stream": s} for r in range(ranks) for g in range(gpus) for s in range(5)]
+    places = [
+        {"rank": r, "gpu": g, "stream": s}
+        for r in range(ranks)
+        for g in range(gpus)
+        for s in range(5)
+    ]
     alternating = [
-        {"family": ("gemm", "communication")[n % 2], "start_ns": n * 1000, "dur_ns": 800} for n in range(700)
+        {"family": ("gemm", "communication")[n % 2], "start_ns": n * 1000, "dur_ns": 800}
+        for n in range(700)
     ]
     frame = kernels(*(place | kernel for place in places for kernel in alternating))
-    calls = [{"start_ns": n * 1000, "dur_ns": 800, "rank": rank} for rank in range(ranks) for n in range(700)]
+    calls = [
+        {"start_ns": n * 1000, "dur_ns": 800, "rank": rank}
+        for rank in range(ranks)
+        for n in range(700)
+    ]
     _, view = opened(tmp_path, {"KERNELS": frame, "API_CALLS": api_calls(*calls)})
     for is_beside in (False, True):
         view.beside["API calls"].value = is_beside
@@ -72,22 +82,36 @@ def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int
         assert 700 * 800 == pytest.approx(busy, rel=0.01)
     if ranks > 1:
         shared = "rank 3 · GPU 0 · 5 streams"
-        assert "group" == next(lane["type"] for lane in view.picture.drawing["lanes"] if lane["label"] == shared)
+        assert "group" == next(
+            lane["type"] for lane in view.picture.drawing["lanes"] if lane["label"] == shared
+        )
         view.picture.arranged = {"opened": [shared]}
         at = labels(view).index(shared)
         assert [f"rank 3 · GPU 0 · stream {s}" for s in range(5)] == labels(view)[at + 1 : at + 6]
         looked(view, 10_000, 12_000)
         spans = [row for row in rows(view, "spans") if row["label"] == shared]
-        assert {(n, 5) for n in range(5)} == {(s["level"], view.picture.drawing["lanes"][at]["levels"]) for s in spans}
+        assert {(n, 5) for n in range(5)} == {
+            (s["level"], view.picture.drawing["lanes"][at]["levels"]) for s in spans
+        }
 
 
 def test_what_lies_in_a_range_is_what_a_loop_finds(tmp_path: Path) -> None:
     """Calls of three threads, ranges that overlap; a kernel lies where its call does, or nowhere without one."""
     drawn = random.Random(0)
-    calls = [{"thread": n % 3, "start_ns": drawn.randrange(4000), "dur_ns": 5, "correlation": n} for n in range(300)]
-    work = [{"start_ns": 5000 + n, "dur_ns": 1, "correlation": drawn.randrange(320)} for n in range(400)]
+    calls = [
+        {"thread": n % 3, "start_ns": drawn.randrange(4000), "dur_ns": 5, "correlation": n}
+        for n in range(300)
+    ]
+    work = [
+        {"start_ns": 5000 + n, "dur_ns": 1, "correlation": drawn.randrange(320)} for n in range(400)
+    ]
     named = [
-        {"name": f"{'ab'[n % 2]}", "thread": n % 4, "start_ns": drawn.randrange(4000), "dur_ns": drawn.randrange(300)}
+        {
+            "name": f"{'ab'[n % 2]}",
+            "thread": n % 4,
+            "start_ns": drawn.randrange(4000),
+            "dur_ns": drawn.randrange(300),
+        }
         for n in range(30)
     ]
     tables = {"API_CALLS": api_calls(*calls), "KERNELS": kernels(*work), "RANGES": ranges(*named)}
@@ -117,7 +141,9 @@ def test_a_gesture_sets_the_window(tmp_path: Path) -> None:
     looked(view, 5_000_001, 12_500_000)
     assert (5_000_001, 12_500_000) == chooser.window
     assert ["k0", "k1"] == [row["name"] for row in operations(view) if row["call"]]
-    assert ["2000000", [3_000_001, 10_500_000]] == [view.picture.drawing[name] for name in ("origin", "window")]
+    assert ["2000000", [3_000_001, 10_500_000]] == [
+        view.picture.drawing[name] for name in ("origin", "window")
+    ]
     looked(view, -5 * MS, 10 * MS)
     assert (2 * MS, 10 * MS) == chooser.window
     looked(view, 9 * MS, 9 * MS)
@@ -140,14 +166,21 @@ def test_lanes_can_be_switched_on(tmp_path: Path) -> None:
     threads = ["CUDA calls · thread 1", "NVTX · thread 1"]
     assert ["GPU 0 · ranges", *streams, "GPU 0 · H2D", *threads] == labels(view)
     found = {(row["label"], row["name"]): row for row in rows(view, "spans")}
-    (place,) = [[row[c] for c in ("name", "s", "d")] for (label, _), row in found.items() if label == "GPU 0 · ranges"]
+    (place,) = [
+        [row[c] for c in ("name", "s", "d")]
+        for (label, _), row in found.items()
+        if label == "GPU 0 · ranges"
+    ]
     assert ["outer", 0, 24 * MS] == place
     assert [0, 1] == [found["NVTX · thread 1", name]["level"] for name in ("outer", "inner")]
     view.beside["API calls"].value = False
     assert "CUDA calls · thread 1" not in labels(view)
     # start/end ranges have no depth, and those that overlap must not hide each other
     each = [(0, 10), (5, 15), (12, 20), (30, 40)]
-    lone = [{"start_ns": a * MS, "dur_ns": (b - a) * MS, "kind": "start_end", "name": str(a)} for a, b in each]
+    lone = [
+        {"start_ns": a * MS, "dur_ns": (b - a) * MS, "kind": "start_end", "name": str(a)}
+        for a, b in each
+    ]
     _, view = opened(tmp_path, {**table(9), "RANGES": ranges(*lone)})
     view.beside["NVTX ranges"].value = True
     levels = {row["name"]: row["level"] for row in rows(view, "spans") if "NVTX" in row["label"]}
@@ -157,9 +190,16 @@ def test_lanes_can_be_switched_on(tmp_path: Path) -> None:
 def test_ranges_of_a_graph_are_on_the_gpu(tmp_path: Path) -> None:
     """Two kernels of one graph launch, at 50 and 90 ns, belong to the range around the launch, and not to the next."""
     found = {
-        "KERNELS": kernels(*({"start_ns": start, "dur_ns": 10, "correlation": 5} for start in (50, 90))),
-        "API_CALLS": api_calls({"start_ns": 3, "dur_ns": 2, "correlation": 5, "name": "cudaGraphLaunch"}),
-        "RANGES": ranges({"start_ns": 0, "dur_ns": 9, "name": "step"}, {"start_ns": 10, "dur_ns": 90, "name": "later"}),
+        "KERNELS": kernels(
+            *({"start_ns": start, "dur_ns": 10, "correlation": 5} for start in (50, 90))
+        ),
+        "API_CALLS": api_calls(
+            {"start_ns": 3, "dur_ns": 2, "correlation": 5, "name": "cudaGraphLaunch"}
+        ),
+        "RANGES": ranges(
+            {"start_ns": 0, "dur_ns": 9, "name": "step"},
+            {"start_ns": 10, "dur_ns": 90, "name": "later"},
+        ),
     }
     (row,) = projected(found["RANGES"], found["KERNELS"], found["API_CALLS"]).to_dict("records")
     assert ("step", 50, 50, 0) == tuple(row[c] for c in ("name", "start_ns", "dur_ns", "row"))
@@ -170,7 +210,10 @@ def test_metrics_are_lines_on_the_same_axis(tmp_path: Path) -> None:
     read = [(2, 0.5, "sm_active_frac"), (14, 1.0, "sm_active_frac"), (2, 7.0, "fan_frac")]
     frame = SAMPLES.make(
         pd.DataFrame(
-            [{"rank": 0, "gpu": 0, "time_ns": at * MS, "value": value, "metric": name} for at, value, name in read]
+            [
+                {"rank": 0, "gpu": 0, "time_ns": at * MS, "value": value, "metric": name}
+                for at, value, name in read
+            ]
         )
     )
     _, view = opened(tmp_path, {**table(), "SAMPLES": frame})
@@ -216,11 +259,18 @@ def test_a_click_shows_launch_and_dossier(tmp_path: Path) -> None:
     view.beside["API calls"].value = True
     gesture(view, CLICKED, lane="GPU 0 · stream 7", id=1)
     text = view.known.value
-    assert all(part in text for part in ("This launch", "0.012000000 s", "cudaLaunchKernel", "queue (ms)", "33.3"))
+    assert all(
+        part in text
+        for part in ("This launch", "0.012000000 s", "cudaLaunchKernel", "queue (ms)", "33.3")
+    )
     line = {"start": 8 * MS, "took": MS, "text": "queued 1.00 ms", "lane": "CUDA calls · thread 1"}
     assert line == view.picture.chosen["arrow"]
-    gesture(view, CLICKED, lane="GPU 0 · stream 9", id=-1)  # 4,000 bytes in 1 ms; no call is recorded
-    assert all(part in view.known.value for part in ("This copy", "H2D", "bandwidth (MB/s)", "4.00", "n/a"))
+    gesture(
+        view, CLICKED, lane="GPU 0 · stream 9", id=-1
+    )  # 4,000 bytes in 1 ms; no call is recorded
+    assert all(
+        part in view.known.value for part in ("This copy", "H2D", "bandwidth (MB/s)", "4.00", "n/a")
+    )
     _, view = opened(tmp_path, {"KERNELS": kernels({"start_ns": 0, "dur_ns": 5, "name": HOSTILE})})
     gesture(view, CLICKED, lane="GPU 0 · stream 7", id=0)
     assert HOSTILE not in view.known.value
@@ -242,7 +292,10 @@ def test_a_click_on_a_range_shows_its_kernels(tmp_path: Path) -> None:
 def test_nothing_to_draw_is_a_sentence(tmp_path: Path) -> None:
     chooser, view = opened(tmp_path, table())
     chooser.window = (7 * MS, 7 * MS + 5)
-    assert ("none", True) == (view.picture.layout.display, "No kernel or copy ran" in view.said.value)
+    assert ("none", True) == (
+        view.picture.layout.display,
+        "No kernel or copy ran" in view.said.value,
+    )
     chooser.kernels = HOSTILE
     assert "none of the 3 kernel names" in view.said.value
     assert HOSTILE not in view.said.value
@@ -261,7 +314,9 @@ def test_nothing_to_draw_is_a_sentence(tmp_path: Path) -> None:
     assert ("", ["NVTX · thread 1"]) == (view.said.value, labels(view))
 
 
-def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_run_is_drawn_before_its_calls_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what was clicked is shown before all launches of its kernel are summed up."""
     monkeypatch.setattr(timeline, "MANY", 0)
     read, summed, sums = Event(), Event(), Dossiers.of
@@ -269,7 +324,9 @@ def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypa
     found = run_of(tmp_path, table())
     whole = type(found).table
     monkeypatch.setattr(
-        type(found), "table", lambda run, name: (name != "API_CALLS" or read.wait(60)) and whole(run, name)
+        type(found),
+        "table",
+        lambda run, name: (name != "API_CALLS" or read.wait(60)) and whole(run, name),
     )
 
     async def looked() -> list[Any]:
@@ -287,13 +344,20 @@ def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypa
         return [*first, {row["call"] for row in operations(view)}, view.known.value]
 
     before, said, waiting, after, card = asyncio.run(looked())
-    assert ({None}, "The calls that launched these operations are still being read.") == (before, said)
+    assert ({None}, "The calls that launched these operations are still being read.") == (
+        before,
+        said,
+    )
     assert "still being read" in waiting
     assert {"cudaLaunchKernel", None} == after
-    assert all(words in card for words in ("cudaLaunchKernel", "This launch", "All launches of k1", "33.3"))
+    assert all(
+        words in card for words in ("cudaLaunchKernel", "This launch", "All launches of k1", "33.3")
+    )
 
 
-def test_calls_that_cannot_be_read_are_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_cannot_be_read_are_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = run_of(tmp_path, table())
     whole = type(found).table
 
@@ -331,14 +395,19 @@ def test_dossiers_agree_with_the_analysis() -> None:
     pd.testing.assert_frame_equal(kept, pd.concat(found, ignore_index=True))
 
 
-def test_lanes_are_kept(run: perfkit.Run, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_lanes_are_kept(
+    run: perfkit.Run, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
     explorer = Explorer(run, show="")
     view = Zoomable(explorer)
     view.beside["steps"].value = True
     view.picture.arranged = {"hidden": ["GPU 1 · stream 7"], "closed": [], "pinned": []}
     again = Zoomable(Explorer(run, show=""))
-    assert (True, ["GPU 1 · stream 7"]) == (again.beside["steps"].value, again.picture.arranged["hidden"])
+    assert (True, ["GPU 1 · stream 7"]) == (
+        again.beside["steps"].value,
+        again.picture.arranged["hidden"],
+    )
     (stored,) = (tmp_path / "cache").rglob("*.lanes")
     stored.write_text('{"hidden": 3}')
     assert {} == Explorer(run, show="").arranged

@@ -10,7 +10,18 @@ import pytest
 from frames import api_calls, collectives, copies, kernels
 from megatron import training
 from sampled import devices, samples, together
-from widgets.viewed import Chooser, chosen, csv, recorded, sentences, small, specs, still, title, values
+from widgets.viewed import (
+    Chooser,
+    chosen,
+    csv,
+    recorded,
+    sentences,
+    small,
+    specs,
+    still,
+    title,
+    values,
+)
 
 import perfkit
 from make.kineto import ranks as simulated_ranks
@@ -94,7 +105,9 @@ def test_gaps_add_up_to_the_idle_time(mlp: Run, window: tuple[int, ...]) -> None
     idle = int((busy["span_ns"] - busy["device_busy_ns"]).sum())
     causes, lengths = specs(view)
     assert values(causes, "share")["time"].sum() * 1e9 == pytest.approx(idle)
-    assert (values(lengths, "top")["top"] - values(lengths, "top")["bottom"]).sum() * 1e9 == pytest.approx(idle)
+    assert (
+        values(lengths, "top")["top"] - values(lengths, "top")["bottom"]
+    ).sum() * 1e9 == pytest.approx(idle)
     longest = csv(view)["dur_ns"]
     assert longest.is_monotonic_decreasing
     assert longest.max() <= idle
@@ -115,7 +128,9 @@ def test_findings_lead_to_their_longest_moment(mlp: Run) -> None:
     found = diagnosis.findings(mlp)
     seen_at = {finding.rule: finding.seen_at for finding in found}
     gaps = still(views.gaps(chosen(mlp))).data
-    (gap,) = (row for _, row in gaps.iterrows() if row["start_ns"] == seen_at["idle_data_loading"][0])
+    (gap,) = (
+        row for _, row in gaps.iterrows() if row["start_ns"] == seen_at["idle_data_loading"][0]
+    )
     longest = mlp.copies.loc[mlp.copies["dur_ns"].idxmax()]
     for rule, row in {"idle_data_loading": gap, "copies_pageable": longest}.items():
         assert (row["start_ns"], row["dur_ns"]) == seen_at[rule]
@@ -126,19 +141,39 @@ def test_findings_lead_to_their_longest_moment(mlp: Run) -> None:
 
 def graphs() -> Run:
     """Graph launches without operations: idle time that there was not."""
-    calls = [{"start_ns": n * 100, "dur_ns": 5, "name": "cudaGraphLaunch", "correlation": n} for n in range(10)]
+    calls = [
+        {"start_ns": n * 100, "dur_ns": 5, "name": "cudaGraphLaunch", "correlation": n}
+        for n in range(10)
+    ]
     return recorded(KERNELS=small().kernels, API_CALLS=api_calls(*calls))
 
 
 REFUSED = [
     ("gaps", small, (), ["perfkit cannot tell why the GPU was idle: "]),
     ("gaps", graphs, (), ["perfkit cannot tell when the GPU was idle: "]),
-    ("gaps", lambda: small(1000), (10, 90), ["No GPU was idle in what is chosen (all GPUs, 1e-08 s to 9e-08 s, all k"]),
-    ("ranks", small, (), ["The run has one rank and no collective."]),
-    ("machine", lambda: recorded(DEVICES=devices("A100", "H100")), (), ["The run has GPUs of several kinds (A100, H"]),
     (
-        *("transfers", lambda: recorded(COPIES=copies({"start_ns": 0, "dur_ns": 10, "bytes": 10**6})), ()),
-        ["No copy is of 64 KiB or less.", "No asynchronous copy has to wait because its memory is pageable."],
+        "gaps",
+        lambda: small(1000),
+        (10, 90),
+        ["No GPU was idle in what is chosen (all GPUs, 1e-08 s to 9e-08 s, all k"],
+    ),
+    ("ranks", small, (), ["The run has one rank and no collective."]),
+    (
+        "machine",
+        lambda: recorded(DEVICES=devices("A100", "H100")),
+        (),
+        ["The run has GPUs of several kinds (A100, H"],
+    ),
+    (
+        *(
+            "transfers",
+            lambda: recorded(COPIES=copies({"start_ns": 0, "dur_ns": 10, "bytes": 10**6})),
+            (),
+        ),
+        [
+            "No copy is of 64 KiB or less.",
+            "No asynchronous copy has to wait because its memory is pageable.",
+        ],
     ),
 ]
 
@@ -168,7 +203,9 @@ def test_transfers_hold_all_bytes(mlp: Run) -> None:
     every, small = (part for part in view.parts if not isinstance(part, Searchable))
     assert len(analysis.memory.copied(mlp.copies)) == bundle(every)["text/html"].count("<tr>") - 1
     assert "Copies of at most 64 KiB: 3 rows" in repr(small)
-    waiting = mlp.copies[mlp.copies["src_memory"].eq("pageable") | mlp.copies["dst_memory"].eq("pageable")]
+    waiting = mlp.copies[
+        mlp.copies["src_memory"].eq("pageable") | mlp.copies["dst_memory"].eq("pageable")
+    ]
     assert len(csv(view)) == 1000 < len(waiting)
     part = still(views.transfers(chosen(mlp, window=WINDOW)))
     assert csv(part)["start_ns"].between(*WINDOW).all()
@@ -219,8 +256,12 @@ def test_call_paths_show_gpu_and_cpu(dlrm: Run) -> None:
     assert csv(view)["exclusive"].sum() == pytest.approx(operations["exclusive"].sum())
 
 
-@pytest.mark.parametrize(("kept", "said"), [("CPUTIME", "No GPU operation was"), ("GPUOP", "No CPU time was")])
-def test_call_paths_of_one_side_say_how_to_record_the_other(dlrm: Run, kept: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("kept", "said"), [("CPUTIME", "No GPU operation was"), ("GPUOP", "No CPU time was")]
+)
+def test_call_paths_of_one_side_say_how_to_record_the_other(
+    dlrm: Run, kept: str, said: str
+) -> None:
     metrics = dlrm.call_metrics[dlrm.call_metrics["metric"].eq(kept)]
     view = still(views.call_paths(chosen(recorded(CALLTREE=dlrm.calltree, CALL_METRICS=metrics))))
     (sentence,) = sentences(view)
@@ -232,25 +273,37 @@ def test_ranks_name_who_is_late(tmp_path: Path) -> None:
     run = perfkit.load(tmp_path)
     view = still(views.ranks(chosen(run)))
     _, steps, waits, bandwidth = specs(view)
-    assert title(steps).startswith("All ranks take each step in the same time")  # it ends where all wait for rank 2
+    assert title(steps).startswith(
+        "All ranks take each step in the same time"
+    )  # it ends where all wait for rank 2
     assert title(waits).startswith("Rank 2 comes last to 100 %")
     assert "GB/s" in json.dumps(bandwidth)
     assert truth["collectives"] * 4 == csv(view)["count"].sum()
     starts = run.collectives["start_ns"]
     part = still(views.ranks(chosen(run, window=(0, int(starts.median())))))
     assert (starts < starts.median()).sum() == csv(part)["count"].sum() < 4 * truth["collectives"]
-    assert 1 == len(still(views.ranks(chosen(run, window=(0, int(starts.min()))))).parts)  # the times alone
+    assert 1 == len(
+        still(views.ranks(chosen(run, window=(0, int(starts.min()))))).parts
+    )  # the times alone
     (said,) = sentences(still(views.ranks(chosen(run, ranks=(1,)))))
-    assert said.startswith("perfkit cannot tell which rank waits: this needs collectives of several ranks")
+    assert said.startswith(
+        "perfkit cannot tell which rank waits: this needs collectives of several ranks"
+    )
 
 
 def test_ranks_whose_clocks_disagree() -> None:
     held = {"bytes": 0, "ranks": 2, "dur_ns": 10.0, "group": "0"}
-    run = recorded(COLLECTIVES=collectives(*({**held, "rank": rank, "start_ns": 1000 * rank} for rank in (0, 1))))
+    run = recorded(
+        COLLECTIVES=collectives(
+            *({**held, "rank": rank, "start_ns": 1000 * rank} for rank in (0, 1))
+        )
+    )
     view = still(views.ranks(chosen(run)))
     assert [] == specs(view)
     (said,) = sentences(view)
-    assert said.startswith("perfkit cannot tell which rank waits: stragglers: in none of 1 collectives all ranks")
+    assert said.startswith(
+        "perfkit cannot tell which rank waits: stragglers: in none of 1 collectives all ranks"
+    )
 
 
 def test_ranks_are_compared_by_kernels_without_sizes(profiles: Path) -> None:
@@ -259,7 +312,9 @@ def test_ranks_are_compared_by_kernels_without_sizes(profiles: Path) -> None:
     view = still(views.ranks(chosen(perfkit.load(folder))))
     (said,) = sentences(view)
     assert said.startswith("The clocks of 8 ranks agree within 2.97 µs")
-    assert any("Rank 7 comes last to 62.5 % of 8 collectives" in title(spec) for spec in specs(view))
+    assert any(
+        "Rank 7 comes last to 62.5 % of 8 collectives" in title(spec) for spec in specs(view)
+    )
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -288,9 +343,16 @@ def test_an_empty_window_is_told_from_what_was_not_recorded(mlp: Run, name: str)
 
 @pytest.mark.parametrize("name", ["kernels", "gaps", "timeline", "transfers"])
 def test_hostile_names_are_text(name: str) -> None:
-    pair = [{"start_ns": n * 100, "dur_ns": 10, "name": HOSTILE, "correlation": n} for n in range(3)]
-    moved = [{"start_ns": 500 + n, "dur_ns": 1, "src_memory": HOSTILE, "correlation": 9} for n in range(2)]
-    calls = [{"start_ns": n * 100, "dur_ns": 5, "name": HOSTILE, "correlation": n} for n in (0, 1, 2, 9)]
+    pair = [
+        {"start_ns": n * 100, "dur_ns": 10, "name": HOSTILE, "correlation": n} for n in range(3)
+    ]
+    moved = [
+        {"start_ns": 500 + n, "dur_ns": 1, "src_memory": HOSTILE, "correlation": 9}
+        for n in range(2)
+    ]
+    calls = [
+        {"start_ns": n * 100, "dur_ns": 5, "name": HOSTILE, "correlation": n} for n in (0, 1, 2, 9)
+    ]
     run = recorded(KERNELS=kernels(*pair), COPIES=copies(*moved), API_CALLS=api_calls(*calls))
     view = still(VIEWS[name](chosen(run)))
     page = "".join(bundle(part).get("text/html", "") for part in view.parts)
@@ -304,7 +366,9 @@ def test_live_views_show_the_same(mlp: Run, name: str) -> None:
     live = VIEWS[name](explorer)
     assert isinstance(live, Live)
     explorer.selection = part = chosen(mlp, window=WINDOW)
-    assert [bundle(seen) for seen in still(VIEWS[name](part)).parts] == [bundle(seen) for seen in live.parts]
+    assert [bundle(seen) for seen in still(VIEWS[name](part)).parts] == [
+        bundle(seen) for seen in live.parts
+    ]
 
 
 H100 = "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"
@@ -335,14 +399,18 @@ def test_machine_and_collectives_of_a_benchmark(profiles: Path) -> None:
     assert "/none.csv" in said
     view = still(views.machine(chosen(run)))
     assert ["The GPU is NVIDIA H100 80GB HBM3."] == sentences(view)
-    assert {"989 TFLOP/s", "3.35 TB/s"} <= {*re.findall(r"[\d.]+ T[FB/LOPs]+", tables(view))}  # by the data sheet
+    assert {"989 TFLOP/s", "3.35 TB/s"} <= {
+        *re.findall(r"[\d.]+ T[FB/LOPs]+", tables(view))
+    }  # by the data sheet
     (roofline,) = specs(view)
     assert title(roofline).startswith("Memory limits")
     view = still(views.collectives(chosen(run)))
     (picture,) = specs(view)
     assert title(picture).startswith("All-reduce reaches up to 482 GB/s")
     assert values(picture, "least")["rate"].max() == pytest.approx(482.27, abs=0.005)
-    assert ["Line rate: NVLink of NVIDIA H100 80GB HBM3, one direction, from its data sheet."] == sentences(view)
+    assert [
+        "Line rate: NVLink of NVIDIA H100 80GB HBM3, one direction, from its data sheet."
+    ] == sentences(view)
     assert "Bus bandwidth of the largest messages" in repr(view)
 
 
@@ -359,7 +427,9 @@ def test_collectives_of_a_log_without_times(profiles: Path) -> None:
 
 def test_share_of_the_peak_is_that_of_the_figure(profiles: Path, tmp_path: Path) -> None:
     peaks = tmp_path / "peaks.csv"
-    peaks.write_text("name_nvidia_smi,bf16_tensor_tflops,mem_bw_gbs\nmine,312,2000\n", encoding="utf-8")
+    peaks.write_text(
+        "name_nvidia_smi,bf16_tensor_tflops,mem_bw_gbs\nmine,312,2000\n", encoding="utf-8"
+    )
     run = perfkit.load(profiles / "monitor" / "deepspeed_flops_profiler_megatron_gpt.txt")
     figure = diagnosis.figures(run, peaks=str(peaks))["baseline_mfu_frac"]
     share = machine.share(chosen(run), peaks=str(peaks)).table.iloc[0]  # type: ignore[union-attr]

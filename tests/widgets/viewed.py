@@ -22,7 +22,9 @@ def chosen(run: Run, **choice: Any) -> perfkit.Selection:
 
 def small(length: int = 10) -> Run:
     """Two kernels, 100 ns from start to start."""
-    return recorded(kernels=kernels({"start_ns": 0, "dur_ns": length}, {"start_ns": 100, "dur_ns": length}))
+    return recorded(
+        kernels=kernels({"start_ns": 0, "dur_ns": length}, {"start_ns": 100, "dur_ns": length})
+    )
 
 
 def still(view: object) -> Shown:
@@ -31,13 +33,19 @@ def still(view: object) -> Shown:
 
 
 def specs(view: Shown) -> list[dict[str, Any]]:
-    return [part.to_dict() for part in view.parts if not isinstance(part, str) and hasattr(part, "to_dict")]
+    return [
+        part.to_dict()
+        for part in view.parts
+        if not isinstance(part, str) and hasattr(part, "to_dict")
+    ]
 
 
 def values(spec: Any, column: str) -> pd.DataFrame:
     if isinstance(spec, list | tuple) and spec and isinstance(spec[0], dict) and column in spec[0]:
         return pd.DataFrame(spec)
-    inner = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list | tuple) else []
+    inner = (
+        spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list | tuple) else []
+    )
     return next((rows for part in inner if len(rows := values(part, column))), pd.DataFrame())
 
 

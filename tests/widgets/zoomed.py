@@ -43,7 +43,10 @@ class Chooser(traitlets.HasTraits):
 def table(count: int = 3) -> dict[str, pd.DataFrame]:
     """From 0 ms, every 10 ms: a call of 1 ms, and from 2 ms on its kernel of 4 ms; a copy of 4 kB at 8 ms; ranges."""
     each = range(count)
-    work = [{"start_ns": (10 * n + 2) * MS, "dur_ns": 4 * MS, "correlation": n, "name": f"k{n % 3}"} for n in each]
+    work = [
+        {"start_ns": (10 * n + 2) * MS, "dur_ns": 4 * MS, "correlation": n, "name": f"k{n % 3}"}
+        for n in each
+    ]
     called = [{"start_ns": 10 * n * MS, "dur_ns": MS, "correlation": n} for n in each]
     nested = [{"start_ns": 0, "dur_ns": 30 * MS, "name": "outer"}]
     nested += [{"start_ns": MS, "dur_ns": 9 * MS, "name": "inner", "depth": 1}]

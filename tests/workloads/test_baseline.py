@@ -30,9 +30,13 @@ def cpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return torch
 
 
-def stand_in(capability: tuple[int, int] | None = None, name: str = A100, free: int = 2**40, hip: str = "") -> Device:
+def stand_in(
+    capability: tuple[int, int] | None = None, name: str = A100, free: int = 2**40, hip: str = ""
+) -> Device:
     """A device with a PyTorch that allocates and copies nothing."""
-    kinds = {kind: SimpleNamespace(itemsize=4) for kind in ("float32", "float16", "bfloat16", "uint8")}
+    kinds = {
+        kind: SimpleNamespace(itemsize=4) for kind in ("float32", "float16", "bfloat16", "uint8")
+    }
     tensor = SimpleNamespace(copy_=lambda source, non_blocking=False: None)
     tensor.pin_memory = lambda: tensor
     cuda = SimpleNamespace(
@@ -57,13 +61,17 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Device], None]:
 
 
 @pytest.fixture
-def rated(monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], None]) -> Callable[[Rates], None]:
+def rated(
+    monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], None]
+) -> Callable[[Rates], None]:
     """Let products of n rows in FP32 have the rate that a function says, FLOP/s."""
 
     def put(rates: Rates) -> None:
         use(stand_in())
         monkeypatch.setattr(baseline, "_precisions", lambda used: [("fp32", used.torch.float32)])
-        monkeypatch.setattr(baseline, "_products", lambda used, p, d, rows, s: [2e9 * rows**3 / rates(rows)] * 5)
+        monkeypatch.setattr(
+            baseline, "_products", lambda used, p, d, rows, s: [2e9 * rows**3 / rates(rows)] * 5
+        )
 
     return put
 
@@ -75,13 +83,29 @@ def gemms(**rates: list[float]) -> pd.DataFrame:
         for precision, found in rates.items()
         for i, rate in enumerate(found)
     ]
-    rest = {"flops": 1, "count": 5, "median_ns": 2.0, "min_ns": 1.0, "max_ns": 3.0, "peak_frac": float("nan")}
+    rest = {
+        "flops": 1,
+        "count": 5,
+        "median_ns": 2.0,
+        "min_ns": 1.0,
+        "max_ns": 3.0,
+        "peak_frac": float("nan"),
+    }
     return GEMMS.make(pd.DataFrame(rows).assign(**rest))
 
 
 def copied(direction: str, rate: float) -> pd.DataFrame:
-    row = {"direction": direction, "memory": "device", "bytes": 1, "count": 5, "median_ns": 1.0, "min_ns": 1.0}
-    return COPY_RATES.make(pd.DataFrame([{**row, "max_ns": 1.0, "bytes_per_s": rate, "peak_frac": float("nan")}]))
+    row = {
+        "direction": direction,
+        "memory": "device",
+        "bytes": 1,
+        "count": 5,
+        "median_ns": 1.0,
+        "min_ns": 1.0,
+    }
+    return COPY_RATES.make(
+        pd.DataFrame([{**row, "max_ns": 1.0, "bytes_per_s": rate, "peak_frac": float("nan")}])
+    )
 
 
 def test_gemm_measures_every_precision(cpu: Any) -> None:
@@ -94,11 +118,15 @@ def test_gemm_measures_every_precision(cpu: Any) -> None:
     assert found["count"].between(5, 100).all()
     assert (found["min_ns"] <= found["median_ns"]).all()
     assert (found["median_ns"] <= found["max_ns"]).all()
-    assert (found["flops"] / found["median_ns"] * 1e9).tolist() == pytest.approx(found["flops_per_s"], rel=1e-12)
+    assert (found["flops"] / found["median_ns"] * 1e9).tolist() == pytest.approx(
+        found["flops_per_s"], rel=1e-12
+    )
     GEMMS.check(found)
 
 
-def test_gemm_sets_the_precision_of_float32_back(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gemm_sets_the_precision_of_float32_back(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """TF32 is on only while it is measured; then PyTorch is as before, also after an error."""
     before = torch.get_float32_matmul_precision()
     seen = []
@@ -126,16 +154,22 @@ def test_gemm_sets_the_precision_of_float32_back(torch: Any, monkeypatch: pytest
         ([5, 1, 1, 9], 3),  # a fall is level too
     ],
 )
-def test_gemm_doubles_up_to_the_plateau(rated: Callable[[Rates], None], rates: list[float], sizes: int) -> None:
+def test_gemm_doubles_up_to_the_plateau(
+    rated: Callable[[Rates], None], rates: list[float], sizes: int
+) -> None:
     """Sizes double until two in succession are less than 2 % faster than the best before."""
     rated(lambda rows: TERA * rates[(rows // 256).bit_length() - 1])
     found = gemm(seconds=60, most_rows=256 * 2 ** (len(rates) - 1))
     assert [256 * 2**i for i in range(sizes)] == found["rows_count"].tolist()
 
 
-def test_gemm_leaves_half_of_the_memory_free(monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], None]) -> None:
+def test_gemm_leaves_half_of_the_memory_free(
+    monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], None]
+) -> None:
     """Three matrices of 512 rows of 4 bytes are 3 MiB: with 6 MiB free they are measured, with less not."""
-    monkeypatch.setattr(baseline, "_products", lambda used, p, d, rows, s: [2e9 * rows**3 / TERA] * 5)
+    monkeypatch.setattr(
+        baseline, "_products", lambda used, p, d, rows, s: [2e9 * rows**3 / TERA] * 5
+    )
     for free, sizes in ((6 * 2**20, [256, 512]), (6 * 2**20 - 1, [256])):
         use(stand_in((7, 0), free=free))
         found = gemm(seconds=60)
@@ -148,9 +182,13 @@ def test_gemm_knows_its_share_of_the_peak(rated: Callable[[Rates], None]) -> Non
     150 TFLOP/s are 769.2 % of its peak in FP32: TF32 was timed.
     """
     rated(lambda rows: 15.6 * TERA if rows == 256 else 21 * TERA)
-    assert [0.8, 21 / 19.5] == pytest.approx(gemm(seconds=60, most_rows=512)["peak_frac"].tolist(), rel=1e-12)
+    assert [0.8, 21 / 19.5] == pytest.approx(
+        gemm(seconds=60, most_rows=512)["peak_frac"].tolist(), rel=1e-12
+    )
     rated(lambda rows: 150 * TERA)
-    with pytest.raises(PerfkitError, match=r"fp32 on NVIDIA A100.*measured 150 TFLOP/s, 769.2 % of the peak"):
+    with pytest.raises(
+        PerfkitError, match=r"fp32 on NVIDIA A100.*measured 150 TFLOP/s, 769.2 % of the peak"
+    ):
         gemm(seconds=60)
 
 
@@ -170,7 +208,12 @@ def test_precisions_are_those_of_the_device() -> None:
 def test_ceilings_are_the_highest_rates() -> None:
     """FP32 falls after its best, FP16 gains 1 % with its last size; BF16 has one size; TF32 still rises."""
     found = ceilings(gemms(fp32=[1, 5, 4], fp16=[1, 100, 101], bf16=[7], tf32_tensor=[1, 2, 3]))
-    rows = [("bf16", 7.0, False), ("fp16", 101.0, True), ("fp32", 5.0, True), ("tf32_tensor", 3.0, False)]
+    rows = [
+        ("bf16", 7.0, False),
+        ("fp16", 101.0, True),
+        ("fp32", 5.0, True),
+        ("tf32_tensor", 3.0, False),
+    ]
     assert rows == list(found.itertuples(index=False, name=None))
     with pytest.raises(SchemaError, match="GEMMS"):
         ceilings(pd.DataFrame({"precision": ["fp32"]}))
@@ -184,14 +227,24 @@ def test_copy_of_a_gpu(monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], 
     use(stand_in((8, 0)))
     monkeypatch.setattr(Device, "times", lambda self, work, seconds: [work() or MS] * 5)
     found = copy(size_bytes=10**9).set_index(["direction", "memory"])
-    kinds = [("D2D", "device"), ("D2H", "pageable"), ("D2H", "pinned"), ("H2D", "pageable"), ("H2D", "pinned")]
+    kinds = [
+        ("D2D", "device"),
+        ("D2H", "pageable"),
+        ("D2H", "pinned"),
+        ("H2D", "pageable"),
+        ("H2D", "pinned"),
+    ]
     assert kinds == found.index.tolist()
     assert [2e12, 1e12, 1e12, 1e12, 1e12] == pytest.approx(found["bytes_per_s"].tolist(), rel=1e-12)
     assert 2 / 2.039 == pytest.approx(found["peak_frac"].dropna().item(), rel=1e-12)
     monkeypatch.setattr(Device, "times", lambda self, work, seconds: [MS / 2] * 5)
-    with pytest.raises(PerfkitError, match=r"copies D2D on .* measured 4.00 TB/s, 196.2 % of the peak"):
+    with pytest.raises(
+        PerfkitError, match=r"copies D2D on .* measured 4.00 TB/s, 196.2 % of the peak"
+    ):
         copy(size_bytes=10**9)
-    use(stand_in((8, 0), free=4 * 10**9 - 1))  # two buffers of 1 GB shall leave half of the free memory
+    use(
+        stand_in((8, 0), free=4 * 10**9 - 1)
+    )  # two buffers of 1 GB shall leave half of the free memory
     with pytest.raises(PerfkitError, match="less than 4000000000 bytes are free"):
         copy(size_bytes=10**9)
 
@@ -205,7 +258,9 @@ def test_copy_of_a_gpu(monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], 
         (gemm, {"most_rows": 255}, "most_rows: 255 is below 256"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(call: Callable[..., Any], options: Any, message: str) -> None:
+def test_what_cannot_be_measured_is_refused(
+    call: Callable[..., Any], options: Any, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         call(**options)
 
@@ -226,7 +281,9 @@ def test_gpu_is_timed_by_its_events() -> None:
             return then.at - self.at
 
     cuda = SimpleNamespace(Event=Event, synchronize=lambda: log.append("synchronize"))
-    found = Device(SimpleNamespace(cuda=cuda), "cuda", A100, (8, 0)).times(lambda: log.append("work"), 0.014)
+    found = Device(SimpleNamespace(cuda=cuda), "cuda", A100, (8, 0)).times(
+        lambda: log.append("work"), 0.014
+    )
     assert [2e6] * 7 == found
     assert 3 + 2 + 7 == log.count("work")
 
@@ -239,7 +296,9 @@ def test_repeats_fit_into_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [MS] * repeats == Device(None, "cpu", "").times(lambda: None, seconds)
 
 
-def test_saved_peaks_are_those_that_were_measured(tmp_path: Path, use: Callable[[Device], None]) -> None:
+def test_saved_peaks_are_those_that_were_measured(
+    tmp_path: Path, use: Callable[[Device], None]
+) -> None:
     """Gemm and copy complete one file; of each precision the best rate, of the copies those inside the GPU."""
     use(stand_in((8, 0)))
     saved(tmp_path / "a.json", gemm=gemms(fp32=[15 * TERA, 16 * TERA], tf32_tensor=[120 * TERA]))
@@ -249,7 +308,9 @@ def test_saved_peaks_are_those_that_were_measured(tmp_path: Path, use: Callable[
     assert {"fp32": 16 * TERA, "tf32_tensor": 120 * TERA} == dict(peaks.flops_per_s)
     assert 1.8e12 == peaks.bandwidth()
     assert "measured by perfkit baseline with PyTorch 2.9" == peaks.source
-    saved(tmp_path / "a.json", gemm=gemms(fp32=[1 * TERA], bf16=[3 * TERA]))  # slower, and takes the first one's place
+    saved(
+        tmp_path / "a.json", gemm=gemms(fp32=[1 * TERA], bf16=[3 * TERA])
+    )  # slower, and takes the first one's place
     (peaks,) = load_peaks(tmp_path / "a.csv")
     assert ({"fp32": 1 * TERA}, 1.8e12) == (dict(peaks.flops_per_s), peaks.bandwidth())
 
@@ -257,7 +318,10 @@ def test_saved_peaks_are_those_that_were_measured(tmp_path: Path, use: Callable[
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        *(("a.json", text, "holds something else|cannot be read as JSON") for text in ("", "[]", '{"kind": "thesis"}')),
+        *(
+            ("a.json", text, "holds something else|cannot be read as JSON")
+            for text in ("", "[]", '{"kind": "thesis"}')
+        ),
         ("a.csv", "mine", "the file is there already"),  # without a baseline beside it
     ],
 )
@@ -279,26 +343,36 @@ def test_saved_refuses_what_does_not_fit(tmp_path: Path, use: Callable[[Device],
     assert [] == list(tmp_path.iterdir())
     saved(tmp_path / "a.json", gemm=gemms(fp32=[TERA]))
     use(stand_in((9, 0), name="NVIDIA H100 80GB HBM3"))
-    with pytest.raises(PerfkitError, match="holds the baseline of another device than NVIDIA H100 80GB HBM3"):
+    with pytest.raises(
+        PerfkitError, match="holds the baseline of another device than NVIDIA H100 80GB HBM3"
+    ):
         saved(tmp_path / "a.json", copy=copied("D2D", 1e12))
 
 
-def test_without_pytorch_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_pytorch_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     for call in (gemm, copy, lambda: held(tmp_path / "a.json")):
         with pytest.raises(PerfkitError, match=r"pip install 'perfkit\[torch\]'"):
             call()
 
 
-def test_commands_measure_and_save(cpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_measure_and_save(
+    cpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(baseline, "CPU_BYTES", KIB * KIB)
     for command, said in (("gemm", "fp32: "), ("copy", "H2H pageable: ")):
         options = ["--seconds", "0.01", "--out", str(tmp_path / "a.json")]
         result = CliRunner().invoke(main, ["baseline", command, *options])
         assert (0, True) == (result.exit_code, said in result.output), result.output
-        assert [str(tmp_path / "a.json"), str(tmp_path / "a.csv")] == result.output.splitlines()[-2:]
+        assert [str(tmp_path / "a.json"), str(tmp_path / "a.csv")] == result.output.splitlines()[
+            -2:
+        ]
         options = ["--seconds", "600", "--out", str(tmp_path / "a.csv")]
-        result = CliRunner().invoke(main, ["baseline", command, *options])  # refused before it is measured
+        result = CliRunner().invoke(
+            main, ["baseline", command, *options]
+        )  # refused before it is measured
         assert (2, True) == (result.exit_code, "does not end in .json" in result.output)
     (peaks,) = load_peaks(tmp_path / "a.csv")
     assert {"fp32", "fp16"} == set(peaks.flops_per_s)

@@ -41,7 +41,10 @@ def test_topics_are_those_that_are_simulated() -> None:
     """Whoever has no GPU does the same experiments, and the series has as many changes."""
     assert [*simulated.PAIRS, "case"] == list(EXPERIMENTS)
     assert list(simulated.SERIES) == list(find("case").plans("cuda"))
-    assert all(each.topic and each.question.endswith("?") and each.claim and each.look for each in EXPERIMENTS.values())
+    assert all(
+        each.topic and each.question.endswith("?") and each.claim and each.look
+        for each in EXPERIMENTS.values()
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -93,7 +96,9 @@ def test_what_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_commands_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert 0 == main(["experiment", "sync", "fusion", "--device", "cuda", "--out", "here", "--print-commands"])
+    assert 0 == main(
+        ["experiment", "sync", "fusion", "--device", "cuda", "--out", "here", "--print-commands"]
+    )
     said = capsys.readouterr().out.splitlines()
     assert [*EXPERIMENTS["sync"].lines("cuda", "here", experiments.REPEATS).values()] == said[1:7]
     assert "# Kernel fusion: " in said[7]
@@ -112,7 +117,9 @@ def without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_processes")
-def test_a_pair_with_repeats(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pair_with_repeats(
+    tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Recorded in turn, compared as two groups: each value is the mean of three medians, the interval between runs.
 
     On a busy machine steps of 1 ms may differ so much that perfkit refuses to compare them; it names both then.
@@ -130,7 +137,9 @@ def test_a_pair_with_repeats(tiny: None, tmp_path: Path, capsys: pytest.CaptureF
     assert sorted(recorded) == recorded
     medians = [[_median(each.steps) for each in trial.every] for trial in found.values()]
     row = compared(found).steps.iloc[0]
-    assert [statistics.mean(side) for side in medians] == pytest.approx([row["before_ns"], row["after_ns"]])
+    assert [statistics.mean(side) for side in medians] == pytest.approx(
+        [row["before_ns"], row["after_ns"]]
+    )
 
 
 def _median(found: pd.DataFrame) -> float:
@@ -143,6 +152,9 @@ def test_a_run_that_fails_is_told(tiny: None, tmp_path: Path) -> None:
     taken = tmp_path / "measuring" / "after-1"
     taken.mkdir(parents=True)
     (taken / "notes.txt").write_text("mine")
-    with pytest.raises(PerfkitError, match=r"measuring, after-1: the run failed: .*not empty.*Its command: .*--seed 1"):
+    with pytest.raises(
+        PerfkitError,
+        match=r"measuring, after-1: the run failed: .*not empty.*Its command: .*--seed 1",
+    ):
         experiments.record(find("measuring"), "cpu", tmp_path)
     assert len(perfkit.load(tmp_path / "measuring" / "before-1").ranges)

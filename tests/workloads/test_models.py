@@ -69,7 +69,9 @@ def test_a_training_step_lowers_the_loss_of_its_batch(torch: Any, name: str) -> 
     before = {key: value.clone() for key, value in work.model.named_parameters()}
     first = work.step(batch)
     assert work.step(batch) < first
-    assert [] == [key for key, value in work.model.named_parameters() if torch.equal(value, before[key])]
+    assert [] == [
+        key for key, value in work.model.named_parameters() if torch.equal(value, before[key])
+    ]
 
 
 @pytest.mark.parametrize("mode", ["train", "inference"])
@@ -89,7 +91,9 @@ def test_operations_are_those_that_pytorch_counts(torch: Any, name: str, mode: s
     assert flops.step(plan, BATCH) == counted.get_total_flops()
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16")])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16")]
+)
 def test_precision_is_that_of_the_products(torch: Any, precision: str, dtype: str) -> None:
     """Autocast computes the logits in the precision; the weights stay FP32."""
     plan = small("mlp", mode="inference", precision=precision)
@@ -110,12 +114,24 @@ def test_the_loss_is_read_every_so_many_steps(torch: Any) -> None:
 @pytest.mark.parametrize(
     ("plan", "batch", "expected"),
     [
-        (Plan("mlp", mode="inference"), 128, 2 * 128 * (784 * 256 + 256 * 128 + 128 * 10)),  # the lab's 60,096,512
+        (
+            Plan("mlp", mode="inference"),
+            128,
+            2 * 128 * (784 * 256 + 256 * 128 + 128 * 10),
+        ),  # the lab's 60,096,512
         (Plan("mlp"), 128, 3 * 60_096_512 - 2 * 128 * 784 * 256),  # images need no gradient
         (Plan("cnn", mode="inference"), 1, 2 * (24 * 24 * 25 + 8 * 8 * 25 + 16 * 100 + 100 * 10)),
         # two of each of 12 * 7,077,888 weights and token, 12 * 4 * 128^2 * 768, and 2 * 768 * (768 + 2) of the head
-        (Plan("bert", mode="inference"), 1, 2 * 12 * 7_077_888 * 128 + 12 * 4 * 128**2 * 768 + 2 * 768 * 770),
-        (Plan("bert"), 4, 3 * step(Plan("bert", mode="inference"), 4)),  # every product needs both gradients
+        (
+            Plan("bert", mode="inference"),
+            1,
+            2 * 12 * 7_077_888 * 128 + 12 * 4 * 128**2 * 768 + 2 * 768 * 770,
+        ),
+        (
+            Plan("bert"),
+            4,
+            3 * step(Plan("bert", mode="inference"), 4),
+        ),  # every product needs both gradients
     ],
 )
 def test_operations_of_a_step(plan: Plan, batch: int, expected: int) -> None:
@@ -136,6 +152,10 @@ def test_odd_images_round_up() -> None:
 
 def test_parts() -> None:
     """2 * 3 * 5 * 7 = 210; 2 * 2 * 4 * 9 * 3 * 25 = 10,800; 4 * 2 * 3^2 * 8 = 576."""
-    assert (210, 10_800, 576) == (linear(3, 5, 7), convolution(2, 3, 4, kernel=5, side=3), attention(2, 3, 8))
+    assert (210, 10_800, 576) == (
+        linear(3, 5, 7),
+        convolution(2, 3, 4, kernel=5, side=3),
+        attention(2, 3, 8),
+    )
     with pytest.raises(ValueError, match="batch: 0 is below 1"):
         step(Plan("mlp"), 0)

@@ -20,17 +20,32 @@ from perfkit.hardware import Peaks
 from perfkit.workloads import SIZES, TRACED, Loader, Plan, flops, running
 from perfkit.workloads.__main__ import main
 from perfkit.workloads.baseline import Device
-from perfkit.workloads.running import CpuClock, GpuClock, Times, clock, implied, measure, record, summary, timed
+from perfkit.workloads.running import (
+    CpuClock,
+    GpuClock,
+    Times,
+    clock,
+    implied,
+    measure,
+    record,
+    summary,
+    timed,
+)
 
 TRACE, TIMINGS = "rank-0.pt.trace.json.gz", "timings.json"
 BATCHES = (1, 4)
-RECORDED = [("cnn", "train"), ("bert", "inference")]  # test_models counts the operations of every model
+RECORDED = [
+    ("cnn", "train"),
+    ("bert", "inference"),
+]  # test_models counts the operations of every model
 TINY = {"batches": (8,), "steps": 2, "warm_up": 0, "loader": Loader(resident=True)}
 CPU, A100 = "left out: the device is a CPU", "NVIDIA A100 80GB PCIe"
 
 
 @pytest.fixture(scope="module", params=RECORDED, ids="-".join)
-def recorded(torch: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(
+    torch: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The folder of a small model's training or inference, with two batch sizes of three steps."""
     model, mode = request.param
     out = tmp_path_factory.mktemp("runs") / mode / model
@@ -55,8 +70,12 @@ def test_folder_holds_trace_and_timings(recorded: Path) -> None:
         assert [] == [name for name in row if not name.endswith(tuple(content["units"]))]
         assert 3 == row["steps_count"] == len(row["step_ns"])
         assert sorted(row["step_ns"])[1] == row["step_median_ns"]
-        assert row["step_flops"] / row["step_median_ns"] * 1e9 == pytest.approx(row["flops_per_s"], rel=1e-12)
-        assert row["batch_count"] * 3e9 / row["wall_ns"] == pytest.approx(row["samples_per_s"], rel=1e-12)
+        assert row["step_flops"] / row["step_median_ns"] * 1e9 == pytest.approx(
+            row["flops_per_s"], rel=1e-12
+        )
+        assert row["batch_count"] * 3e9 / row["wall_ns"] == pytest.approx(
+            row["samples_per_s"], rel=1e-12
+        )
         assert row["wall_ns"] >= sum(row["step_ns"])
     run = perfkit.load(recorded)
     assert [TRACE] == [profile.path.name for profile in run.profiles]
@@ -69,9 +88,13 @@ def test_trace_has_the_operations_of_the_formula(recorded: Path) -> None:
     Fused attention computes its scores anew in the backward pass: 7 products of which the formula counts 6.
     """
     work = operators(perfkit.load(recorded).ops)
-    found = work.loc[work["model"].astype(str).str.contains("gemm|convolution|attention"), "flops"].sum()
+    found = work.loc[
+        work["model"].astype(str).str.contains("gemm|convolution|attention"), "flops"
+    ].sum()
     plan, batch = Plan(recorded.name, mode=recorded.parent.name, size=SIZES["small"]), BATCHES[-1]
-    attention = [layer.flops for layer in flops.layers(plan, batch) if layer.name.endswith(".attention")]
+    attention = [
+        layer.flops for layer in flops.layers(plan, batch) if layer.name.endswith(".attention")
+    ]
     anew = sum(attention) // 2 if plan.mode == "train" else 0
     assert TRACED * (flops.step(plan, batch) + anew) == found
 
@@ -84,21 +107,44 @@ def test_report_of_a_folder(torch: Any, tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.endswith(f"perfkit report {run}\n")
     result = CliRunner().invoke(perfkit_command, ["report", str(run), "--out", str(out)])
     assert 0 == result.exit_code, result.output
-    summary, figures = ((out / name).read_text(encoding="utf-8") for name in ("summary.md", "figures.md"))
+    summary, figures = (
+        (out / name).read_text(encoding="utf-8") for name in ("summary.md", "figures.md")
+    )
     for said in (
-        *("- Recorded with: PyTorch profiler", "time for data", "- Step time: **[", "- GPUs: not recorded"),
+        *(
+            "- Recorded with: PyTorch profiler",
+            "time for data",
+            "- Step time: **[",
+            "- GPUs: not recorded",
+        ),
         *("**Which kernels ran on the GPU?", "Record: `torch.profiler.profile(activities="),
     ):
         assert said in summary
     assert "| Median step |" in figures
     assert "| Waiting for input |" in figures
     page = "".join(path.read_text(encoding="utf-8") for path in sorted(out.glob("*.html")))
-    assert ("Step 3" in page, "No activity" in page, "Busy time of each GPU" in page) == (True, False, False)
+    assert ("Step 3" in page, "No activity" in page, "Busy time of each GPU" in page) == (
+        True,
+        False,
+        False,
+    )
     assert "No kernels were recorded. What records them: torch.profiler.profile(" in page
 
 
 def test_inference_prints_a_table(torch: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["mlp", "--mode", "inference", "--batch", "1", "8", "--steps", "3", "--warm-up", "0", "--resident"]
+    argv = [
+        "mlp",
+        "--mode",
+        "inference",
+        "--batch",
+        "1",
+        "8",
+        "--steps",
+        "3",
+        "--warm-up",
+        "0",
+        "--resident",
+    ]
     assert 0 == main(argv)
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split()[:2] == ["batch", "step"]
@@ -106,11 +152,16 @@ def test_inference_prints_a_table(torch: Any, capsys: pytest.CaptureFixture[str]
     assert all(line.endswith("not known") for line in lines)
 
 
-def test_without_pytorch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pytorch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """--print-commands runs nothing and needs neither PyTorch nor a GPU; else the error names the command."""
     monkeypatch.setitem(sys.modules, "torch", None)
     assert 0 == main(["mlp", "--device", "cuda", "--record", "run", "--print-commands"])
-    assert workloads.lines(Plan("mlp", device="cuda"), Path("run")) == capsys.readouterr().out.splitlines()
+    assert (
+        workloads.lines(Plan("mlp", device="cuda"), Path("run"))
+        == capsys.readouterr().out.splitlines()
+    )
     assert not Path("run").exists()
     assert 1 == main(["mlp"])
     assert "pip install 'perfkit[torch]'" in capsys.readouterr().err
@@ -119,7 +170,9 @@ def test_without_pytorch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 def test_without_a_gpu_cuda_is_refused(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that PyTorch does not find cannot be timed, and the CPU is not taken in its place."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(PerfkitError, match=r"device: 'cuda', and PyTorch .* finds no GPU. Choose cpu"):
+    with pytest.raises(
+        PerfkitError, match=r"device: 'cuda', and PyTorch .* finds no GPU. Choose cpu"
+    ):
         measure(Plan("mlp", device="cuda"))
 
 
@@ -133,10 +186,14 @@ def test_folder_that_is_not_empty_is_refused(torch: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("device", "variable"), [("cpu", "CXX"), ("cuda", "CC")])
-def test_compiling_needs_a_compiler(torch: Any, monkeypatch: pytest.MonkeyPatch, device: str, variable: str) -> None:
+def test_compiling_needs_a_compiler(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, device: str, variable: str
+) -> None:
     """The compiler that the environment names must be there, before the model is moved or compiled."""
     monkeypatch.setenv(variable, "no-such-compiler")
-    with pytest.raises(PerfkitError, match=r"compile: there is no C.* compiler \(no-such-compiler\). Install one"):
+    with pytest.raises(
+        PerfkitError, match=r"compile: there is no C.* compiler \(no-such-compiler\). Install one"
+    ):
         running.workload(torch, Plan("mlp", device=device, compile=True))
 
 
@@ -152,7 +209,12 @@ def test_share_of_a_peak(torch: Any) -> None:
 def test_peak_is_that_of_the_precision() -> None:
     """An A100's dense peaks; a GPU without tensor cores for FP16 is compared with its other units."""
     new, old = (Device(None, "cuda", A100, capability) for capability in ((8, 0), (6, 0)))
-    cases = {(new, "fp32"): 19.5e12, (new, "tf32"): 156e12, (new, "fp16"): 312e12, (new, "bf16"): 312e12}
+    cases = {
+        (new, "fp32"): 19.5e12,
+        (new, "tf32"): 156e12,
+        (new, "fp16"): 312e12,
+        (new, "bf16"): 312e12,
+    }
     for (used, name), expected in {**cases, (old, "fp16"): 78e12}.items():
         assert expected == running.peak_flops(used, Plan("mlp", device="cuda", precision=name))
 
@@ -187,10 +249,15 @@ def test_batch_beyond_the_memory_is_named(torch: Any, monkeypatch: pytest.Monkey
 def test_wrong_arguments_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["mlp", "--mark-steps"])
-    assert "mark-steps: marks steps for NVIDIA's tools, and the device is not 'cuda'" in capsys.readouterr().err
+    assert (
+        "mark-steps: marks steps for NVIDIA's tools, and the device is not 'cuda'"
+        in capsys.readouterr().err
+    )
 
 
-def test_tools_that_are_there_are_called(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_that_are_there_are_called(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each capture is made, or it is said why not: here nsys works, ncu fails, and nvidia-smi is absent."""
     ran = []
 
@@ -199,9 +266,13 @@ def test_tools_that_are_there_are_called(torch: Any, tmp_path: Path, monkeypatch
         return "==ERROR== ERR_NVGPUCTRPERM" if command.argv[0] == "ncu" else None
 
     monkeypatch.setattr(workloads, "run", run)
-    monkeypatch.setattr(running.shutil, "which", lambda name: None if name == "nvidia-smi" else name)
+    monkeypatch.setattr(
+        running.shutil, "which", lambda name: None if name == "nvidia-smi" else name
+    )
     plan = Plan("mlp", device="cuda")
-    made = running._captures(Device(torch, "cuda", "a GPU", (8, 0)), plan, tmp_path, gpu_metrics=False)
+    made = running._captures(
+        Device(torch, "cuda", "a GPU", (8, 0)), plan, tmp_path, gpu_metrics=False
+    )
     assert ["nsys", "nsys", "ncu"] == ran
     assert {
         "nsys": "mlp.nsys-rep, mlp.sqlite",
@@ -281,9 +352,16 @@ def test_summary_by_hand() -> None:
 def test_rates_by_hand() -> None:
     """32,504,064 FLOP in 57.58 us are 0.5645 TFLOP/s, 2.9 % of the 19.5 TFLOP/s of an A100; all of it is possible."""
     found = implied("MLP", 32_504_064, 57_580, peak_flops_per_s=19.5e12)
-    assert (0.5645, 0.0289) == (round((found["flops_per_s"] or 0) / 1e12, 4), round(found["peak_frac"] or 0, 4))
+    assert (0.5645, 0.0289) == (
+        round((found["flops_per_s"] or 0) / 1e12, 4),
+        round(found["peak_frac"] or 0, 4),
+    )
     assert 1.0 == implied("a GEMM", 19_500_000_000, MS, peak_flops_per_s=19.5e12)["peak_frac"]
-    expected = {"flops_per_s": pytest.approx(1e9, rel=1e-12), "peak_flops_per_s": None, "peak_frac": None}
+    expected = {
+        "flops_per_s": pytest.approx(1e9, rel=1e-12),
+        "peak_flops_per_s": None,
+        "peak_frac": None,
+    }
     assert expected == implied("a CPU", 1_000, 1_000)
 
 
@@ -291,12 +369,19 @@ def test_rates_by_hand() -> None:
     ("work", "ns", "peak", "message"),
     [
         # 60.1 MFLOP in the 0.16 us of the lab's table 4, on its A100, and in the 0.4258 us of its CPU
-        (60_096_512, 160, 19.5e12, r"60\.1 MFLOP in 160 ns are 376 TFLOP/s, 1,926\.2 % of the peak"),
+        (
+            60_096_512,
+            160,
+            19.5e12,
+            r"60\.1 MFLOP in 160 ns are 376 TFLOP/s, 1,926\.2 % of the peak",
+        ),
         (60_096_512, 425.8, None, "are 141 TFLOP/s, in less time than a call takes"),
         (19_519_500_000, MS, 19.5e12, "of the peak"),  # one FLOP in a thousand too much
         *((1, dur, None, f"FLOP in {dur} ns") for dur in (0.0, -1.0, float("nan"))),
     ],
 )
-def test_rates_that_cannot_be_are_refused(work: int, ns: float, peak: float | None, message: str) -> None:
+def test_rates_that_cannot_be_are_refused(
+    work: int, ns: float, peak: float | None, message: str
+) -> None:
     with pytest.raises(PerfkitError, match=message):
         implied("MLP", work, ns, peak_flops_per_s=peak)

@@ -20,8 +20,16 @@ WORDS = {"training": "train", "inference": "inference"}
 RUNS = {f"{model}_{word}": (model, mode) for word, mode in WORDS.items() for model in MODELS}
 GPU = sample().parent / "gpu_workloads"
 ON_GPU = {name: what for name, what in RUNS.items() if "cnn" not in name}
-STEPS = {"resnet18_training": 3, "bert_training": 2}  # of the traces of the GPU; the others hold five
-TRACE, TIMINGS, LOG, COUNTED = "rank-0.pt.trace.json.gz", "timings.json", "nvidia-smi.csv", "mlp.raw.csv"
+STEPS = {
+    "resnet18_training": 3,
+    "bert_training": 2,
+}  # of the traces of the GPU; the others hold five
+TRACE, TIMINGS, LOG, COUNTED = (
+    "rank-0.pt.trace.json.gz",
+    "timings.json",
+    "nvidia-smi.csv",
+    "mlp.raw.csv",
+)
 TRACED = 5  # steps of each trace
 MOST_BYTES, MOST_BYTES_GPU = 8e6, 4e6
 NAMES_A_GPU = re.compile(r"GPU-[0-9a-f]{8}-|\buuid\b|serial", re.IGNORECASE)
@@ -30,9 +38,15 @@ ABSOLUTE = re.compile(r"(?<![\w.])/(?:home|root|tmp|usr|work|opt|mnt|srv)/\S*")
 
 def test_folders_hold_these_runs_and_are_small() -> None:
     expected = {Path(name, file) for name in RUNS for file in (TRACE, TIMINGS)}
-    of_gpu = {Path(name, file) for name in ON_GPU for file in (TRACE, TIMINGS, LOG)} | {Path("mlp_inference", COUNTED)}
+    of_gpu = {Path(name, file) for name in ON_GPU for file in (TRACE, TIMINGS, LOG)} | {
+        Path("mlp_inference", COUNTED)
+    }
     for folder, names, most in ((FOLDER, expected, MOST_BYTES), (GPU, of_gpu, MOST_BYTES_GPU)):
-        files = {path.relative_to(folder): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+        files = {
+            path.relative_to(folder): path.stat().st_size
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
         assert names == set(files)
         assert sum(files.values()) < most
 
@@ -48,16 +62,26 @@ def test_run_is_what_its_name_says_and_nothing_tells_of_the_machine(run: str) ->
     plan = Plan(model, mode=mode)
     words = (FOLDER / run / TIMINGS).read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(words)
-    said = (content["model"], content["mode"], content["precision"], content["device"]["kind"], content["size"])
+    said = (
+        content["model"],
+        content["mode"],
+        content["precision"],
+        content["device"]["kind"],
+        content["size"],
+    )
     assert (model, mode, "fp32", "cpu", plan.dimensions) == said
     assert 3 == len({row["batch_count"] for row in content["rows"]})
     for row in content["rows"]:
         assert row["steps_count"] == len(row["step_ns"])
         assert flops.step(plan, row["batch_count"]) == row["step_flops"]
-        assert row["step_flops"] / row["step_median_ns"] * 1e9 == pytest.approx(row["flops_per_s"], rel=1e-12)
+        assert row["step_flops"] / row["step_median_ns"] * 1e9 == pytest.approx(
+            row["flops_per_s"], rel=1e-12
+        )
         assert row["step_p75_ns"] <= 1.25 * row["step_p25_ns"]
     text = gzip.decompress((FOLDER / run / TRACE).read_bytes()).decode()
-    assert ["host", "rank-0.pt.trace.json"] == re.findall(r'"(?:host_name|traceName)": "([^"]*)"', text)
+    assert ["host", "rank-0.pt.trace.json"] == re.findall(
+        r'"(?:host_name|traceName)": "([^"]*)"', text
+    )
     assert [] == ABSOLUTE.findall(text + words)
     loaded = perfkit.load(FOLDER / run)
     assert TRACED == (loaded.ranges["kind"] == "step").sum()
@@ -68,12 +92,18 @@ def test_run_is_what_its_name_says_and_nothing_tells_of_the_machine(run: str) ->
 def products(run: perfkit.Run) -> int:
     """Operations of all products, from the operators' shapes."""
     work = operators(run.ops)
-    return int(work.loc[work["model"].astype(str).str.contains("gemm|convolution|attention"), "flops"].sum())
+    return int(
+        work.loc[
+            work["model"].astype(str).str.contains("gemm|convolution|attention"), "flops"
+        ].sum()
+    )
 
 
 def counted(plan: Plan, batch: int) -> int:
     """Operations of a step by formula; the backward pass of fused attention computes half of its products anew."""
-    attention = [layer.flops for layer in flops.layers(plan, batch) if layer.name.endswith(".attention")]
+    attention = [
+        layer.flops for layer in flops.layers(plan, batch) if layer.name.endswith(".attention")
+    ]
     return flops.step(plan, batch) + (sum(attention) // 2 if plan.mode == "train" else 0)
 
 
@@ -86,7 +116,9 @@ def test_run_of_the_gpu_is_what_its_name_says_and_nothing_tells_of_the_machine(r
         text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         assert path.suffix != ".gz" or bytes(4) == path.read_bytes()[4:8]
         texts.append(text.decode())
-    assert ["rank-0.pt.trace.json"] == re.findall(r'"(?:host_name|traceName)": "([^"]*)"', "".join(texts))
+    assert ["rank-0.pt.trace.json"] == re.findall(
+        r'"(?:host_name|traceName)": "([^"]*)"', "".join(texts)
+    )
     assert [] == ABSOLUTE.findall("".join(texts)) + NAMES_A_GPU.findall("".join(texts))
     content: dict[str, Any] = json.loads((GPU / run / TIMINGS).read_text(encoding="utf-8"))
     assert (model, mode, "fp32", plan.dimensions) == tuple(
@@ -96,7 +128,9 @@ def test_run_of_the_gpu_is_what_its_name_says_and_nothing_tells_of_the_machine(r
     for row in content["rows"]:
         assert row["steps_count"] == len(row["step_ns"])
         assert flops.step(plan, row["batch_count"]) == row["step_flops"]
-        assert row["step_flops"] / row["step_median_ns"] * 1e9 == pytest.approx(row["flops_per_s"], rel=1e-12)
+        assert row["step_flops"] / row["step_median_ns"] * 1e9 == pytest.approx(
+            row["flops_per_s"], rel=1e-12
+        )
         assert row["flops_per_s"] / 67e12 == pytest.approx(row["peak_frac"], rel=1e-12)
 
 
@@ -107,16 +141,23 @@ def test_tables_of_the_gpu_are_the_sums_of_its_files(run: str) -> None:
     loaded = perfkit.load(GPU / run)
     content: dict[str, Any] = json.loads((GPU / run / TIMINGS).read_text(encoding="utf-8"))
     events = json.loads(gzip.decompress((GPU / run / TRACE).read_bytes()))["traceEvents"]
-    of = {kind: [e for e in events if e.get("cat") in kind.split()] for kind in ("kernel", "gpu_memcpy gpu_memset")}
+    of = {
+        kind: [e for e in events if e.get("cat") in kind.split()]
+        for kind in ("kernel", "gpu_memcpy gpu_memset")
+    }
     for table, found in zip((loaded.kernels, loaded.copies), of.values(), strict=True):
         assert len(found) == len(table)
-        assert sum(event["dur"] for event in found) * 1e3 == pytest.approx(table["dur_ns"].sum(), abs=len(found) + 1)
+        assert sum(event["dur"] for event in found) * 1e3 == pytest.approx(
+            table["dur_ns"].sum(), abs=len(found) + 1
+        )
     busy, end = 0.0, 0.0
     for event in sorted(of["kernel"], key=lambda event: event["ts"]):
         busy += max(event["ts"] + event["dur"] - max(event["ts"], end), 0)
         end = max(end, event["ts"] + event["dur"])
     measured = timeline.busy(loaded.kernels, loaded.copies)["kernel_busy_ns"]
-    assert [pytest.approx(busy * 1e3, abs=len(of["kernel"]) + 1)] == measured.tolist()  # each is rounded to 1 ns
+    assert [
+        pytest.approx(busy * 1e3, abs=len(of["kernel"]) + 1)
+    ] == measured.tolist()  # each is rounded to 1 ns
     steps = STEPS.get(run, TRACED)
     assert steps == (loaded.ranges["kind"] == "step").sum()
     assert ["NVIDIA H200"] == loaded.devices["name"].tolist()

@@ -26,7 +26,10 @@ from perfkit.workloads.__main__ import _parser, _plan
         (lambda: Plan("mlp", precision="tf32"), "precision: 'tf32' is one of GPUs"),
         (lambda: Plan("mlp", batches=(8, 0)), r"batches: \[8, 0\] is no list"),
         (lambda: Plan("mlp", steps=0), "steps: 0 is below 1"),
-        (lambda: Plan("mlp", loader=Loader(pin_memory=True)), "pin_memory: speeds up copies to a GPU"),
+        (
+            lambda: Plan("mlp", loader=Loader(pin_memory=True)),
+            "pin_memory: speeds up copies to a GPU",
+        ),
         (lambda: Plan("mlp", mode="inference", read_loss=True), "read_loss: inference has no loss"),
         (lambda: Loader(persistent=True), "workers: 0, so there is nothing to prefetch"),
         (lambda: Loader(resident=True, workers=2), "resident: the batch stays on the device"),
@@ -44,7 +47,9 @@ def test_a_plan_knows_its_warm_up_and_dimensions() -> None:
     """50 steps on a GPU, 5 on a CPU, or as many as asked; MLP and CNN have no size, ResNet its images', BERT five."""
     plans = Plan("mlp", device="cuda"), Plan("mlp"), Plan("mlp", warm_up=0)
     assert [50, 5, 0] == [plan.warming for plan in plans]
-    assert [0, 0, 1, 5] == [len(Plan(name).dimensions) for name in ("mlp", "cnn", "resnet18", "bert")]
+    assert [0, 0, 1, 5] == [
+        len(Plan(name).dimensions) for name in ("mlp", "cnn", "resnet18", "bert")
+    ]
     assert {"image": 64} == Plan("resnet18", size=Size(image=64)).dimensions
 
 
@@ -77,11 +82,27 @@ def test_nsys_waits_for_the_marked_steps() -> None:
     """
     plan = Plan("mlp", device="cuda", batches=(1, 64))
     first, export = workloads.captures(plan, Path("out"))["nsys"]
-    assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--output=out/mlp"} < set(first.argv)
+    assert {
+        "--capture-range=cudaProfilerApi",
+        "--capture-range-end=stop",
+        "--output=out/mlp",
+    } < set(first.argv)
     program = first.argv[first.argv.index(sys.executable) :]
-    assert ("-m", "perfkit.workloads", "mlp", "--device", "cuda", "--batch", "64", "--mark-steps") == program[1:]
+    assert (
+        "-m",
+        "perfkit.workloads",
+        "mlp",
+        "--device",
+        "cuda",
+        "--batch",
+        "64",
+        "--mark-steps",
+    ) == program[1:]
     assert ("--output=out/mlp.sqlite", "out/mlp.nsys-rep") == export.argv[-2:]
-    asked, metrics = workloads.captures(plan, Path("out"), gpu_metrics=True)["nsys"][0], "--gpu-metrics-devices=all"
+    asked, metrics = (
+        workloads.captures(plan, Path("out"), gpu_metrics=True)["nsys"][0],
+        "--gpu-metrics-devices=all",
+    )
     assert (False, True) == (metrics in first.argv, metrics in asked.argv)
 
 
@@ -90,7 +111,10 @@ def test_ncu_gets_one_step_in_base_units() -> None:
     first, page = workloads.captures(Plan("mlp", device="cuda", steps=50), Path("out"))["ncu"]
     for said in ("--profile-from-start off", "--steps 1 --mark-steps"):
         assert said in shlex.join(first.argv)
-    assert "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum," in first.argv[first.argv.index("--metrics") + 1]
+    assert (
+        "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum,"
+        in first.argv[first.argv.index("--metrics") + 1]
+    )
     assert "--csv --page raw --print-units base" in shlex.join(page.argv)
     assert Path("out/mlp.raw.csv") == page.stdout == page.makes
 
@@ -99,7 +123,12 @@ def test_log_has_the_columns_that_perfkit_reads(tmp_path: Path) -> None:
     from perfkit.logs.nvidia_smi.fields import FIELDS
 
     known = {name for names in FIELDS.values() for name in names}
-    asked = set(workloads.FIELDS.split(",")) - {"timestamp", "index", "name", "clocks_event_reasons.active"}
+    asked = set(workloads.FIELDS.split(",")) - {
+        "timestamp",
+        "index",
+        "name",
+        "clocks_event_reasons.active",
+    }
     assert set() == asked - known
 
 
@@ -109,7 +138,14 @@ def test_lines_are_for_a_shell() -> None:
     assert "mkdir -p 'my run'" == lines[0]
     assert lines[4].endswith("> 'my run/mlp.raw.csv'")
     assert lines[-3].endswith("'--filename=my run/nvidia-smi.csv' &")
-    assert [*shlex.split(lines[-2])] == [sys.executable, "-m", "perfkit.workloads", "mlp", "--device", "cuda"]
+    assert [*shlex.split(lines[-2])] == [
+        sys.executable,
+        "-m",
+        "perfkit.workloads",
+        "mlp",
+        "--device",
+        "cuda",
+    ]
     assert "kill $!" == lines[-1]
 
 
@@ -168,10 +204,14 @@ def test_a_trace_holds_what_was_recorded(torch: Any, tmp_path: Path) -> None:
     assert [NAME] == [file.name for file in (tmp_path / "trace").iterdir()]
     run = perfkit.load(tmp_path / "trace")
     ranges, samples = run.ranges, run.samples
-    assert [f"ProfilerStep#{n}" for n in (2, 3, 4)] == ranges.loc[ranges["kind"] == "step", "name"].tolist()
+    assert [f"ProfilerStep#{n}" for n in (2, 3, 4)] == ranges.loc[
+        ranges["kind"] == "step", "name"
+    ].tolist()
     calls = run.python_calls["name"].unique()
     assert any(name.endswith(": train") and "test_workloads.py(" in name for name in calls)
-    allocated = samples[samples["metric"] == "memory_allocated_bytes"].sort_values("time_ns", kind="stable")
+    allocated = samples[samples["metric"] == "memory_allocated_bytes"].sort_values(
+        "time_ns", kind="stable"
+    )
     assert {-1} == set(allocated["gpu"])
     assert BATCH * HIDDEN * FLOAT in set(allocated["value"].diff())  # the hidden layer's output
     ops = run.ops.set_index("op")
@@ -190,10 +230,14 @@ def test_a_trace_holds_what_was_recorded(torch: Any, tmp_path: Path) -> None:
     theirs = {e.key: e for e in profiler.key_averages() if e.key in set(names)}
     assert names[~again].value_counts().to_dict() == {name: e.count for name, e in theirs.items()}
     self_us = ops["self_ns"].groupby(names).sum() / 1000
-    assert self_us.to_dict() == pytest.approx({name: e.self_cpu_time_total for name, e in theirs.items()}, rel=1e-10)
+    assert self_us.to_dict() == pytest.approx(
+        {name: e.self_cpu_time_total for name, e in theirs.items()}, rel=1e-10
+    )
 
 
-def test_ranks_of_a_launcher_make_one_run(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_a_launcher_make_one_run(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files of ranks 3 and 11 of 12 are read as these ranks, though they are only two."""
     monkeypatch.setenv("WORLD_SIZE", "12")
     for rank in ("11", "3"):
@@ -201,11 +245,15 @@ def test_ranks_of_a_launcher_make_one_run(torch: Any, tmp_path: Path, monkeypatc
         with torch_profile(tmp_path, with_stack=False) as profiler:
             train(torch, profiler)
     run = perfkit.load(tmp_path)
-    assert ["rank-3.pt.trace.json.gz", "rank-11.pt.trace.json.gz"] == [profile.path.name for profile in run.profiles]
+    assert ["rank-3.pt.trace.json.gz", "rank-11.pt.trace.json.gz"] == [
+        profile.path.name for profile in run.profiles
+    ]
     assert [3, 11] == sorted(run.ops["rank"].unique())
 
 
-def test_process_group_states_the_rank(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_group_states_the_rank(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rank of PyTorch's process group is taken, not that of the environment."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -253,12 +301,17 @@ def test_too_few_steps_are_an_error(torch: Any, tmp_path: Path, steps: int) -> N
 
 def test_some_steps_are_kept_with_a_warning(torch: Any, tmp_path: Path) -> None:
     """A loop that ends after one of three active steps leaves that step, and says so."""
-    with pytest.warns(UserWarning, match="1 of 3 active steps"), torch_profile(tmp_path) as profiler:
+    with (
+        pytest.warns(UserWarning, match="1 of 3 active steps"),
+        torch_profile(tmp_path) as profiler,
+    ):
         train(torch, profiler, 3)
     assert 2 == sum(perfkit.load(tmp_path).ops["name"] == "aten::addmm")
 
 
-def test_failed_write_leaves_the_earlier_trace(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_earlier_trace(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(profiler: Any, path: str) -> None:
         Path(path).write_bytes(b"half")
         raise OSError(28, "No space left on device")
@@ -270,7 +323,9 @@ def test_failed_write_leaves_the_earlier_trace(torch: Any, tmp_path: Path, monke
     assert {NAME: b"earlier"} == {file.name: file.read_bytes() for file in tmp_path.iterdir()}
 
 
-def test_what_cannot_be_recorded_is_refused(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_recorded_is_refused(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file in the folder's place is found before the loop begins; PyTorch is an extra, and no folder is made."""
     for name, steps in (("wait", -1), ("warmup", -1), ("active", 0)):
         with pytest.raises(ValueError, match=f"{name}: {steps} steps"):

@@ -12,5 +12,17 @@ from make.hpctoolkit.database import Database, Thread, Trace, Values, contexts, 
 from make.hpctoolkit.files import AMD, INTEL, NVIDIA, NVIDIA_2026, Form, Metric
 from make.hpctoolkit.tree import Paths, Tree
 
-__all__ = ["AMD", "INTEL", "NVIDIA", "NVIDIA_2026", "Database", "Form", "Metric", "Paths", "Thread", "Trace", "Tree"]
+__all__ = [
+    "AMD",
+    "INTEL",
+    "NVIDIA",
+    "NVIDIA_2026",
+    "Database",
+    "Form",
+    "Metric",
+    "Paths",
+    "Thread",
+    "Trace",
+    "Tree",
+]
 __all__ += ["Values", "contexts", "write"]

@@ -97,7 +97,9 @@ def write(folder: Path, database: Database, *, form: Form | None = None) -> Path
     form = form or Form()
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / "meta.db") as file:
-        file.write(meta_db(database.tree, database.metrics, database.title, database.description, form))
+        file.write(
+            meta_db(database.tree, database.metrics, database.title, database.description, form)
+        )
     threads = _write_profiles(folder / "profile.db", database, form)
     with replacing(folder / "cct.db") as file:
         write_contexts(file, int(database.tree.ids.max(initial=0)) + 1, threads, form)
@@ -114,15 +116,21 @@ def _write_profiles(path: Path, database: Database, form: Form) -> list[Rows]:
     total = np.zeros((len(tree), len(metrics)), np.int64)
     threads = []
     with replacing(path) as file:
-        machines = sorted({each for thread in database.threads for each in thread.identity if each[0] in PHYSICAL})
-        writer = ProfileWriter(file, [_levels(thread, machines) for thread in database.threads], form)
+        machines = sorted(
+            {each for thread in database.threads for each in thread.identity if each[0] in PHYSICAL}
+        )
+        writer = ProfileWriter(
+            file, [_levels(thread, machines) for thread in database.threads], form
+        )
         for i, thread in enumerate(database.threads):
             points = np.zeros_like(total)
             np.add.at(points, thread.values[:2], thread.values.amount)
             total += points
             threads.append(rows(tree, metrics, points, nothing))
             writer.add(i + 1, threads[-1])
-        unaccounted = np.array([database.unaccounted.get(metric.name, 0) for metric in metrics], np.int64)
+        unaccounted = np.array(
+            [database.unaccounted.get(metric.name, 0) for metric in metrics], np.int64
+        )
         writer.add(0, rows(tree, metrics, total, unaccounted))
         writer.finish()
     return threads
@@ -133,7 +141,9 @@ def _levels(thread: Thread, machines: Sequence[tuple[str, int]]) -> list[tuple[i
     levels = []
     for kind, number in thread.identity:
         known = [n for k, n in machines if k == kind]
-        levels.append((KINDS.index(kind), int(bool(known)), known.index(number) if known else number, number))
+        levels.append(
+            (KINDS.index(kind), int(bool(known)), known.index(number) if known else number, number)
+        )
     return levels
 
 
@@ -149,10 +159,17 @@ def _trace_db(database: Database, t0_unix_ns: int, form: Form) -> bytes:
         words[i, :3] = i + 1, at, at + line.nbytes
         lines.append(line.tobytes() + bytes(-line.nbytes % WORD))
         at += len(lines[-1])
-    times = [t0_unix_ns + int(time) for trace in traces if len(trace.time) for time in trace.time[[0, -1]]]
+    times = [
+        t0_unix_ns + int(time)
+        for trace in traces
+        if len(trace.time)
+        for time in trace.time[[0, -1]]
+    ]
     span = [min(times, default=0), max(times, default=0)]
     head = [infos + 4 * WORD, packed("<IB", len(traces), words.itemsize * words.shape[1]), *span]
-    opened = header(b"trce", [(4 * WORD + words.nbytes, infos)], form) + np.array(head, "<u8").tobytes()
+    opened = (
+        header(b"trce", [(4 * WORD + words.nbytes, infos)], form) + np.array(head, "<u8").tobytes()
+    )
     return opened + words.tobytes() + b"".join(lines) + TRACE_FOOTER
 
 
@@ -190,16 +207,25 @@ def contexts(
     thread); values in the metrics' units, names as in the file.
     """
     if contexts < len(_ENTRIES) + levels:
-        raise ValueError(f"contexts: {contexts} is not {len(_ENTRIES) + levels}, the entry points and levels, or more")
+        raise ValueError(
+            f"contexts: {contexts} is not {len(_ENTRIES) + levels}, the entry points and levels, or more"
+        )
     rng = np.random.default_rng(seed)
     tree = _tree(_parents(contexts, levels, rng), word, rng)
     count = threads * max(ranks, 1)
     measured = np.arange(len(_ENTRIES), contexts)
-    metric, owner = rng.integers(len(metrics), size=measured.size), rng.integers(count, size=measured.size)
+    metric, owner = (
+        rng.integers(len(metrics), size=measured.size),
+        rng.integers(count, size=measured.size),
+    )
     amount = rng.integers(1, MOST, measured.size)
     crew = []
     for i in range(count):
-        identity = (("NODE", NODE), *([("RANK", i // threads)] if ranks else []), ("THREAD", i % threads))
+        identity = (
+            ("NODE", NODE),
+            *([("RANK", i // threads)] if ranks else []),
+            ("THREAD", i % threads),
+        )
         mine = owner == i
         crew.append(Thread(identity, Values(measured[mine], metric[mine], amount[mine])))
     database = Database(tree, metrics, crew, "random", LABEL, unaccounted=unaccounted or {})
@@ -267,8 +293,14 @@ def _truth(metrics: Sequence[Metric], sums: Int, root: Int) -> dict[str, Any]:
         "entries": dict(zip(entries, np.bincount(root).tolist(), strict=True)),
         "totals": {m.name: int(by_entry[i].sum()) / m.per_unit for i, m in enumerate(metrics)},
         "by_entry": {
-            m.name: {name: value / m.per_unit for name, value in zip(entries, by_entry[i].tolist(), strict=True)}
+            m.name: {
+                name: value / m.per_unit
+                for name, value in zip(entries, by_entry[i].tolist(), strict=True)
+            }
             for i, m in enumerate(metrics)
         },
-        "threads": {m.name: [value / m.per_unit for value in by_thread[i].tolist()] for i, m in enumerate(metrics)},
+        "threads": {
+            m.name: [value / m.per_unit for value in by_thread[i].tolist()]
+            for i, m in enumerate(metrics)
+        },
     }

@@ -50,7 +50,9 @@ class Strings:
     def __init__(self, texts: Iterable[str]) -> None:
         encoded = {text: text.encode() + b"\0" for text in texts}
         ends = np.cumsum([len(raw) for raw in encoded.values()], dtype=np.int64)
-        self._at = dict(zip(encoded, (ends - [len(raw) for raw in encoded.values()]).tolist(), strict=True))
+        self._at = dict(
+            zip(encoded, (ends - [len(raw) for raw in encoded.values()]).tolist(), strict=True)
+        )
         self.bytes = b"".join(encoded.values())
 
     def at(self, text: str | None, base: int) -> int:
@@ -60,7 +62,12 @@ class Strings:
 
 def header(kind: bytes, sections: Sequence[tuple[int, int]], form: Form) -> bytes:
     """Return the first bytes of a file whose sections have these sizes and offsets."""
-    return MAGIC + kind + bytes([MAJOR, form.minor]) + b"".join(SECTION.pack(*section) for section in sections)
+    return (
+        MAGIC
+        + kind
+        + bytes([MAJOR, form.minor])
+        + b"".join(SECTION.pack(*section) for section in sections)
+    )
 
 
 def header_size(sections: int) -> int:
@@ -100,7 +107,9 @@ class Metric(NamedTuple):
 def named(names: str) -> tuple[Metric, ...]:
     """Return metrics of names separated by commas."""
     each = (name.strip() for name in names.split(","))
-    return tuple(Metric(name, NS if name.lower().endswith(("(s)", "(sec)")) else 1) for name in each)
+    return tuple(
+        Metric(name, NS if name.lower().endswith(("(s)", "(sec)")) else 1) for name in each
+    )
 
 
 NVIDIA = named(
@@ -132,7 +141,12 @@ KINDS = ("SUMMARY", "NODE", "RANK", "THREAD", "GPUDEVICE", "GPUCONTEXT", "GPUSTR
 FOOTER = b"_meta.db"
 
 # type and propagation index of each scope; those that have no index write 255
-_SCOPE_FIELDS = {"point": (1, 255), "function": (3, 0), "lex_aware": (0, 255), "execution": (2, 255)}
+_SCOPE_FIELDS = {
+    "point": (1, 255),
+    "function": (3, 0),
+    "lex_aware": (0, 255),
+    "execution": (2, 255),
+}
 _HAS_FUNCTION, _HAS_LINE, _HAS_POINT = 1, 2, 4
 _FLAGS = np.array(
     [_HAS_FUNCTION, _HAS_LINE | _HAS_POINT, _HAS_LINE, _HAS_POINT]
@@ -174,7 +188,9 @@ class _Sections:
         return first, size
 
 
-def meta_db(tree: Tree, metrics: Sequence[Metric], title: str, description: str, form: Form) -> bytes:
+def meta_db(
+    tree: Tree, metrics: Sequence[Metric], title: str, description: str, form: Form
+) -> bytes:
     """Return the bytes of `meta.db`."""
     names = [function.name for function in tree.functions if function.name is not None]
     strings = Strings([*tree.modules, *(file.path for file in tree.files), *names, *ENTRY_POINTS])
@@ -184,8 +200,12 @@ def meta_db(tree: Tree, metrics: Sequence[Metric], title: str, description: str,
     file.add(_metrics(file.at, metrics, form))
     base = file.add(strings.bytes)
     modules = file.add_array([[0, strings.at(path, base)] for path in tree.modules], 2)
-    files = file.add_array([[known.copied, strings.at(known.path, base)] for known in tree.files], 2)
-    functions = file.add_array([_function(f, strings.at(f.name, base), modules, files) for f in tree.functions], 5)
+    files = file.add_array(
+        [[known.copied, strings.at(known.path, base)] for known in tree.files], 2
+    )
+    functions = file.add_array(
+        [_function(f, strings.at(f.name, base), modules, files) for f in tree.functions], 5
+    )
     entry_names = np.array([strings.at(name, base) for name in ENTRY_POINTS])
     file.add(_contexts(file.at, tree, _Places(modules, files, functions), entry_names, form))
     *others, text, listed_modules, listed_files, listed_functions, contexts = file.spans
@@ -195,7 +215,10 @@ def meta_db(tree: Tree, metrics: Sequence[Metric], title: str, description: str,
 
 def _texts(at: int, *texts: str) -> bytes:
     strings = Strings(texts)
-    return np.array([strings.at(text, at + WORD * len(texts)) for text in texts], "<u8").tobytes() + strings.bytes
+    return (
+        np.array([strings.at(text, at + WORD * len(texts)) for text in texts], "<u8").tobytes()
+        + strings.bytes
+    )
 
 
 def _kinds(at: int) -> bytes:
@@ -209,7 +232,9 @@ def _metrics(at: int, metrics: Sequence[Metric], form: Form) -> bytes:
     """Scopes, metrics, and each metric's four scopes and four sums, with their names."""
     strings = Strings([*SCOPES, "$$", *(m.name for m in metrics)])
     widths = {"scope": 2, "metric": 4, "instance": 2, "summary": 3}
-    scope, metric, instance, summary = (WORD * (words + form.spare_words) for words in widths.values())
+    scope, metric, instance, summary = (
+        WORD * (words + form.spare_words) for words in widths.values()
+    )
     scopes = at + 4 * WORD
     listed = scopes + scope * len(SCOPES)
     instances = listed + metric * len(metrics)
@@ -218,7 +243,9 @@ def _metrics(at: int, metrics: Sequence[Metric], form: Form) -> bytes:
     ids = np.arange(len(SCOPES) * len(metrics))
     owners = scopes + scope * (ids % len(SCOPES))
     words = [
-        np.array([[strings.at(name, texts), packed("<BB", *_SCOPE_FIELDS[name])] for name in SCOPES]),
+        np.array(
+            [[strings.at(name, texts), packed("<BB", *_SCOPE_FIELDS[name])] for name in SCOPES]
+        ),
         np.array(
             [
                 [
@@ -231,13 +258,22 @@ def _metrics(at: int, metrics: Sequence[Metric], form: Form) -> bytes:
             ]
         ).reshape(-1, 4),
         np.column_stack([owners, ids]),
-        np.column_stack([owners, np.full_like(ids, strings.at("$$", texts)), (ids + form.first_statistic) << 16]),
+        np.column_stack(
+            [owners, np.full_like(ids, strings.at("$$", texts)), (ids + form.first_statistic) << 16]
+        ),
     ]
-    head = [listed, packed("<IBBB", len(metrics), metric, instance, summary), scopes, packed("<HB", len(SCOPES), scope)]
+    head = [
+        listed,
+        packed("<IBBB", len(metrics), metric, instance, summary),
+        scopes,
+        packed("<HB", len(SCOPES), scope),
+    ]
     return np.array(head, "<u8").tobytes() + b"".join(_rows(w, form) for w in words) + strings.bytes
 
 
-def _function(function: Function, name: int, modules: tuple[int, int], files: tuple[int, int]) -> list[int]:
+def _function(
+    function: Function, name: int, modules: tuple[int, int], files: tuple[int, int]
+) -> list[int]:
     places = (_place(modules, function.module), function.offset, _place(files, function.file))
     return [name, *places, function.line]
 
@@ -260,7 +296,11 @@ def _contexts(at: int, tree: Tree, places: _Places, names: Int, form: Form) -> b
     entries = np.flatnonzero(tree.lexical == ENTRY)
     listed = np.flatnonzero((tree.lexical != ENTRY) & ~tree.hidden)
     listed = listed[np.argsort(tree.parent[listed], kind="stable")]
-    flex = np.where((tree.lexical[listed] == FUNCTION) & (tree.what[listed] < 0), 0, _FLEX_WORDS[tree.lexical[listed]])
+    flex = np.where(
+        (tree.lexical[listed] == FUNCTION) & (tree.what[listed] < 0),
+        0,
+        _FLEX_WORDS[tree.lexical[listed]],
+    )
     lengths = _CONTEXT_WORDS + flex
     ends = np.cumsum(lengths)
     first = at + 2 * WORD + WORD * (4 + form.spare_words) * len(entries)
@@ -268,7 +308,12 @@ def _contexts(at: int, tree: Tree, places: _Places, names: Int, form: Form) -> b
     sizes, children = np.zeros((2, len(tree)), np.int64)
     sizes[parents] = WORD * np.add.reduceat(lengths, heads) if len(listed) else 0
     children[parents] = first + WORD * (ends - lengths)[heads]
-    rows = [sizes[entries], children[entries], tree.ids[entries] | tree.what[entries] << 32, names[tree.what[entries]]]
+    rows = [
+        sizes[entries],
+        children[entries],
+        tree.ids[entries] | tree.what[entries] << 32,
+        names[tree.what[entries]],
+    ]
     head = [at + 2 * WORD, packed("<HB", len(entries), WORD * (4 + form.spare_words))]
     words = _context_words(tree, listed, ends - lengths, flex, places)
     words[ends - lengths], words[ends - lengths + 1] = sizes[listed], children[listed]
@@ -280,9 +325,13 @@ def _context_words(tree: Tree, listed: Int, at: Int, flex: Int, places: _Places)
     kind = tree.lexical[listed]
     words = np.zeros(int(flex.sum()) + _CONTEXT_WORDS * len(listed), "<u8")
     flags = np.where(flex > 0, _FLAGS[kind], 0)
-    words[at + 2] = tree.ids[listed] | flags << 32 | tree.relation[listed] << 40 | kind << 48 | flex << 56
+    words[at + 2] = (
+        tree.ids[listed] | flags << 32 | tree.relation[listed] << 40 | kind << 48 | flex << 56
+    )
     words[at + 3] = tree.within[listed]
-    function, line, point = (np.flatnonzero(flags & flag) for flag in (_HAS_FUNCTION, _HAS_LINE, _HAS_POINT))
+    function, line, point = (
+        np.flatnonzero(flags & flag) for flag in (_HAS_FUNCTION, _HAS_LINE, _HAS_POINT)
+    )
     words[at[function] + 4] = _places(places.functions, tree.what[listed[function]])
     words[at[line] + 4] = _places(places.files, tree.what[listed[line]])
     words[at[line] + 5] = tree.line[listed[line]]
@@ -295,8 +344,14 @@ def _context_words(tree: Tree, listed: Int, at: Int, flex: Int, places: _Places)
 PROFILE_FOOTER, CONTEXT_FOOTER = b"_prof.db", b"__ctx.db"
 SUMMARY = 1
 
-_BY_PROFILE = (np.dtype([("metric", "<u2"), ("value", "<f8")]), np.dtype([("context", "<u4"), ("start", "<u8")]))
-_BY_CONTEXT = (np.dtype([("profile", "<u4"), ("value", "<f8")]), np.dtype([("metric", "<u2"), ("start", "<u8")]))
+_BY_PROFILE = (
+    np.dtype([("metric", "<u2"), ("value", "<f8")]),
+    np.dtype([("context", "<u4"), ("start", "<u8")]),
+)
+_BY_CONTEXT = (
+    np.dtype([("profile", "<u4"), ("value", "<f8")]),
+    np.dtype([("metric", "<u2"), ("start", "<u8")]),
+)
 _PROFILE_WORDS, _values_CONTEXT_WORDS = 6, 4
 _HALF = 2  # both kinds of array are aligned to two bytes at least, so that they can be placed by half words
 
@@ -328,7 +383,9 @@ def rows(tree: Tree, metrics: Sequence[Metric], points: Int, unaccounted: Int) -
 class ProfileWriter:
     """`profile.db` while it is written; threads come in their order, the summary last."""
 
-    def __init__(self, file: BinaryIO, identities: Sequence[Sequence[tuple[int, int, int, int]]], form: Form) -> None:
+    def __init__(
+        self, file: BinaryIO, identities: Sequence[Sequence[tuple[int, int, int, int]]], form: Form
+    ) -> None:
         self._file, self._form = file, form
         self._infos = header_size(2)
         self._size = 2 * WORD + WORD * (_PROFILE_WORDS + form.spare_words) * (len(identities) + 1)
@@ -358,9 +415,16 @@ class ProfileWriter:
         self._words[0, 5] = SUMMARY
         self._file.write(bytes(-self._at % WORD) + PROFILE_FOOTER)
         spans = [(self._size, self._infos), (len(self._tuples), self._infos + self._size)]
-        head = [self._infos + 2 * WORD, packed("<IB", len(self._words), self._words.itemsize * self._words.shape[1])]
+        head = [
+            self._infos + 2 * WORD,
+            packed("<IB", len(self._words), self._words.itemsize * self._words.shape[1]),
+        ]
         self._file.seek(0)
-        self._file.write(header(b"prof", spans, self._form) + np.array(head, "<u8").tobytes() + self._words.tobytes())
+        self._file.write(
+            header(b"prof", spans, self._form)
+            + np.array(head, "<u8").tobytes()
+            + self._words.tobytes()
+        )
 
 
 def write_contexts(file: BinaryIO, contexts: int, threads: Sequence[Rows], form: Form) -> None:
@@ -382,24 +446,37 @@ def write_contexts(file: BinaryIO, contexts: int, threads: Sequence[Rows], form:
     at = (ends - sizes - first)[context] + size_value * (np.arange(len(value)) - began[context])
     _values_place(blocks, at, _structured(_BY_CONTEXT[0], profile=profile, value=value))
     owner = context[new]
-    at = (ends - sizes - first + size_value * values)[owner] + size_index * (np.arange(len(new)) - index_began[owner])
-    _values_place(blocks, at, _structured(_BY_CONTEXT[1], metric=metric[new], start=new - began[owner]))
+    at = (ends - sizes - first + size_value * values)[owner] + size_index * (
+        np.arange(len(new)) - index_began[owner]
+    )
+    _values_place(
+        blocks, at, _structured(_BY_CONTEXT[1], metric=metric[new], start=new - began[owner])
+    )
     head = [infos + 2 * WORD, packed("<IB", contexts, words.itemsize * words.shape[1])]
-    file.write(header(b"ctxt", [(2 * WORD + words.nbytes, infos)], form) + np.array(head, "<u8").tobytes())
+    file.write(
+        header(b"ctxt", [(2 * WORD + words.nbytes, infos)], form) + np.array(head, "<u8").tobytes()
+    )
     file.write(words.tobytes())
     file.write(blocks.tobytes())
     file.write(bytes(-int(ends[-1]) % WORD) + CONTEXT_FOOTER)
 
 
 def _identity(identity: Sequence[tuple[int, int, int, int]]) -> bytes:
-    ids = [[packed("<BxHI", kind, physical, logical), number] for kind, physical, logical, number in identity]
+    ids = [
+        [packed("<BxHI", kind, physical, logical), number]
+        for kind, physical, logical, number in identity
+    ]
     return np.array([len(ids), *np.ravel(ids)], "<u8").tobytes()
 
 
 def _joined(threads: Sequence[Rows]) -> tuple[NDArray[Any], ...]:
     """Values of all threads sorted by context, metric and thread; those of a thread already are."""
-    context, metric, value = (np.concatenate([part[i] for part in (_NO_ROWS, *threads)]) for i in range(3))
-    profile = np.repeat(np.arange(1, len(threads) + 1, dtype=np.uint32), [len(part.value) for part in threads])
+    context, metric, value = (
+        np.concatenate([part[i] for part in (_NO_ROWS, *threads)]) for i in range(3)
+    )
+    profile = np.repeat(
+        np.arange(1, len(threads) + 1, dtype=np.uint32), [len(part.value) for part in threads]
+    )
     order = np.argsort(context.astype(np.int64) << 16 | metric, kind="stable")
     return context[order], metric[order], profile[order], value[order]
 

@@ -156,7 +156,9 @@ class Paths:
         """
         known = Function(name, self._module(module), offset, self._file(file), line)
         what = _number(self._functions, known)
-        return self._add(parent, FUNCTION, INLINED if inlined else CALLED, what, 0, -1, 0, 0, int(again))
+        return self._add(
+            parent, FUNCTION, INLINED if inlined else CALLED, what, 0, -1, 0, 0, int(again)
+        )
 
     def line(self, parent: int, file: str, line: int = 0, *, called: bool = False) -> int:
         """Add a source line; it is called where the function around it is not known."""
@@ -164,12 +166,18 @@ class Paths:
 
     def loop(self, parent: int, file: str, line: int, module: str, offset: int) -> int:
         """Add a loop, known by its first line and its place in the load module."""
-        return self._add(parent, LOOP, ENCLOSED, self._file(file), line, self._module(module), offset)
+        return self._add(
+            parent, LOOP, ENCLOSED, self._file(file), line, self._module(module), offset
+        )
 
-    def instruction(self, parent: int, module: str, offset: int, *, called: bool = False, hidden: bool = False) -> int:
+    def instruction(
+        self, parent: int, module: str, offset: int, *, called: bool = False, hidden: bool = False
+    ) -> int:
         """Add an instruction; a hidden one is measured and not listed."""
         relation = CALLED if called else ENCLOSED
-        return self._add(parent, INSTRUCTION, relation, -1, 0, self._module(module), offset, int(hidden))
+        return self._add(
+            parent, INSTRUCTION, relation, -1, 0, self._module(module), offset, int(hidden)
+        )
 
     def tree(self, ids: Int | None = None) -> Tree:
         """Return the tree so far; contexts are numbered in the order they were added if there are no other `ids`."""

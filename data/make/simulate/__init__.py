@@ -53,10 +53,19 @@ class Stage(NamedTuple):
         kernels = step(self.setup)
         products = sum(kernel.dur_ns for kernel in kernels if kernel.is_product)
         others = sum(kernel.dur_ns for kernel in kernels if not kernel.is_product)
-        return replace(self.setup, product_frac=self.products_ns / products, other_frac=self.others_ns / others)
+        return replace(
+            self.setup, product_frac=self.products_ns / products, other_frac=self.others_ns / others
+        )
 
 
-NOTES: dict[str, Any] = {"batch": 4, "steps": 64, "sequence": 1018, "hidden": 1024, "layers": 4, "heads": 16}
+NOTES: dict[str, Any] = {
+    "batch": 4,
+    "steps": 64,
+    "sequence": 1018,
+    "hidden": 1024,
+    "layers": 4,
+    "heads": 16,
+}
 BEFORE = Setup(read_loss=1, loading_ns=25_600_000, pinned=False, host_ns=14_100_000, **NOTES)
 IN_BF16 = replace(BEFORE, precision="bf16", loading_ns=3_200_000)
 LOADED_BESIDE = replace(IN_BF16, workers=8, pinned=True)
@@ -76,7 +85,9 @@ SERIES = {label: stage.scaled for label, stage in STAGES.items()}
 def write(name: str, folder: str | Path) -> dict[str, Path]:
     """Write the runs of one of PAIRS, or of "case", the series, into `folder`; return each run's by its label."""
     folder = Path(folder)
-    return {label: export.write(label, setup, folder / label) for label, setup in _setups(name).items()}
+    return {
+        label: export.write(label, setup, folder / label) for label, setup in _setups(name).items()
+    }
 
 
 def archive(folder: str | Path) -> Path:

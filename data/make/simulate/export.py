@@ -33,7 +33,11 @@ T0_UNIX_NS = 1_750_075_200_000_000_000
 SAMPLE_NS, SAMPLES = 1_000_000, 1_000  # least distance, and about the most of them
 READ_FRAC = 0.6  # of a kernel's bytes; the others are written
 REGISTERS, CLOCK_MHZ = 64, 1_410
-SUFFIX = {"cudaStreamSynchronize": "_v3020", "cudaDeviceSynchronize": "_v3020", "cudaMemcpyAsync": "_v3020"}
+SUFFIX = {
+    "cudaStreamSynchronize": "_v3020",
+    "cudaDeviceSynchronize": "_v3020",
+    "cudaMemcpyAsync": "_v3020",
+}
 PLAIN = dict.fromkeys(("gridY", "gridZ", "blockY", "blockZ", "launchType"), 1)
 PLAIN |= dict.fromkeys(("staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread"), 0)
 PLAIN |= {"localMemoryTotal": 0, "registersPerThread": REGISTERS, "blockX": THREADS}
@@ -43,10 +47,18 @@ ROWS_AT_ONCE = 65_536
 
 COPY_KIND = {"H2D": 1, "D2H": 2, "D2D": 8}
 
-CARD: dict[str, int | str] = tomllib.loads(Path(__file__).with_name("card.toml").read_text(encoding="utf-8"))
+CARD: dict[str, int | str] = tomllib.loads(
+    Path(__file__).with_name("card.toml").read_text(encoding="utf-8")
+)
 
 SHARES = (
-    *("GR Active", "SMs Active", "SM Issue", "Tensor Active", "Vertex/Tess/Geometry Warps in Flight"),
+    *(
+        "GR Active",
+        "SMs Active",
+        "SM Issue",
+        "Tensor Active",
+        "Vertex/Tess/Geometry Warps in Flight",
+    ),
     *("Pixel Warps in Flight", "Compute Warps in Flight", "Unallocated Warps in Active SMs"),
     *("DRAM Read Bandwidth", "DRAM Write Bandwidth", "PCIe RX Throughput", "PCIe TX Throughput"),
 )
@@ -54,7 +66,13 @@ CLOCKS = ("GPC Clock Frequency [MHz]", "SYS Clock Frequency [MHz]")
 METRICS = (*CLOCKS, *(f"{share} [Throughput %]" for share in SHARES))
 
 
-STATEMENTS = Path(__file__).with_name("nsys.sql").read_text(encoding="utf-8").partition("\n")[2].split(";\n")[:-1]
+STATEMENTS = (
+    Path(__file__)
+    .with_name("nsys.sql")
+    .read_text(encoding="utf-8")
+    .partition("\n")[2]
+    .split(";\n")[:-1]
+)
 TABLES = {text.split()[2]: text for text in STATEMENTS if text.startswith("CREATE")}
 
 
@@ -84,9 +102,13 @@ def write(name: str, setup: Setup, folder: str | Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with writing(folder / f"{name}.nsys.sqlite") as db:
             _write(db, name, rows)
-        (folder / f"{name}.truth.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (folder / f"{name}.truth.json").write_text(
+            json.dumps(content, indent=1) + "\n", encoding="utf-8"
+        )
     except OSError as e:
-        raise PerfkitError(f"{folder}: cannot be written ({e.strerror}). Choose another folder.") from e
+        raise PerfkitError(
+            f"{folder}: cannot be written ({e.strerror}). Choose another folder."
+        ) from e
     return folder
 
 
@@ -115,7 +137,10 @@ def _write(db: Database, name: str, rows: Rows) -> None:
     calls = rows["calls"]
     shift = FIRST_NS - calls[0]["start_ns"]
     end = shift + max(row["start_ns"] + row["dur_ns"] for row in calls)
-    words = {"label": f"perfkit simulate {name}: no GPU ran", "arguments": f"train.py --experiment {name}"}
+    words = {
+        "label": f"perfkit simulate {name}: no GPU ran",
+        "arguments": f"train.py --experiment {name}",
+    }
     write_session(db, **words, dur_ns=end + FIRST_NS, workers=[WORKER])
     write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER])
     _write_kernels(db, rows["kernels"], shift)
@@ -144,7 +169,12 @@ def _times(rows: Sequence[Mapping[str, Any]], shift: int) -> dict[str, Int]:
 
 def _work(rows: Sequence[Mapping[str, Any]], shift: int) -> dict[str, Any]:
     numbers = np.array([row["correlation"] for row in rows], np.int64)
-    place = {"deviceId": 0, "contextId": CONTEXT, "globalPid": global_id(WORKER.process), "streamId": STREAM}
+    place = {
+        "deviceId": 0,
+        "contextId": CONTEXT,
+        "globalPid": global_id(WORKER.process),
+        "streamId": STREAM,
+    }
     return {**_times(rows, shift), "correlationId": numbers, **place}
 
 
@@ -183,7 +213,9 @@ def _sampled(rows: Sequence[Mapping[str, Any]], shift: int, times: Int) -> dict[
     bandwidth = sheet.bandwidth() if sheet else np.nan
     moved = np.array([kernel.bytes for kernel in kernels]) / dur_s / bandwidth
     issued = np.array([kernel.flops / kernel.peak_flops_per_s for kernel in kernels]) / dur_s
-    on_tensor_cores = np.array([kernel.is_product and "sgemm" not in kernel.full_name for kernel in kernels])
+    on_tensor_cores = np.array(
+        [kernel.is_product and "sgemm" not in kernel.full_name for kernel in kernels]
+    )
     shares = {
         "GR Active": np.ones(len(rows)),
         "SMs Active": np.array([min(1.0, kernel.grid_blocks / SM_COUNT) for kernel in kernels]),
@@ -193,8 +225,15 @@ def _sampled(rows: Sequence[Mapping[str, Any]], shift: int, times: Int) -> dict[
         "DRAM Write Bandwidth": (1 - READ_FRAC) * moved,
     }
     edges, means = np.stack([spans["start"], spans["end"]], axis=1).ravel(), {}
-    for name, share in shares.items():  # its mean since the time before, of what is 0 while no kernel runs
-        area = np.cumsum(np.stack([np.zeros(len(share)), share * (spans["end"] - spans["start"])], axis=1).ravel())
+    for (
+        name,
+        share,
+    ) in shares.items():  # its mean since the time before, of what is 0 while no kernel runs
+        area = np.cumsum(
+            np.stack(
+                [np.zeros(len(share)), share * (spans["end"] - spans["start"])], axis=1
+            ).ravel()
+        )
         mean = np.diff(np.interp(times, edges, area), prepend=0.0) / np.diff(times, prepend=0)
         means[f"{name} [Throughput %]"] = np.rint(100 * mean).astype(np.int64)
     return means | dict.fromkeys(CLOCKS, np.full(len(times), CLOCK_MHZ * 1_000_000, np.int64))
@@ -266,9 +305,15 @@ def global_id(process: int, thread: int = 0) -> int:
     return VM | process << 24 | thread
 
 
-def write_session(db: Database, *, label: str, arguments: str, dur_ns: int, workers: Sequence[Worker]) -> None:
+def write_session(
+    db: Database, *, label: str, arguments: str, dur_ns: int, workers: Sequence[Worker]
+) -> None:
     """Write what was recorded: `label` says that it is simulated."""
-    capture = [("SIMULATED", label), ("CAPTURE_EVENT_TYPE", "Cuda"), ("CAPTURE_EVENT_TYPE", "NvtxEvents")]
+    capture = [
+        ("SIMULATED", label),
+        ("CAPTURE_EVENT_TYPE", "Cuda"),
+        ("CAPTURE_EVENT_TYPE", "NvtxEvents"),
+    ]
     capture += [("PROCESS_0:COMMAND", "python3"), ("PROCESS_0:ARGUMENTS", arguments)]
     capture += [("RUN_DURATION_MS", str(dur_ns // 1_000_000))]
     names, values = zip(*capture, strict=True)
@@ -285,10 +330,15 @@ def write_session(db: Database, *, label: str, arguments: str, dur_ns: int, work
 def write_gpus(db: Database, *, t0_unix_ns: int, gpus: int, workers: Sequence[Worker]) -> None:
     """Write the wall clock at time 0, the GPUs and each worker's context on its GPU."""
     utc = datetime.fromtimestamp(t0_unix_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    db.append("TARGET_INFO_SESSION_START_TIME", utcEpochNs=t0_unix_ns, utcTime=[utc], localTime=[utc])
+    db.append(
+        "TARGET_INFO_SESSION_START_TIME", utcEpochNs=t0_unix_ns, utcTime=[utc], localTime=[utc]
+    )
     for gpu in range(gpus):
         card = {key: [value] for key, value in CARD.items()}
-        place = {"busLocation": [f"0000:{gpu + 1:02x}:00.0"], "uuid": [f"00000000-0000-0000-0000-{gpu:012d}"]}
+        place = {
+            "busLocation": [f"0000:{gpu + 1:02x}:00.0"],
+            "uuid": [f"00000000-0000-0000-0000-{gpu:012d}"],
+        }
         db.append("TARGET_INFO_GPU", vmId=VM, id=gpu, cuDevice=gpu, pwGpuId=gpu, **card, **place)
     db.append(
         "TARGET_INFO_CUDA_CONTEXT_INFO",

@@ -123,7 +123,9 @@ class Machine:
     def _end(self, line: Line) -> None:
         work = line.popleft()
         table = "copies" if "direction" in work.row else "kernels"
-        self.rows[table].append({**work.row, "start_ns": work.start, "dur_ns": self.now - work.start})
+        self.rows[table].append(
+            {**work.row, "start_ns": work.start, "dur_ns": self.now - work.start}
+        )
         self.finish(work)
         self.at(self.some(SPACE_NS), partial(self._advance, line))
 
@@ -132,7 +134,11 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 GPU = "NVIDIA A100 80GB PCIe"
 SM_COUNT, THREADS, TILE = 108, 256, (128, 64)
 START_NS = 2_000
-REACHED = {"fp32": 0.9, "tf32": 0.7, "bf16": 0.65}  # share of the peak that a product reaches when the tiles fit
+REACHED = {
+    "fp32": 0.9,
+    "tf32": 0.7,
+    "bf16": 0.65,
+}  # share of the peak that a product reaches when the tiles fit
 STREAMED = 0.8  # share of the bandwidth that other kernels reach
 PEAK = {"fp32": "fp32", "tf32": "tf32_tensor", "bf16": "bf16_tensor"}
 PRODUCTS = {
@@ -141,7 +147,10 @@ PRODUCTS = {
     "bf16": "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x6_{}",
 }
 WORDS = {4: "float", 2: "c10::BFloat16"}
-CAST_BYTES, ADAM_BYTES = 6, 28  # of a weight: read 4, write 2; read weight, gradient and two moments, write three
+CAST_BYTES, ADAM_BYTES = (
+    6,
+    28,
+)  # of a weight: read 4, write 2; read weight, gradient and two moments, write three
 MASKED = 2.25  # arrays of four bytes that dropout reads and writes, with a mask of one byte
 STREAM = 7
 CPU_NS = 5_000  # mean work of the host for one launch, in PyTorch and Python
@@ -219,7 +228,9 @@ class _Program:
         for number in range(setup.steps):
             if setup.loading_ns:
                 yield from self.load(number)
-                yield from self.copy("H2D", TOKEN_BYTES * setup.batch * setup.sequence, pinned=setup.pinned)
+                yield from self.copy(
+                    "H2D", TOKEN_BYTES * setup.batch * setup.sequence, pinned=setup.pinned
+                )
                 if not setup.pinned:
                     yield from self.call("cudaStreamSynchronize", wait=self.submitted[-1:])
             for at, kernel in enumerate(self.kernels):
@@ -264,7 +275,12 @@ class _Program:
         if wait is not None:
             yield wait
             yield self.machine.some(RETURN_NS)
-        row = {"name": name, "correlation": number, "start_ns": start, "dur_ns": self.machine.now - start}
+        row = {
+            "name": name,
+            "correlation": number,
+            "start_ns": start,
+            "dur_ns": self.machine.now - start,
+        }
         self.machine.rows["calls"].append(row)
 
 
@@ -283,7 +299,9 @@ class _Step:
     def all(self) -> Iterator[Kernel]:
         """Yield the step: embedding, layers, head and loss, the same backwards, optimiser."""
         hidden, batch, layers = self.setup.hidden, self.setup.batch, self.setup.layers
-        yield self.other(native("<unnamed>::indexSelectLargeIndex<{0}, long, unsigned int>"), self.states)
+        yield self.other(
+            native("<unnamed>::indexSelectLargeIndex<{0}, long, unsigned int>"), self.states
+        )
         for _ in range(layers):
             yield from self.forward()
         yield from (self.product(batch, hidden, hidden, "tn"), self.product(batch, 2, hidden, "tn"))
@@ -310,7 +328,9 @@ class _Step:
     def attention(self, layout: str) -> Kernel:
         """Return one of the products of attention: queries and keys, or weights and values, or a gradient."""
         setup, inner = self.setup, self.setup.hidden // self.setup.heads
-        return self.product(setup.sequence, setup.sequence, inner, layout, setup.batch * setup.heads)
+        return self.product(
+            setup.sequence, setup.sequence, inner, layout, setup.batch * setup.heads
+        )
 
     def forward(self) -> Iterator[Kernel]:
         """Yield the forward pass of a layer."""
@@ -343,11 +363,15 @@ class _Step:
     def residual(self) -> Iterator[Kernel]:
         """Yield dropout, addition of the residual, and normalisation."""
         if self.setup.fused:
-            yield self.other("triton_per_fused_add_native_dropout_native_layer_norm_1", self.states, 2 + MASKED)
+            yield self.other(
+                "triton_per_fused_add_native_dropout_native_layer_norm_1", self.states, 2 + MASKED
+            )
             return
         yield self.other(DROPOUT, self.states, MASKED)
         yield self.other(ADD, self.states, 3)
-        yield self.other(native("<unnamed>::vectorized_layer_norm_kernel<{0}, float>"), self.states, 2, word=4)
+        yield self.other(
+            native("<unnamed>::vectorized_layer_norm_kernel<{0}, float>"), self.states, 2, word=4
+        )
 
     def backward(self) -> Iterator[Kernel]:
         """Yield the backward pass of a layer."""
@@ -396,7 +420,10 @@ class _Step:
     def loss(self) -> Iterator[Kernel]:
         """Yield the loss and its gradient."""
         for way in ("forward", "backward"):
-            for name in (softmax(way, 1), native(f"nll_loss_{way}_reduce_cuda_kernel_2d<{{0}}, float, long>")):
+            for name in (
+                softmax(way, 1),
+                native(f"nll_loss_{way}_reduce_cuda_kernel_2d<{{0}}, float, long>"),
+            ):
                 yield self.other(name, 2 * self.setup.batch, word=4)
 
 
@@ -443,7 +470,9 @@ class Maker:
         word = word or self.word
         size = round(elements * arrays * word)
         dur = START_NS + 1e9 * size / (STREAMED * self.bandwidth)
-        return Kernel(name.format(WORDS[word]), dur, ceil(elements / (4 * THREADS)), 0, size, self.peak)
+        return Kernel(
+            name.format(WORDS[word]), dur, ceil(elements / (4 * THREADS)), 0, size, self.peak
+        )
 
 
 def native(kernel: str) -> str:
@@ -453,15 +482,23 @@ def native(kernel: str) -> str:
 
 def elementwise(functor: str, arrays: int = 3) -> str:
     """Return the name of an elementwise kernel of PyTorch's."""
-    return native(f"vectorized_elementwise_kernel<4, at::native::{functor}, std::array<char *, {arrays}>>")
+    return native(
+        f"vectorized_elementwise_kernel<4, at::native::{functor}, std::array<char *, {arrays}>>"
+    )
 
 
 ADD = elementwise("CUDAFunctor_add<{0}>")
 SCALE = elementwise("MaskedScaleFunctor<{0}>")
-CAST = native("unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda<{0}>, std::array<char *, 2>, 4>")
+CAST = native(
+    "unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda<{0}>, std::array<char *, 2>, 4>"
+)
 DROPOUT = native("<unnamed>::fused_dropout_kernel_vec<{0}, float, unsigned int, 1, 4, bool>")
-SUM = native("reduce_kernel<128, 4, at::native::ReduceOp<{0}, at::native::sum_functor<{0}, float>, 4>>")
-ADAM = native("<unnamed>::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>")
+SUM = native(
+    "reduce_kernel<128, 4, at::native::ReduceOp<{0}, at::native::sum_functor<{0}, float>, 4>>"
+)
+ADAM = native(
+    "<unnamed>::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>"
+)
 
 
 def executed(setup: Setup) -> Rows:
@@ -481,7 +518,10 @@ def step(setup: Setup) -> list[Kernel]:
     (68, 54)
     """
     scales = {True: setup.product_frac, False: setup.other_frac}
-    return [kernel._replace(dur_ns=kernel.dur_ns * scales[kernel.is_product]) for kernel in _Step(setup).all()]
+    return [
+        kernel._replace(dur_ns=kernel.dur_ns * scales[kernel.is_product])
+        for kernel in _Step(setup).all()
+    ]
 
 
 def softmax(way: str, power: int) -> str:

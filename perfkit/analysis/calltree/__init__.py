@@ -36,16 +36,41 @@ TIMES = {
     "operation_ns": "GPUOP",
 }
 COUNTS = {"launch_count": "GKER:COUNT", "copy_count": "GXCOPY:COUNT"}
-BYTES = {"h2d_bytes": "GXCOPY:H2D", "d2h_bytes": "GXCOPY:D2H", "d2d_bytes": "GXCOPY:D2D", "p2p_bytes": "GXCOPY:P2P"}
-SAMPLES = {"sample_count": "GSAMP:TOT", "expected_sample_count": "GSAMP:EXP", "dropped_sample_count": "GSAMP:DRP"}
+BYTES = {
+    "h2d_bytes": "GXCOPY:H2D",
+    "d2h_bytes": "GXCOPY:D2H",
+    "d2d_bytes": "GXCOPY:D2D",
+    "p2p_bytes": "GXCOPY:P2P",
+}
+SAMPLES = {
+    "sample_count": "GSAMP:TOT",
+    "expected_sample_count": "GSAMP:EXP",
+    "dropped_sample_count": "GSAMP:DRP",
+}
 # Times of the host, and ns in their unit; of several the first counts, they are never added. Linux counts its clocks
 # in ns (perf_event_open, PERF_COUNT_SW_TASK_CLOCK).
 HOST = {"CPUTIME": 1e9, "REALTIME": 1e9, "perf::task-clock": 1.0, "perf::cpu-clock": 1.0}
-LAUNCH_NS = (5_000, 10_000)  # host time of one launch, low and high: a convention, measured values vary wider
+LAUNCH_NS = (
+    5_000,
+    10_000,
+)  # host time of one launch, low and high: a convention, measured values vary wider
 BY = {"rank": ["rank"], "entry": ["rank", "entry"]}
-COLUMNS = [*TIMES, *COUNTS, "kernel_mean_ns", "copy_frac", *BYTES, *SAMPLES, "coverage_frac", "host_ns"]
+COLUMNS = [
+    *TIMES,
+    *COUNTS,
+    "kernel_mean_ns",
+    "copy_frac",
+    *BYTES,
+    *SAMPLES,
+    "coverage_frac",
+    "host_ns",
+]
 WORK = ["kernel_ns", "copy_ns", "implicit_copy_ns", "memset_ns"]
-IDLE = ("<gpu sync>", "<gpu alloc>", "<gpu delete>")  # in a stream's trace, but nothing the GPU works on
+IDLE = (
+    "<gpu sync>",
+    "<gpu alloc>",
+    "<gpu delete>",
+)  # in a stream's trace, but nothing the GPU works on
 RECORD = "Record a trace with `hpcrun -t`"
 AGREE = 1e-6  # relative difference of two clocks' sums that is no contradiction
 UTILISATION = Table(
@@ -57,7 +82,11 @@ UTILISATION = Table(
         Column("gpus", "int64", "GPUs, count"),
         Column("denominator_ns", "float64", "wall_ns x gpus"),
         Column("operation_ns", "float64", "sum of the durations of kernels, copies and memsets"),
-        Column("low_ns", "float64", "lower bound of the time in which the GPUs were busy; NaN without a trace"),
+        Column(
+            "low_ns",
+            "float64",
+            "lower bound of the time in which the GPUs were busy; NaN without a trace",
+        ),
         Column("high_ns", "float64", "upper bound of the time in which the GPUs were busy"),
         Column("low_frac", "float64", "low_ns over denominator_ns"),
         Column("high_frac", "float64", "high_ns over denominator_ns"),
@@ -73,18 +102,31 @@ TREE_SUMS = Table(
     (
         Column("figure", "string", "name of the figure"),
         Column("unit", "category", "s, count or frac"),
-        Column("tree_sum", "float64", "inclusive values summed over all rows of the main thread's tree"),
+        Column(
+            "tree_sum", "float64", "inclusive values summed over all rows of the main thread's tree"
+        ),
         Column("main_thread", "float64", "values at the root of the main thread"),
         Column("all_threads", "float64", "values at all roots: the true ones"),
     ),
     (),  # rows stay in the order of the summary
 )
 _METHODS = ["tree_sum", "main_thread", "all_threads"]
-__all__ = ["MPI", "called", "exclusive", "gpu_summary", "host_metric", "hot_path", "inclusive", "kernel_stalls"]
+__all__ = [
+    "MPI",
+    "called",
+    "exclusive",
+    "gpu_summary",
+    "host_metric",
+    "hot_path",
+    "inclusive",
+    "kernel_stalls",
+]
 __all__ += ["kernels", "launch_cost", "mpi_calls", "threads", "tree_sums", "utilisation"]
 
 
-def gpu_summary(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, by: str = "rank") -> pd.DataFrame:
+def gpu_summary(
+    calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, by: str = "rank"
+) -> pd.DataFrame:
     """Return what the GPU did: times, counts and bytes at the roots, so that every operation counts once.
 
     kernel_mean_ns = kernel_ns / launch_count; copy_frac = copy_ns / (kernel_ns + copy_ns); coverage_frac = samples
@@ -123,7 +165,9 @@ def _columns(wide: pd.DataFrame, by: str) -> pd.DataFrame:
     for name, metric in (COUNTS | BYTES | SAMPLES).items():
         table[name] = values(metric)
     moving, expected = table["kernel_ns"] + table["copy_ns"], table["expected_sample_count"]
-    table["kernel_mean_ns"] = table["kernel_ns"] / table["launch_count"].where(table["launch_count"] > 0)
+    table["kernel_mean_ns"] = table["kernel_ns"] / table["launch_count"].where(
+        table["launch_count"] > 0
+    )
     table["copy_frac"] = table["copy_ns"] / moving.where(moving > 0)
     table["coverage_frac"] = table["sample_count"] / expected.where(expected > 0)
     of_host = pd.concat([values(metric) * scale for metric, scale in HOST.items()], axis=1)
@@ -145,7 +189,9 @@ def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
     `high_frac` of `wall_ns`, above 1 where several threads launch at once: float64, NaN without launches recorded.
     """
     if absent := [name for name in ("rank", "launch_count") if name not in summary]:
-        raise ValueError(f"summary: column {', '.join(absent)} is missing; give what calltree.gpu_summary returned")
+        raise ValueError(
+            f"summary: column {', '.join(absent)} is missing; give what calltree.gpu_summary returned"
+        )
     if not wall_ns > 0:
         raise ValueError(f"wall_ns: {wall_ns} is not above 0")
     table = summary[[name for name in ("rank", "entry", "launch_count") if name in summary]].copy()
@@ -189,7 +235,9 @@ def utilisation(
     summary = gpu_summary(calltree, call_metrics)
     table = summary[["rank"]].assign(operation_ns=summary[WORK].sum(axis=1, min_count=1))
     if len(table) and table["operation_ns"].isna().all():
-        raise PerfkitError("call_metrics: no GPU operations were measured. Record with `hpcrun -e gpu=nvidia`.")
+        raise PerfkitError(
+            "call_metrics: no GPU operations were measured. Record with `hpcrun -e gpu=nvidia`."
+        )
     table = table.dropna().reset_index(drop=True)
     streams = threads[threads["kind"].eq("gpu")]
     context = streams["name"].astype("string").str.replace(r"[ ,]*stream.*", "", regex=True)
@@ -211,7 +259,9 @@ def _wall(trace: pd.DataFrame, wall_ns: float | None) -> float:
     if wall_ns is None and len(trace):
         return float((trace["start_ns"] + trace["dur_ns"]).max() - trace["start_ns"].min())
     if wall_ns is None or not wall_ns > 0:
-        raise PerfkitError(f"wall_ns: the length of the run is not known, found {wall_ns}. {RECORD}, or give wall_ns=.")
+        raise PerfkitError(
+            f"wall_ns: the length of the run is not known, found {wall_ns}. {RECORD}, or give wall_ns=."
+        )
     return float(wall_ns)
 
 
@@ -244,7 +294,11 @@ def _bounded(table: pd.DataFrame) -> pd.DataFrame:
     for end in ("low", "high"):
         table[f"{end}_frac"] = table[f"{end}_ns"] / table["denominator_ns"]
     for row in table[table["high_frac"] > 1].to_dict("records"):
-        untraced = "Operations of several streams overlap: give the trace, or " if np.isnan(row["low_ns"]) else ""
+        untraced = (
+            "Operations of several streams overlap: give the trace, or "
+            if np.isnan(row["low_ns"])
+            else ""
+        )
         raise PerfkitError(
             f"gpus: GPU operations of {row['high_ns']:g} ns do not fit into {row['gpus']} x {row['wall_ns']:g} ns. "
             f"{untraced or 'Give '}the right wall_ns= and gpus=."
@@ -273,9 +327,13 @@ def tree_sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
     of_reason = sums[pd.notna(reason)].set_axis(reason[pd.notna(reason)])
     of_reason = of_reason[~of_reason.index.isin(TOTALS)].fillna(0.0)
     share = of_reason / of_reason.sum().where(lambda total: total > 0)
-    share = share[~share.index.isin(ISSUING)].sort_values("all_threads", ascending=False, kind="stable")
+    share = share[~share.index.isin(ISSUING)].sort_values(
+        "all_threads", ascending=False, kind="stable"
+    )
     figures |= {f"stall_{name}": ("frac", values) for name, values in share.iterrows()}
-    table = pd.DataFrame([values.rename(name) for name, (_, values) in figures.items()], columns=_METHODS)
+    table = pd.DataFrame(
+        [values.rename(name) for name, (_, values) in figures.items()], columns=_METHODS
+    )
     table = table.rename_axis("figure").reset_index()
     table["unit"] = [unit for unit, _ in figures.values()]
     return TREE_SUMS.make(table.dropna(subset=_METHODS, how="all"))
@@ -283,10 +341,15 @@ def tree_sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
 
 def _sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return each metric's sum by each method, NaN where no row has it."""
-    at = rows_of(calltree, "node", call_metrics["rank"].to_numpy(np.int64), call_metrics["node"].to_numpy())
+    at = rows_of(
+        calltree, "node", call_metrics["rank"].to_numpy(np.int64), call_metrics["node"].to_numpy()
+    )
     main = np.append(calltree["entry"].eq(MAIN).to_numpy(bool), False)[at]
     root = np.append(calltree["parent"].isna().to_numpy(), False)[at]
-    metric, value = call_metrics["metric"].cat.codes.to_numpy(), call_metrics["inclusive"].to_numpy()
+    metric, value = (
+        call_metrics["metric"].cat.codes.to_numpy(),
+        call_metrics["inclusive"].to_numpy(),
+    )
     names = call_metrics["metric"].cat.categories.astype(str)
 
     def summed(rows: totals.Bool) -> totals.Floats:

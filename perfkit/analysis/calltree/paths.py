@@ -52,7 +52,9 @@ RUNTIME = re.compile(r".*/lib(?:gomp|i?omp\d*|pthread-?|c)[-.\d]*\.so")
 ASLEEP = re.compile(
     r"_*(?:GI_+)?_*(?:p?poll|epoll_p?wait|p?select|(?:clock_)?nanosleep|futex_wait|pthread_cond_\w*wait)\b"
 )
-MPI = re.compile(r"P?MPI_[A-Z]|p?mpi_[a-z_]+_$")  # calls of C and Fortran, not what a library has inside
+MPI = re.compile(
+    r"P?MPI_[A-Z]|p?mpi_[a-z_]+_$"
+)  # calls of C and Fortran, not what a library has inside
 # The CUDA, HIP and Level Zero calls above a launch, nvcc's stub of the kernel, and what has no name.
 _LAUNCHING = re.compile(r"cuda|hip|__device_stub_|ze[A-Z]|cu[A-Z]|<|\[|.*@0x")
 
@@ -71,7 +73,9 @@ TREE_KERNELS = Table(
         Column("share_frac", "float64", "share of all kernels' time"),
         Column("main_stall", "string", "largest stall reason; NA not sampled"),
         Column("main_stall_frac", "float64", "its share of the kernel's stalls"),
-        Column("python", "string", "nearest Python line above, as 'file:line function'; NA without one"),
+        Column(
+            "python", "string", "nearest Python line above, as 'file:line function'; NA without one"
+        ),
         Column("site", "string", "nearest PyTorch operator above, else function; NA without one"),
         Column("path", "string", "calls from the root down to the kernel"),
     ),
@@ -95,7 +99,9 @@ KERNEL_STALLS = Table(
     (
         *(NAME, FULL_NAME),
         Column("reason", "category", "stall reason"),
-        Column("value", "float64", "samples, or cycles estimated from them, as the source counts them"),
+        Column(
+            "value", "float64", "samples, or cycles estimated from them, as the source counts them"
+        ),
         Column("share_frac", "float64", "share of the sum over the kernel's reasons"),
         Column("place", "Int64", "1 for the largest stall; NA for what is no stall"),
     ),
@@ -104,7 +110,12 @@ KERNEL_STALLS = Table(
 
 
 def hot_path(
-    calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str, entry: str = "", at_least: float = AT_LEAST
+    calltree: pd.DataFrame,
+    call_metrics: pd.DataFrame,
+    *,
+    metric: str,
+    entry: str = "",
+    at_least: float = AT_LEAST,
 ) -> pd.DataFrame:
     """Return the way down from the root with the largest value, always into the child with the largest.
 
@@ -140,10 +151,16 @@ def hot_path(
     while root >= 0:
         path.append(root)
         child = int(largest[root])
-        root = child if child >= 0 and value[child] > 0 and value[child] >= at_least * value[root] else -1
+        root = (
+            child
+            if child >= 0 and value[child] > 0 and value[child] >= at_least * value[root]
+            else -1
+        )
     at = np.array(path, np.int64)
     table = calltree.iloc[at][["rank", "depth", "node", "kind", "name", "file", "line", "module"]]
-    return HOT_PATH.make(table.assign(unit=values.unit, inclusive=value[at], share_frac=value[at] / value[at[:1]]))
+    return HOT_PATH.make(
+        table.assign(unit=values.unit, inclusive=value[at], share_frac=value[at] / value[at[:1]])
+    )
 
 
 def mpi_calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
@@ -154,7 +171,9 @@ def mpi_calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str
     return calls(calltree, call_metrics, metric=metric, pattern=MPI)
 
 
-def calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str, pattern: re.Pattern[str]) -> pd.DataFrame:
+def calls(
+    calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str, pattern: re.Pattern[str]
+) -> pd.DataFrame:
     """Return how much of a metric the functions have whose names begin as a pattern says, as `mpi_calls`."""
     values = totals.measured(calltree, call_metrics, metric)
     inclusive = np.zeros(len(calltree))
@@ -163,14 +182,22 @@ def calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str, pa
     total = inclusive[parent < 0].sum()
     column = calltree["name"]
     wanted = totals.of_kind(calltree, "function") & where(column, pattern.match)
-    outer = np.flatnonzero(wanted & (np.append(totals.nearest(parent, wanted), -1)[parent] < 0) & (inclusive > 0))
+    outer = np.flatnonzero(
+        wanted & (np.append(totals.nearest(parent, wanted), -1)[parent] < 0) & (inclusive > 0)
+    )
     outer = outer[np.argsort(-inclusive[outer], kind="stable")]
     place = totals.nearest(parent, totals.of_kind(calltree, "line", "loop"))[outer]
     name = [_PREFIX.sub("", totals.called(str(text))) for text in column.iloc[outer]]
     table = pd.DataFrame(
-        {"name": name, "inclusive": inclusive[outer], "share_frac": inclusive[outer] / (total or np.nan)}
+        {
+            "name": name,
+            "inclusive": inclusive[outer],
+            "share_frac": inclusive[outer] / (total or np.nan),
+        }
     )
-    table = table.assign(path=totals.described(calltree, parent, outer, name), at=text(column, place))
+    table = table.assign(
+        path=totals.described(calltree, parent, outer, name), at=text(column, place)
+    )
     sums = table.groupby("name", as_index=False)[["inclusive", "share_frac"]].sum()
     longest = table.drop_duplicates("name")[["name", "path", "at"]]
     made = MPI_CALLS.make(sums.merge(longest, on="name"))
@@ -189,7 +216,9 @@ def regions(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) 
     parent = totals.parents(calltree)
     functions = totals.of_kind(calltree, "function")
     waits = functions & where(calltree["name"], BARRIER.match)
-    outer = np.flatnonzero(waits & (np.append(totals.nearest(parent, waits), -1)[parent] < 0) & (inclusive > 0))
+    outer = np.flatnonzero(
+        waits & (np.append(totals.nearest(parent, waits), -1)[parent] < 0) & (inclusive > 0)
+    )
     of_program = functions & ~waits & ~where(calltree["module"], RUNTIME.match)
     around = totals.nearest(parent, of_program)[outer]
     total = inclusive[parent < 0].sum()
@@ -215,14 +244,22 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
     below = np.flatnonzero(np.append(holds, False)[parent])
     children = np.bincount(parent[below], minlength=len(parent))
     row = np.union1d(below, np.flatnonzero(holds & (children != 1)))
-    placeholder = np.where(holds[row], row, parent[row])  # that a kernel belongs to: itself for one without a name
-    amounts = {m: _amount(calltree, call_metrics, m, row, placeholder) for m in (TIME, LAUNCHES) if m in metrics}
+    placeholder = np.where(
+        holds[row], row, parent[row]
+    )  # that a kernel belongs to: itself for one without a name
+    amounts = {
+        m: _amount(calltree, call_metrics, m, row, placeholder)
+        for m in (TIME, LAUNCHES)
+        if m in metrics
+    }
     if amounts:
         did = np.any([amount > 0 for amount in amounts.values()], axis=0)
         row, placeholder = row[did], placeholder[did]
         amounts = {metric: amount[did] for metric, amount in amounts.items()}
     unknown = np.full(len(row), np.nan)
-    table = calltree.iloc[row][["entry", "name"]].rename(columns={"name": "full_name"}).astype("string")
+    table = (
+        calltree.iloc[row][["entry", "name"]].rename(columns={"name": "full_name"}).astype("string")
+    )
     table = table.reset_index(drop=True).assign(row=row)
     table["total_ns"] = amounts.get(TIME, unknown) * 1e9
     table["launch_count"] = amounts.get(LAUNCHES, unknown)
@@ -241,13 +278,18 @@ def _amount(
     alone[values.row] = np.nan_to_num(values.exclusive)
     nameless = row == placeholder
     single = np.bincount(placeholder, minlength=len(calltree))[placeholder] == 1
-    return np.where(nameless, 0.0, inclusive[row]) + np.where(nameless | single, alone[placeholder], 0.0)
+    return np.where(nameless, 0.0, inclusive[row]) + np.where(
+        nameless | single, alone[placeholder], 0.0
+    )
 
 
 def _python(calltree: pd.DataFrame, parent: Int, owner: Int, start: Int) -> dict[str, pd.Series]:
     """Return file, line and function of the nearest line of Python at or above each row of `start`."""
     module, file = calltree["module"], calltree["file"]
-    frame, script = where(module, totals.PYTHON.__eq__), where(file, lambda name: name.endswith(".py"))
+    frame, script = (
+        where(module, totals.PYTHON.__eq__),
+        where(file, lambda name: name.endswith(".py")),
+    )
     line = totals.of_kind(calltree, "line") & (script | np.append(frame, False)[owner])
     at = totals.nearest(parent, line)[start]
     function = np.where(at >= 0, np.append(owner, -1)[at], -1)
@@ -268,10 +310,14 @@ def _sites(calltree: pd.DataFrame, parent: Int, start: Int) -> pd.Series:
     at = totals.nearest(parent, operator)[start]
     at = np.where(at >= 0, at, totals.nearest(parent, other)[start])
     site = text(column, at)
-    return site.map({name: _STEP.sub("", totals.called(name)) for name in site.dropna().unique()}).astype("string")
+    return site.map(
+        {name: _STEP.sub("", totals.called(name)) for name in site.dropna().unique()}
+    ).astype("string")
 
 
-def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataFrame | None = None) -> pd.DataFrame:
+def kernels(
+    calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Return one row per kernel: its time, its main stall, and from where most of its time was launched.
 
     A kernel's contexts, in all ranks and entry points, are summed. Its main stall is the largest of the samples in its
@@ -288,8 +334,12 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
     table["mean_ns"] = table["total_ns"] / table["launch_count"].where(table["launch_count"] > 0)
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     parent = totals.parents(calltree)
-    every = _waiting(calltree, parent, sites, STALLS.empty() if stalls is None else STALLS.check(stalls))
-    largest = every[every["place"].eq(1).fillna(False) & every["value"].gt(0)].set_index("full_name")
+    every = _waiting(
+        calltree, parent, sites, STALLS.empty() if stalls is None else STALLS.check(stalls)
+    )
+    largest = every[every["place"].eq(1).fillna(False) & every["value"].gt(0)].set_index(
+        "full_name"
+    )
     named = largest.rename(columns={"reason": "main_stall", "share_frac": "main_stall_frac"})
     table = table.join(named[["main_stall", "main_stall_frac"]].astype({"main_stall": "string"}))
     # For each kernel, the context with most time of the launch site with most time.
@@ -308,12 +358,18 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
 def _named(contexts: pd.DataFrame) -> pd.DataFrame:
     """Add the short name of each kernel, and the Python line as one text."""
     short = {name: names.short(name) for name in contexts["full_name"].dropna().unique()}
-    base = contexts["file"].str.replace(r".*/", "", regex=True) + ":" + contexts["line"].astype("string")
+    base = (
+        contexts["file"].str.replace(r".*/", "", regex=True)
+        + ":"
+        + contexts["line"].astype("string")
+    )
     python = (base + (" " + contexts["function"]).fillna("")).astype("string")
     return contexts.assign(name=contexts["full_name"].map(short).astype("string"), python=python)
 
 
-def kernel_stalls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
+def kernel_stalls(
+    calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataFrame
+) -> pd.DataFrame:
     """Return the share of each stall reason in each kernel's stalls: of samples, not of time.
 
     KERNEL_STALLS, by name, the largest share first. Samples outside of kernels are left out; a negative value raises
@@ -326,7 +382,9 @@ def kernel_stalls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd
     return KERNEL_STALLS.make(table[list(KERNEL_STALLS.column_names)])
 
 
-def _waiting(calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
+def _waiting(
+    calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, stalls: pd.DataFrame
+) -> pd.DataFrame:
     """Return the shares of the stalls of each kernel, with its full name."""
     kernel, names_of = pd.factorize(contexts["full_name"])
     at = np.full(len(calltree) + 1, -1, np.int64)
@@ -337,6 +395,14 @@ def _waiting(calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, stalls
     inside = enclosing >= 0
     keys, of = numbered(of_node[inside].assign(kernel=at[enclosing[inside]]), ["kernel", "reason"])
     value = np.bincount(of, of_node["value"].to_numpy()[inside], len(keys))
-    frame = {"rank": 0, "launch": -1, "node": keys["kernel"], "reason": keys["reason"], "value": value}
+    frame = {
+        "rank": 0,
+        "launch": -1,
+        "node": keys["kernel"],
+        "reason": keys["reason"],
+        "value": value,
+    }
     table = stall_shares(STALLS.make(pd.DataFrame(frame)), by="node")
-    return table.assign(full_name=pd.Series(names_of.to_numpy()[table["node"].to_numpy()], dtype="string"))
+    return table.assign(
+        full_name=pd.Series(names_of.to_numpy()[table["node"].to_numpy()], dtype="string")
+    )

@@ -75,7 +75,9 @@ BY_THREAD = Table(
     "a metric in a thread",
     (
         *(RANK, CALL_THREAD),
-        Column("entry", "category", "entry point below which it did most; missing where it did nothing"),
+        Column(
+            "entry", "category", "entry point below which it did most; missing where it did nothing"
+        ),
         Column("kind", "category", "cpu or gpu"),
         Column("name", "category", "name of the thread"),
         Column("value", "float64", "value of the metric, 0 where nothing was recorded"),
@@ -90,7 +92,9 @@ FUNCTION = ["rank", "kind", "name", "file", "line", "module"]
 def recorded(metrics: pd.DataFrame) -> list[str]:
     """Return the names of the metrics of CALL_METRICS or THREAD_METRICS that have a value, in alphabetical order."""
     categories = metrics["metric"].cat.categories
-    count = np.bincount(metrics["metric"].cat.codes.to_numpy() + 1, minlength=len(categories) + 1)[1:]
+    count = np.bincount(metrics["metric"].cat.codes.to_numpy() + 1, minlength=len(categories) + 1)[
+        1:
+    ]
     return sorted(str(name) for name in categories[count > 0])
 
 
@@ -110,7 +114,9 @@ def measured(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) ->
     row = rows_of(calltree, "node", values["rank"].to_numpy(np.int64), values["node"].to_numpy())
     there = row >= 0
     inclusive, exclusive = (values[name].to_numpy()[there] for name in ("inclusive", "exclusive"))
-    return Measured(row[there], inclusive, exclusive, str(values["unit"].iloc[0]) if len(values) else "")
+    return Measured(
+        row[there], inclusive, exclusive, str(values["unit"].iloc[0]) if len(values) else ""
+    )
 
 
 def inclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +134,9 @@ def inclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
     keys, group = numbered(at_roots, ["rank", "entry", "metric", "unit"])
     keys["inclusive"] = np.bincount(group, at_roots["inclusive"].to_numpy(), len(keys))
     whole, of = numbered(keys, ["rank", "metric", "unit"])
-    total = np.bincount(of, keys["inclusive"].to_numpy(), len(whole))[of].astype(np.float64, copy=False)
+    total = np.bincount(of, keys["inclusive"].to_numpy(), len(whole))[of].astype(
+        np.float64, copy=False
+    )
     return TOTALS.make(keys.assign(share_frac=_share(keys["inclusive"].to_numpy(), total)))
 
 
@@ -151,11 +159,17 @@ def exclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str
     own = np.bincount(owner, values.exclusive, len(parent))[used]
     keys["exclusive"] = np.bincount(group, own, len(keys)).astype(np.float64, copy=False)
     root = parent[values.row] < 0
-    total = pd.Series(values.inclusive[root]).groupby(calltree["rank"].to_numpy()[values.row[root]]).sum()
+    total = (
+        pd.Series(values.inclusive[root])
+        .groupby(calltree["rank"].to_numpy()[values.row[root]])
+        .sum()
+    )
     whole = np.asarray(keys["rank"].map(total), np.float64)
     keys["share_frac"] = _share(keys["exclusive"].to_numpy(), whole)
     table = EXCLUSIVE.make(keys.assign(unit=values.unit))
-    return table.sort_values(["rank", "exclusive"], ascending=[True, False], kind="stable").reset_index(drop=True)
+    return table.sort_values(
+        ["rank", "exclusive"], ascending=[True, False], kind="stable"
+    ).reset_index(drop=True)
 
 
 def threads(threads: pd.DataFrame, thread_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
@@ -170,16 +184,28 @@ def threads(threads: pd.DataFrame, thread_metrics: pd.DataFrame, *, metric: str)
     THREADS.check(threads)
     values = of_metric(THREAD_METRICS.check(thread_metrics), metric).astype({"entry": "string"})
     keys = ["rank", "thread"]
-    parts = values.groupby([*keys, "entry"], as_index=False)[["inclusive"]].sum().rename(columns={"inclusive": "value"})
-    largest = parts.sort_values("value", ascending=False, kind="stable").drop_duplicates(keys)[[*keys, "entry"]]
+    parts = (
+        values.groupby([*keys, "entry"], as_index=False)[["inclusive"]]
+        .sum()
+        .rename(columns={"inclusive": "value"})
+    )
+    largest = parts.sort_values("value", ascending=False, kind="stable").drop_duplicates(keys)[
+        [*keys, "entry"]
+    ]
     parts = parts.groupby(keys, as_index=False)[["value"]].sum().merge(largest, on=keys)
     table = threads[[*keys, "kind", "name"]].merge(parts, on=keys, how="left")
     table["value"] = table["value"].astype("float64").fillna(0.0)
     did = table["value"].where(table["value"] != 0).groupby(table["rank"])
-    table["share_frac"] = _share(table["value"].to_numpy(), did.transform("sum").to_numpy("float64"))
-    table["times_mean"] = _share(table["value"].to_numpy(), did.transform("mean").to_numpy("float64"))
+    table["share_frac"] = _share(
+        table["value"].to_numpy(), did.transform("sum").to_numpy("float64")
+    )
+    table["times_mean"] = _share(
+        table["value"].to_numpy(), did.transform("mean").to_numpy("float64")
+    )
     table = BY_THREAD.make(table)
-    return table.sort_values(["rank", "value"], ascending=[True, False], kind="stable").reset_index(drop=True)
+    return table.sort_values(["rank", "value"], ascending=[True, False], kind="stable").reset_index(
+        drop=True
+    )
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
@@ -197,7 +223,9 @@ def nearest(parent: Int, wanted: Bool) -> Int:
 
     Every step doubles the stretch that is looked at, so a chain of 5,000 contexts takes 13 steps.
     """
-    at = np.append(np.where(wanted, np.arange(len(parent)), parent), -1)  # the last one stands for "none"
+    at = np.append(
+        np.where(wanted, np.arange(len(parent)), parent), -1
+    )  # the last one stands for "none"
     for _ in range(len(parent).bit_length()):
         above = at[at]
         if np.array_equal(above, at):
@@ -215,7 +243,9 @@ def of_kind(calltree: pd.DataFrame, *kinds: str) -> Bool:
 def text(column: pd.Series, at: Int) -> pd.Series:
     """Return the text of the rows `at`, NA where that is -1."""
     codes = np.append(column.cat.codes.to_numpy(), -1)[at]
-    return pd.Series(pd.Categorical.from_codes(codes, categories=column.cat.categories)).astype("string")
+    return pd.Series(pd.Categorical.from_codes(codes, categories=column.cat.categories)).astype(
+        "string"
+    )
 
 
 def within(calltree: pd.DataFrame, parent: Int) -> Int:

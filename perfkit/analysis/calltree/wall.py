@@ -21,7 +21,10 @@ MAIN = "main thread"
 # Causes of idle time: what the CPU did is known, it did nothing, or nobody recorded it.
 CODE, NOT_RUNNING, NOT_RECORDED = "host_code", "not_running", "cpu_not_recorded"
 OTHER_PATHS = "other paths"
-MOST_PATHS, LEAST_PATH = 5, 0.05  # paths of the CPU in a ledger; a smaller share is one of OTHER_PATHS (conventions)
+MOST_PATHS, LEAST_PATH = (
+    5,
+    0.05,
+)  # paths of the CPU in a ledger; a smaller share is one of OTHER_PATHS (conventions)
 
 
 class Work(NamedTuple):
@@ -78,7 +81,9 @@ def branches(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str)
     value = np.zeros(len(calltree))
     value[values.row] = np.nan_to_num(values.inclusive)
     children = _children(totals.parents(calltree))
-    roots = CALLTREE.check(calltree)["entry"].eq(MAIN).to_numpy() & calltree["parent"].isna().to_numpy()
+    roots = (
+        CALLTREE.check(calltree)["entry"].eq(MAIN).to_numpy() & calltree["parent"].isna().to_numpy()
+    )
     rows = []
     for root in np.flatnonzero(roots & (value > 0)):
         rank = int(calltree["rank"].iloc[root])
@@ -88,7 +93,9 @@ def branches(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str)
             rows.append((rank, text, amount))
     table = pd.DataFrame(rows, columns=["rank", "name", "value"])
     summed: pd.DataFrame = table.groupby(["rank", "name"])["value"].sum().reset_index()
-    return summed.sort_values(["rank", "value"], ascending=[True, False], kind="stable", ignore_index=True)
+    return summed.sort_values(
+        ["rank", "value"], ascending=[True, False], kind="stable", ignore_index=True
+    )
 
 
 def _children(parent: NDArray[np.int64]) -> dict[int, list[int]]:
@@ -99,7 +106,9 @@ def _children(parent: NDArray[np.int64]) -> dict[int, list[int]]:
     return children
 
 
-def _divided(root: int, value: NDArray[np.float64], children: dict[int, list[int]]) -> dict[int, float]:
+def _divided(
+    root: int, value: NDArray[np.float64], children: dict[int, list[int]]
+) -> dict[int, float]:
     """Return the value of each part below a root, by row; -1 stands for all that is small."""
     least = LEAST_PATH * value[root]
     open_parts = [root]

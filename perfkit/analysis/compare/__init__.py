@@ -25,7 +25,15 @@ from perfkit.analysis import readings, timeline
 from perfkit.analysis.causes import covered
 from perfkit.analysis.compare import resampling, units
 from perfkit.analysis.compare.pairs import PATHS, families, in_steps, kernels, launches, paths
-from perfkit.analysis.compare.resampling import FEWEST, LITTLE, MATTERS, NOISE, TOLERANCE, UNSEEN, of_interval
+from perfkit.analysis.compare.resampling import (
+    FEWEST,
+    LITTLE,
+    MATTERS,
+    NOISE,
+    TOLERANCE,
+    UNSEEN,
+    of_interval,
+)
 from perfkit.analysis.intervals import Intervals, devices, ends, merge
 from perfkit.analysis.steps import STEPS, last_phase, steady
 from perfkit.schema import Column, Table
@@ -55,7 +63,9 @@ LEDGER = Table(
         Column("step_ns", "float64", "median step, ns; NaN without steady steps"),
         Column("step_low_ns", "float64", "lower end of its interval, ns; NaN: too few steps"),
         Column("step_high_ns", "float64", "upper end of its interval, ns; NaN: too few steps"),
-        Column("change_ns", "float64", "step time less that of the run before, ns; NaN for the first"),
+        Column(
+            "change_ns", "float64", "step time less that of the run before, ns; NaN for the first"
+        ),
         Column("ratio", "float64", "step time over that of the run before; NaN for the first"),
         resampling.LOW,
         resampling.HIGH,
@@ -75,7 +85,10 @@ STEP_PARTS = Table(
     "a steady step, split into parts that sum to its time",
     (
         Column("step", "int64", "number of the step"),
-        *(Column(f"{name}_ns", "float64", f"{name.replace('_', ' ')}, ns of a GPU") for name in NAMES),
+        *(
+            Column(f"{name}_ns", "float64", f"{name.replace('_', ' ')}, ns of a GPU")
+            for name in NAMES
+        ),
     ),
     ("step",),
 )
@@ -83,7 +96,11 @@ PARTS = Table(
     "PARTS",
     "a part of the steps' time in two runs",
     (
-        Column("part", "category", "computation, exposed communication, other kernels, exposed copy or idle"),
+        Column(
+            "part",
+            "category",
+            "computation, exposed communication, other kernels, exposed copy or idle",
+        ),
         Column("before_ns", "float64", "time before, ns of a GPU per step"),
         Column("after_ns", "float64", "time after, ns of a GPU per step"),
         Column("difference_ns", "float64", "after less before, ns: the time that moved"),
@@ -110,7 +127,11 @@ FIGURES = Table(
         Column("id", "string", "stable name with the unit as suffix"),
         Column("label", "string", "name for people"),
         Column("value", "float64", "value in its unit"),
-        Column("unit", "category", "1 (a fraction), ns, bytes, bytes/s, FLOP, FLOP/s, FLOP/byte, count or 1/s"),
+        Column(
+            "unit",
+            "category",
+            "1 (a fraction), ns, bytes, bytes/s, FLOP, FLOP/s, FLOP/byte, count or 1/s",
+        ),
         Column("definition", "string", "what it means"),
         Column("source", "string", "table and analysis it comes from"),
     ),
@@ -137,8 +158,26 @@ COMPARED_FIGURES = Table(
     (),  # in the order of the figures before, then of the new ones
 )
 _KEYS = ["id", "label", "unit", "definition", "source"]
-__all__ = ["COMPARED_FIGURES", "COMPARED_SAMPLES", "FEWEST", "FIGURES", "MATTERS", "NOISE", "PATHS", "TOLERANCE"]
-__all__ += ["families", "figures", "in_parts", "in_steps", "kernels", "launches", "ledger", "of_interval"]
+__all__ = [
+    "COMPARED_FIGURES",
+    "COMPARED_SAMPLES",
+    "FEWEST",
+    "FIGURES",
+    "MATTERS",
+    "NOISE",
+    "PATHS",
+    "TOLERANCE",
+]
+__all__ += [
+    "families",
+    "figures",
+    "in_parts",
+    "in_steps",
+    "kernels",
+    "launches",
+    "ledger",
+    "of_interval",
+]
 __all__ += ["parts", "paths", "samples", "steps", "units"]
 
 
@@ -169,11 +208,15 @@ def figures(
             raise ValueError(f"{side}: the figure {twice.iloc[0]!r} is there more than once")
     old, new = (frame.set_index("id") for frame in (before, after))
     every = old.index.append(new.index.difference(old.index, sort=False))
-    table = pd.DataFrame({"id": every}).assign(before=old["value"].reindex(every).to_numpy(np.float64))
+    table = pd.DataFrame({"id": every}).assign(
+        before=old["value"].reindex(every).to_numpy(np.float64)
+    )
     table["after"] = new["value"].reindex(every).to_numpy(np.float64)
     for column in _KEYS[1:]:
         text = new[column].astype(object).reindex(every)
-        table[column] = text.where(text.notna(), old[column].astype(object).reindex(every)).to_numpy()
+        table[column] = text.where(
+            text.notna(), old[column].astype(object).reindex(every)
+        ).to_numpy()
     ends = [(intervals or {}).get(name) for name in every]
     for i, column in enumerate(("ratio_low", "ratio_high")):
         table[column] = [end[i] if end else np.nan for end in ends]
@@ -184,10 +227,19 @@ def figures(
     smallest = [(least or {}).get(name, 0.0) for name in every]
     rows = zip(table["before"], table["after"], table["unit"], better, ends, smallest, strict=True)
     verdicts = []
-    for was, now, unit, way, end, at_least in rows:  # by the interval, of figures that could have one
+    for (
+        was,
+        now,
+        unit,
+        way,
+        end,
+        at_least,
+    ) in rows:  # by the interval, of figures that could have one
         if end is None or np.isnan(was) or np.isnan(now):
             verdict = resampling.of_values(was, now, better=way, unit=unit, matters=tolerance)
-            verdicts.append(resampling.UNTESTED if verdict in (resampling.BETTER, resampling.WORSE) else verdict)
+            verdicts.append(
+                resampling.UNTESTED if verdict in (resampling.BETTER, resampling.WORSE) else verdict
+            )
         else:
             verdict = of_interval(*end, better=way, matters=matters)
             verdicts.append(verdict if abs(now - was) >= at_least else LITTLE.get(verdict, UNSEEN))
@@ -205,7 +257,11 @@ def samples(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
 
 
 def in_parts(
-    kernels: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame, *, others: pd.DataFrame | None = None
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    steps: pd.DataFrame,
+    *,
+    others: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return what the GPUs did in each steady step, in parts that sum to the step's time.
 
@@ -253,18 +309,25 @@ def parts(
     of the step before; less is "too small to matter". `ratio` is NaN for what was 0 before. There is no row where a
     side has no steps.
     """
-    old, new = ([one for one in resampling.listed(side) if len(STEP_PARTS.check(one))] for side in (before, after))
+    old, new = (
+        [one for one in resampling.listed(side) if len(STEP_PARTS.check(one))]
+        for side in (before, after)
+    )
     how = resampling.Resampling("mean", confidence, resamples, seed, noise, are_pairs).checked()
     if not old or not new:
         return PARTS.empty()
     step_ns = float(np.mean([frame.drop(columns="step").sum(axis=1).mean() for frame in old]))
     rows = []
     for name in NAMES:
-        was, now = ([frame[f"{name}_ns"].to_numpy(np.float64) for frame in side] for side in (old, new))
+        was, now = (
+            [frame[f"{name}_ns"].to_numpy(np.float64) for frame in side] for side in (old, new)
+        )
         row = resampling.compared(resampling.ratio(was, now, how), "_ns", matters)
         if abs(row["difference_ns"]) < matters * step_ns:
             row["verdict"] = LITTLE.get(row["verdict"], UNSEEN)
-        rows += [{"part": name.replace("_", " "), **row}] if row["before_ns"] or row["after_ns"] else []
+        rows += (
+            [{"part": name.replace("_", " "), **row}] if row["before_ns"] or row["after_ns"] else []
+        )
     return PARTS.make(pd.DataFrame(rows, columns=PARTS.column_names))
 
 
@@ -297,16 +360,25 @@ def steps(
     if not old or not new:
         return COMPARED_STEPS.empty()
     count = {"before_count": sum(map(len, old)), "after_count": sum(map(len, new))}
-    is_work = all(frame["how"].eq(units.HOW).all() for frame in (*resampling.listed(before), *resampling.listed(after)))
+    is_work = all(
+        frame["how"].eq(units.HOW).all()
+        for frame in (*resampling.listed(before), *resampling.listed(after))
+    )
     chosen = ("mean",) if is_work else resampling.STATISTICS
     ratios = {name: resampling.ratio(old, new, how._replace(statistic=name)) for name in chosen}
-    rows = [{"statistic": name, **count, **resampling.compared(one, "_ns", matters)} for name, one in ratios.items()]
+    rows = [
+        {"statistic": name, **count, **resampling.compared(one, "_ns", matters)}
+        for name, one in ratios.items()
+    ]
     return COMPARED_STEPS.make(pd.DataFrame(rows))
 
 
 def series(given: resampling.Frames) -> resampling.Runs:
     """Return the durations of the steady steps of each run's last phase in order, ns; of several ranks the slowest."""
-    slowest = [last_phase(steady(frame)).groupby("step")["dur_ns"].max() for frame in resampling.listed(given)]
+    slowest = [
+        last_phase(steady(frame)).groupby("step")["dur_ns"].max()
+        for frame in resampling.listed(given)
+    ]
     return [run.to_numpy(np.float64) for run in slowest if len(run)]
 
 
@@ -334,18 +406,37 @@ def ledger(
     earlier: list[resampling.Runs] = []
     for place, (label, frames) in enumerate(runs.items()):
         steady = series(frames)
-        step = dict(zip(("step_ns", "step_low_ns", "step_high_ns"), resampling.interval(steady, how), strict=True))
-        first, last = (resampling.ratio(earlier[at], steady, how) if earlier and steady else _NONE for at in (0, -1))
+        step = dict(
+            zip(
+                ("step_ns", "step_low_ns", "step_high_ns"),
+                resampling.interval(steady, how),
+                strict=True,
+            )
+        )
+        first, last = (
+            resampling.ratio(earlier[at], steady, how) if earlier and steady else _NONE
+            for at in (0, -1)
+        )
         change = resampling.compared(last, "_ns", MATTERS) if earlier and steady else {}
         row = {"place": place, "label": label, "count": sum(map(len, steady)), **step}
         row |= {"change_ns": change.get("difference_ns")}
         row |= {column.name: change.get(column.name) for column in resampling.COMPARED}
         row["utilisation_frac"] = used.get(label, math.nan)
-        own = 1.0 if steady else math.nan  # of the first run with itself, where no step was compared
-        whole, low, high = (own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high))
+        own = (
+            1.0 if steady else math.nan
+        )  # of the first run with itself, where no step was compared
+        whole, low, high = (
+            own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high)
+        )
         speedup = 1 / whole if whole else math.nan
         rows.append(
-            row | {"cumulative_ratio": whole, "cumulative_low": low, "cumulative_high": high, "speedup": speedup}
+            row
+            | {
+                "cumulative_ratio": whole,
+                "cumulative_low": low,
+                "cumulative_high": high,
+                "speedup": speedup,
+            }
         )
         earlier += [steady] if steady else []
     return LEDGER.make(pd.DataFrame(rows, columns=LEDGER.column_names))

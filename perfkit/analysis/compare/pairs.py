@@ -7,7 +7,16 @@ import numpy as np
 import pandas as pd
 
 from perfkit import names
-from perfkit.analysis.calltree.totals import SEPARATOR, called, measured, nearest, of_kind, parents, text, within
+from perfkit.analysis.calltree.totals import (
+    SEPARATOR,
+    called,
+    measured,
+    nearest,
+    of_kind,
+    parents,
+    text,
+    within,
+)
 from perfkit.analysis.causes import started_by
 from perfkit.analysis.compare import resampling, units
 from perfkit.analysis.grouping import grouped, numbered, shared
@@ -22,8 +31,16 @@ FAMILIES = Table(
     "a family of kernels in two runs",
     (
         Column("family", "category", "kind of work"),
-        Column("before_ns", "float64", "kernel time before, ns per step of a rank, or per run without steps"),
-        Column("after_ns", "float64", "kernel time after, ns per step of a rank, or per run without steps"),
+        Column(
+            "before_ns",
+            "float64",
+            "kernel time before, ns per step of a rank, or per run without steps",
+        ),
+        Column(
+            "after_ns",
+            "float64",
+            "kernel time after, ns per step of a rank, or per run without steps",
+        ),
         Column("difference_ns", "float64", "after less before, ns: the time that moved"),
         *resampling.COMPARED,
     ),
@@ -36,13 +53,22 @@ ORDER = [*KEYS["grid"], "nth"]
 MATCHED_BY = {**KEYS, "order": ORDER}
 SIDES = ("before", "after")
 VALUES = ["count", "total_ns", "median_ns"]
-TYPES = {"grid_blocks": "Int64", "block_threads": "Int64", "nth": "int64", **dict.fromkeys(VALUES, "float64")}
+TYPES = {
+    "grid_blocks": "Int64",
+    "block_threads": "Int64",
+    "nth": "int64",
+    **dict.fromkeys(VALUES, "float64"),
+}
 LONGEST = 40  # calls of a path that are told; of a longer one the innermost
 PATHS = Table(
     "PATHS",
     "a call path in two profiles",
     (
-        Column("path", "string", "functions from the entry point down; of a long path the innermost ones"),
+        Column(
+            "path",
+            "string",
+            "functions from the entry point down; of a long path the innermost ones",
+        ),
         Column("name", "string", "innermost function or GPU operation"),
         Column("depth", "int64", "calls from the entry point"),
         Column("unit", "category", "unit of the values"),
@@ -87,7 +113,11 @@ class _Paths(NamedTuple):
 
 
 def kernels(
-    before: resampling.Frames, after: resampling.Frames, *, by: str = "name", tolerance: float = resampling.TOLERANCE
+    before: resampling.Frames,
+    after: resampling.Frames,
+    *,
+    by: str = "name",
+    tolerance: float = resampling.TOLERANCE,
 ) -> pd.DataFrame:
     """Return the kernels of two runs side by side: launches, time and median, what changed, what is new or gone.
 
@@ -111,14 +141,23 @@ def kernels(
         # The kernels of a GPU are in the order of their starts: `nth` counts those alike in a step from 0.
         alike = ["rank", "gpu", "step", *KEYS["grid"]]
         old, new = (
-            [frame.assign(nth=frame.groupby(numbered(frame, alike)[1]).cumcount()) for frame in frames]
+            [
+                frame.assign(nth=frame.groupby(numbered(frame, alike)[1]).cumcount())
+                for frame in frames
+            ]
             for frames in (old, new)
         )
-    return _side_by_side([_totals(old, MATCHED_BY[by]), _totals(new, MATCHED_BY[by])], MATCHED_BY[by], tolerance)
+    return _side_by_side(
+        [_totals(old, MATCHED_BY[by]), _totals(new, MATCHED_BY[by])], MATCHED_BY[by], tolerance
+    )
 
 
 def launches(
-    before: resampling.Frames, after: resampling.Frames, *, by: str = "grid", tolerance: float = resampling.TOLERANCE
+    before: resampling.Frames,
+    after: resampling.Frames,
+    *,
+    by: str = "grid",
+    tolerance: float = resampling.TOLERANCE,
 ) -> pd.DataFrame:
     """Return the kernels of two reports of counters (LAUNCHES) side by side, as `kernels` does.
 
@@ -128,10 +167,17 @@ def launches(
     _known(by, KEYS)
     sides = []
     for side in (before, after):
-        timed = [LAUNCHES.check(frame)[frame["dur_ns"].notna()] for frame in resampling.listed(side)]
-        families = (frame["full_name"].map(names.family, na_action="ignore").astype(object) for frame in timed)
+        timed = [
+            LAUNCHES.check(frame)[frame["dur_ns"].notna()] for frame in resampling.listed(side)
+        ]
+        families = (
+            frame["full_name"].map(names.family, na_action="ignore").astype(object)
+            for frame in timed
+        )
         told = zip(timed, families, strict=True)
-        frames = [frame.assign(family=pd.Categorical(family.fillna("other"))) for frame, family in told]
+        frames = [
+            frame.assign(family=pd.Categorical(family.fillna("other"))) for frame, family in told
+        ]
         sides.append(_totals(frames, KEYS[by]))
     return _side_by_side(sides, KEYS[by], tolerance)
 
@@ -144,17 +190,28 @@ def _known(by: str, legal: dict[str, list[str]]) -> None:
 def _totals(frames: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
     """Return count, total and median of each kernel of one side, per step or per repeat."""
     columns = list(dict.fromkeys([*keys, "name", "family"]))
-    kept = [frame[[*columns, "dur_ns"]].astype(dict.fromkeys(_text(columns), "category")) for frame in frames]
-    units = sum(len(frame[["rank", "step"]].drop_duplicates()) if "step" in frame else 1 for frame in frames)
+    kept = [
+        frame[[*columns, "dur_ns"]].astype(dict.fromkeys(_text(columns), "category"))
+        for frame in frames
+    ]
+    units = sum(
+        len(frame[["rank", "step"]].drop_duplicates()) if "step" in frame else 1 for frame in frames
+    )
     whole = _stacked(kept, _text(columns))
     if whole is None:
-        return pd.DataFrame({column: pd.Series(dtype=TYPES.get(column, "object")) for column in [*columns, *VALUES]})
+        return pd.DataFrame(
+            {column: pd.Series(dtype=TYPES.get(column, "object")) for column in [*columns, *VALUES]}
+        )
     table, group = numbered(whole, keys)
     figures = grouped(whole["dur_ns"].to_numpy(), group, len(table))
     for column in {"name", "family"} - set(keys):
         table[column] = shared(whole[column], group, len(table))
     table = table.astype(dict.fromkeys(_text(columns), object))
-    return table.assign(count=figures["count"] / units, total_ns=figures["total"] / units, median_ns=figures["median"])
+    return table.assign(
+        count=figures["count"] / units,
+        total_ns=figures["total"] / units,
+        median_ns=figures["median"],
+    )
 
 
 def _text(columns: list[str]) -> list[str]:
@@ -166,8 +223,14 @@ def _stacked(frames: Sequence[pd.DataFrame], texts: list[str]) -> pd.DataFrame |
     if len(frames) < 2:
         return frames[0] if frames and len(frames[0]) else None
     for column in texts:
-        every = pd.Index(np.unique(np.concatenate([frame[column].cat.categories.astype(str) for frame in frames])))
-        frames = [frame.assign(**{column: frame[column].cat.set_categories(every)}) for frame in frames]
+        every = pd.Index(
+            np.unique(
+                np.concatenate([frame[column].cat.categories.astype(str) for frame in frames])
+            )
+        )
+        frames = [
+            frame.assign(**{column: frame[column].cat.set_categories(every)}) for frame in frames
+        ]
     whole = pd.concat(frames, ignore_index=True)
     return whole if len(whole) else None
 
@@ -181,15 +244,23 @@ def _side_by_side(sides: list[pd.DataFrame], keys: list[str], tolerance: float) 
     ]
     table = named[0].merge(named[1], on=keys, how="outer")
     for column in others:
-        table[column] = table[f"{column}_after"].where(table[f"{column}_after"].notna(), table[f"{column}_before"])
+        table[column] = table[f"{column}_after"].where(
+            table[f"{column}_after"].notna(), table[f"{column}_before"]
+        )
     made = table[list(dict.fromkeys([*keys[:1], *others, *keys[1:]]))].assign(**_values(table))
     old, new = made["count_before"], made["count_after"]
     moved = (new - old).abs() > tolerance * old
     moved |= made["difference_ns"].abs() > tolerance * made["total_before_ns"]
-    status = np.select([old == 0, new == 0, moved], [resampling.NEW, resampling.GONE, resampling.CHANGED], default=SAME)
+    status = np.select(
+        [old == 0, new == 0, moved],
+        [resampling.NEW, resampling.GONE, resampling.CHANGED],
+        default=SAME,
+    )
     made["status"] = pd.Categorical(status, categories=STATUS)
     made = made.astype(dict.fromkeys(_text([str(name) for name in made]), "category"))
-    order = np.lexsort([*(made[key].astype(str) for key in reversed(keys)), -made["difference_ns"].abs()])
+    order = np.lexsort(
+        [*(made[key].astype(str) for key in reversed(keys)), -made["difference_ns"].abs()]
+    )
     return made.iloc[order].reset_index(drop=True)
 
 
@@ -199,15 +270,21 @@ def _values(table: pd.DataFrame) -> dict[str, pd.Series]:
     for value, missing in (("count", 0.0), ("total_ns", 0.0), ("median_ns", np.nan)):
         stem, unit = value.removesuffix("_ns"), "_ns" * value.endswith("_ns")
         for side in SIDES:
-            made[f"{stem}_{side}{unit}"] = table[f"{value}_{side}"].astype("float64").fillna(missing)
-    total, median = ((made[f"{stem}_before_ns"], made[f"{stem}_after_ns"]) for stem in ("total", "median"))
+            made[f"{stem}_{side}{unit}"] = (
+                table[f"{value}_{side}"].astype("float64").fillna(missing)
+            )
+    total, median = (
+        (made[f"{stem}_before_ns"], made[f"{stem}_after_ns"]) for stem in ("total", "median")
+    )
     made["difference_ns"] = total[1] - total[0]
     for name, (old, new) in (("ratio", total), ("median_ratio", median)):
         made[name] = new / old.where(old > 0)
     return made
 
 
-def in_steps(kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFrame | None = None) -> pd.DataFrame:
+def in_steps(
+    kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Return the kernels of the steady steps, with the step they belong to.
 
     A kernel belongs to the step in which the call that launched it began, where the steps are spans on the host and the
@@ -265,9 +342,14 @@ def families(
     old, new = _of_one_unit(before, after)
     spent = [[_per_step(frame) for frame in frames] or [{}] for frames in (old, new)]
     rows = []
-    for family in sorted({name for side in spent for run in side for name, times in run.items() if times.any()}):
+    for family in sorted(
+        {name for side in spent for run in side for name, times in run.items() if times.any()}
+    ):
         # Zeros where a run has none of the family.
-        was, now = ([run.get(family, np.zeros(max(map(len, run.values()), default=1))) for run in s] for s in spent)
+        was, now = (
+            [run.get(family, np.zeros(max(map(len, run.values()), default=1))) for run in s]
+            for s in spent
+        )
         row = resampling.compared(resampling.ratio(was, now, how), "_ns", matters)
         if not row["before_ns"] > 0 or not row["after_ns"] > 0:
             row["verdict"] = resampling.GONE if row["before_ns"] > 0 else resampling.NEW
@@ -279,9 +361,13 @@ def families(
 
 def _of_one_unit(*sides: resampling.Frames) -> list[list[pd.DataFrame]]:
     """Return the frames of each side that have kernels; refuse to compare kernels per step with kernels per run."""
-    filled = [[frame for frame in resampling.listed(side) if len(KERNELS.check(frame))] for side in sides]
+    filled = [
+        [frame for frame in resampling.listed(side) if len(KERNELS.check(frame))] for side in sides
+    ]
     if len({"step" in frame for frames in filled for frame in frames}) > 1:
-        raise ValueError("before, after: some have a column step and some have none. Pass all through in_steps.")
+        raise ValueError(
+            "before, after: some have a column step and some have none. Pass all through in_steps."
+        )
     return filled
 
 
@@ -294,7 +380,9 @@ def _per_step(kernels: pd.DataFrame) -> dict[str, resampling.Floats]:
         table = np.bincount(code, kernels["dur_ns"], count).astype(np.float64)[None, :]
     else:
         unit, number = numbered(kernels, ["step", "rank"])
-        spent = np.bincount(number * count + code, kernels["dur_ns"], len(unit) * count).reshape(-1, count)
+        spent = np.bincount(number * count + code, kernels["dur_ns"], len(unit) * count).reshape(
+            -1, count
+        )
         step, place = np.unique(unit["step"], return_inverse=True)
         sums = np.zeros((len(step), count))
         np.add.at(sums, place, spent)
@@ -302,7 +390,9 @@ def _per_step(kernels: pd.DataFrame) -> dict[str, resampling.Floats]:
     return dict(zip(family.categories.astype(str), table.T, strict=True))
 
 
-def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = resampling.TOLERANCE) -> pd.DataFrame:
+def paths(
+    before: Profile, after: Profile, *, metric: str, tolerance: float = resampling.TOLERANCE
+) -> pd.DataFrame:
     """Return a metric of each call path before and after: paths match by the names of their functions.
 
     Lines, loops and instructions belong to their function: they move with every edit. Template arguments and parameters
@@ -316,7 +406,9 @@ def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = re
     sides = [_path_values(*profile, metric, distinct) for profile in (before, after)]
     units = {unit for _, unit in sides if unit}
     if len(units) > 1:
-        raise ValueError(f"metric: {metric!r} is in {' and '.join(sorted(units))}. Compare profiles of one tool.")
+        raise ValueError(
+            f"metric: {metric!r} is in {' and '.join(sorted(units))}. Compare profiles of one tool."
+        )
     old, new = (values for values, _ in sides)
     table = pd.concat([old.add_suffix("before"), new.add_suffix("after")], axis=1).sort_index()
     absent = table["before"].isna(), table["after"].isna()
@@ -324,12 +416,23 @@ def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = re
     made["difference"] = made["after"] - made["before"]
     made["ratio"] = made["after"] / made["before"].where(made["before"] > 0)
     moved = made["difference"].abs() > tolerance * made["before"]
-    moved |= (made["inclusive_after"] - made["inclusive_before"]).abs() > tolerance * made["inclusive_before"]
-    made["status"] = np.select([*absent, moved], [resampling.NEW, resampling.GONE, resampling.CHANGED], default=SAME)
+    moved |= (made["inclusive_after"] - made["inclusive_before"]).abs() > tolerance * made[
+        "inclusive_before"
+    ]
+    made["status"] = np.select(
+        [*absent, moved], [resampling.NEW, resampling.GONE, resampling.CHANGED], default=SAME
+    )
     made["path"] = [distinct.described(path) for path in made.index]
-    made["name"], made["depth"] = ([column[path] for path in made.index] for column in (distinct.name, distinct.depth))
+    made["name"], made["depth"] = (
+        [column[path] for path in made.index] for column in (distinct.name, distinct.depth)
+    )
     differences = PATHS.make(made.assign(unit=next(iter(units), "")))
-    order = np.lexsort([pd.factorize(differences["path"], sort=True)[0], -differences["difference"].abs().to_numpy()])
+    order = np.lexsort(
+        [
+            pd.factorize(differences["path"], sort=True)[0],
+            -differences["difference"].abs().to_numpy(),
+        ]
+    )
     return differences.iloc[order].reset_index(drop=True)
 
 
@@ -355,10 +458,15 @@ def _path_numbers(calltree: pd.DataFrame, parent: Int, owner: Int, distinct: _Pa
     on_gpu = nearest(parent, of_kind(calltree, "gpu_operation")) >= 0
     full = text(calltree["name"], rows).fillna("unknown")
     # Host functions without template arguments, kernels by their short name, which tells work apart.
-    host, device = ({n: call(n) for n in full[of].unique()} for call, of in ((called, ~on_gpu), (names.short, on_gpu)))
+    host, device = (
+        {n: call(n) for n in full[of].unique()}
+        for call, of in ((called, ~on_gpu), (names.short, on_gpu))
+    )
     shown = np.where(on_gpu, full.map(device), full.map(host))
     number = np.full(len(calltree), -1, np.int64)
     above = np.where(parent >= 0, owner[parent], -1)
     for row in own[np.argsort(calltree["depth"].to_numpy()[own], kind="stable")].tolist():
-        number[row] = distinct.of(int(number[above[row]]) if above[row] >= 0 else -1, str(shown[row]))
+        number[row] = distinct.of(
+            int(number[above[row]]) if above[row] >= 0 else -1, str(shown[row])
+        )
     return number

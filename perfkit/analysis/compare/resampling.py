@@ -31,13 +31,24 @@ Floats = NDArray[np.float64]
 Runs = Sequence[Floats]
 STATISTICS = ("median", "mean")
 CONFIDENCE, RESAMPLES, LEAST_RESAMPLES = 0.95, 2_000, 100
-FEWEST = 6  # values of a run: of 5 the interval of a mean missed more than 5 in 100 of simulated pairs
+FEWEST = (
+    6  # values of a run: of 5 the interval of a mean missed more than 5 in 100 of simulated pairs
+)
 SEVERAL = 3  # runs from which on the runs are what is resampled
 FEWEST_BLOCKS, MOST_BLOCKS = 4, 512
 MOST_ALIKE = 0.97  # autocorrelation; beyond it no block of a finite series is long enough
 BETTER, WORSE, UNSEEN, UNKNOWN = "better", "worse", "no difference seen", "cannot tell"
-CHANGED, UNTESTED, NEW, GONE, SMALL = "changed", "changed, not tested", "new", "gone", "too small to matter"
-LITTLE = {BETTER: SMALL, WORSE: SMALL}  # the verdict on a difference below what matters of a step; else UNSEEN
+CHANGED, UNTESTED, NEW, GONE, SMALL = (
+    "changed",
+    "changed, not tested",
+    "new",
+    "gone",
+    "too small to matter",
+)
+LITTLE = {
+    BETTER: SMALL,
+    WORSE: SMALL,
+}  # the verdict on a difference below what matters of a step; else UNSEEN
 NOISE = 0.02  # two runs of one program differ by up to this share, in 95 of 100 pairs (convention)
 MATTERS = 0.01  # relative difference of an interval that matters
 TOLERANCE = 0.05  # relative difference of two values of which no interval is known
@@ -93,7 +104,9 @@ class Resampling(NamedTuple):
 # A total depends on how long was recorded, a mean kernel on how much was fused: they have no direction.
 DIRECTIONS = tomllib.loads(Path(__file__).with_name("directions.toml").read_text(encoding="utf-8"))
 Frames = pd.DataFrame | Sequence[pd.DataFrame]
-VERDICT = Column("verdict", "category", "better, worse, too small to matter, no difference seen or cannot tell")
+VERDICT = Column(
+    "verdict", "category", "better, worse, too small to matter, no difference seen or cannot tell"
+)
 RATIO = Column("ratio", "float64", "after over before")
 LOW = Column("ratio_low", "float64", "lower end of the ratio's interval; NaN: too few values")
 HIGH = Column("ratio_high", "float64", "upper end of the ratio's interval; NaN: too few values")
@@ -190,17 +203,23 @@ def _drawn(runs: Runs, how: Resampling, length: int, rng: np.random.Generator) -
         away = (values - value)[rng.integers(0, count, (how.resamples, count))].mean(axis=1)
         away, independent = away * np.sqrt(count / (count - 1)), float(count)
     else:
-        away = np.mean([deviation for _, deviation, _ in of_runs], axis=0) if of_runs else np.zeros(1)
+        away = (
+            np.mean([deviation for _, deviation, _ in of_runs], axis=0) if of_runs else np.zeros(1)
+        )
         independent = float(sum(blocks for _, _, blocks in of_runs))
     sound = value > 0 and bool((away > -value).all())
     return _Drawn(value, np.log1p(away / value) if sound else None, independent)
 
 
-def _of_run(values: Floats, how: Resampling, length: int, rng: np.random.Generator) -> tuple[float, Floats, float]:
+def _of_run(
+    values: Floats, how: Resampling, length: int, rng: np.random.Generator
+) -> tuple[float, Floats, float]:
     """Return the statistic of one run, the deviations of its resamples, and the number of its blocks."""
     n, scores = len(values), _scored(values, how.statistic)
     length = max(min(length, max(n // FEWEST_BLOCKS, 1)), -(-n // MOST_BLOCKS))
-    ends = np.concatenate([[0.0], np.cumsum(np.concatenate([scores, scores[:length]]) - scores.mean())])
+    ends = np.concatenate(
+        [[0.0], np.cumsum(np.concatenate([scores, scores[:length]]) - scores.mean())]
+    )
     blocks = (ends[length : length + n] - ends[:n]) / length
     away = blocks[rng.integers(0, n, (how.resamples, n // length))].mean(axis=1)
     away *= np.sqrt(n / max(n - length, 1))  # the spread around a mean of its own is too small
@@ -224,7 +243,9 @@ def _wider(low: float, high: float, noise: float) -> tuple[float, float]:
     Both are independent of each other: the squares of their logarithms add up.
     """
     log_noise = math.log1p(noise)
-    return math.exp(-math.hypot(math.log(low), log_noise)), math.exp(math.hypot(math.log(high), log_noise))
+    return math.exp(-math.hypot(math.log(low), log_noise)), math.exp(
+        math.hypot(math.log(high), log_noise)
+    )
 
 
 def _student(probability: float, freedom: float) -> float:
@@ -240,7 +261,12 @@ def _student(probability: float, freedom: float) -> float:
 
 def direction(figure: str) -> str:
     """Return whether "lower" or "higher" is better for the figure of this id; empty where neither is."""
-    ways = (way for way, patterns in DIRECTIONS.items() for pattern in patterns if fnmatchcase(figure, pattern))
+    ways = (
+        way
+        for way, patterns in DIRECTIONS.items()
+        for pattern in patterns
+        if fnmatchcase(figure, pattern)
+    )
     return next(ways, "")
 
 
@@ -256,7 +282,9 @@ def of_interval(low: float, high: float, *, better: str = "lower", matters: floa
     return _verdict(better, "lower") if high < 1 / (1 + matters) else UNSEEN
 
 
-def of_values(before: float, after: float, *, better: str, unit: str = "", matters: float = TOLERANCE) -> str:
+def of_values(
+    before: float, after: float, *, better: str, unit: str = "", matters: float = TOLERANCE
+) -> str:
     """Return the verdict on two values of which no interval is known, NaN where a run lacks it.
 
     They must differ by the share `matters` of before, and fractions (unit "1") by one point in a hundred as well.

@@ -100,13 +100,18 @@ def _common(runs: list[_Launches]) -> list[_Launches]:
     last = min(len(run.kernel) - offset for run, offset in zip(runs, offsets, strict=True))
     if 2 * (last - first) < min(len(run.kernel) for run in runs):
         return []
-    cut = [_between(run, first + offset, last + offset) for run, offset in zip(runs, offsets, strict=True)]
+    cut = [
+        _between(run, first + offset, last + offset)
+        for run, offset in zip(runs, offsets, strict=True)
+    ]
     same = [(run.kernel == cut[0].kernel).mean() for run in cut]
     return cut if min(same) >= ALIKE else []
 
 
 def _between(run: _Launches, first: int, last: int) -> _Launches:
-    return run._replace(kernel=run.kernel[first:last], start=run.start[first:last], dur=run.dur[first:last])
+    return run._replace(
+        kernel=run.kernel[first:last], start=run.start[first:last], dur=run.dur[first:last]
+    )
 
 
 def _offset(one: Int, other: Int) -> int:
@@ -115,7 +120,9 @@ def _offset(one: Int, other: Int) -> int:
     _, mine, theirs = np.intersect1d(places[0].index, places[1].index, return_indices=True)
     if not len(mine):
         return 0
-    apart, count = np.unique(places[1].to_numpy()[theirs] - places[0].to_numpy()[mine], return_counts=True)
+    apart, count = np.unique(
+        places[1].to_numpy()[theirs] - places[0].to_numpy()[mine], return_counts=True
+    )
     return int(apart[count.argmax()])
 
 
@@ -136,7 +143,9 @@ def _paired(found: list[pd.DataFrame]) -> list[pd.DataFrame]:
     every = pd.concat(steady, axis=1, join="inner").all(axis=1)
     chosen = every.rename("in_all").reset_index()
     frames = [frame.merge(chosen, on=keys) for frame in found]
-    return [STEPS.make(frame.assign(steady=frame["in_all"]).drop(columns="in_all")) for frame in frames]
+    return [
+        STEPS.make(frame.assign(steady=frame["in_all"]).drop(columns="in_all")) for frame in frames
+    ]
 
 
 def _sides(
@@ -178,7 +187,11 @@ def _cost(old: list[list[_Launches]], new: list[list[_Launches]]) -> Floats:
         dur = np.concatenate([of.dur for of in launches] or [np.zeros(0, np.int64)])
         medians.append(pd.Series(dur).groupby(kernel).median())
     means = pd.concat(medians, axis=1).mean(axis=1)
-    return means.reindex(range(1 + int(means.index.max())) if len(means) else []).fillna(0.0).to_numpy()
+    return (
+        means.reindex(range(1 + int(means.index.max())) if len(means) else [])
+        .fillna(0.0)
+        .to_numpy()
+    )
 
 
 def _alike(old: list[list[_Launches]], new: list[list[_Launches]], cost: Floats) -> float:
@@ -212,7 +225,12 @@ def _steps(repeat: list[_Launches], cost: Floats, length: float) -> pd.DataFrame
         unit = ((done - cost[of.kernel]) // length).astype(np.int64)
         edges = of.start[np.flatnonzero(np.diff(unit, prepend=-1))]
         dur = np.diff(edges)
-        times = {"rank": of.rank, "step": np.arange(len(dur)), "start_ns": edges[:-1], "dur_ns": dur}
+        times = {
+            "rank": of.rank,
+            "step": np.arange(len(dur)),
+            "start_ns": edges[:-1],
+            "dur_ns": dur,
+        }
         frames.append(pd.DataFrame({**times, "name": HOW, "how": HOW, "steady": _steady(dur)}))
     return STEPS.make(pd.concat(frames, ignore_index=True)) if frames else STEPS.empty()
 

@@ -33,17 +33,59 @@ WORK = Table(
         RANK,
         Column("op", "int64", "number of the operator, as in OPS"),
         Column("name", "category", "operator such as aten::mm"),
-        Column("model", "category", "gemm, convolution, attention, ..., with _backward for gradients"),
+        Column(
+            "model", "category", "gemm, convolution, attention, ..., with _backward for gradients"
+        ),
         Column("dtype", "category", "type of its operands such as bf16; missing when not recorded"),
         Column("flops", "float64", "operations, FLOP; NaN for a model of bytes alone"),
-        Column("bytes", "float64", "bytes of every tensor read or written, once; NaN when a type is not known"),
+        Column(
+            "bytes",
+            "float64",
+            "bytes of every tensor read or written, once; NaN when a type is not known",
+        ),
     ),
     ("rank", "op"),
 )
 _SAME_TYPE = (
-    *("abs", "cos", "exp", "gelu", "log", "neg", "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "sqrt"),
-    *("tanh", "add", "div", "maximum", "minimum", "mul", "sub", "gelu_backward", "sigmoid_backward", "silu_backward"),
-    *("tanh_backward", "threshold_backward", "relu_", "sigmoid_", "silu_", "tanh_", "add_", "div_", "mul_", "sub_"),
+    *(
+        "abs",
+        "cos",
+        "exp",
+        "gelu",
+        "log",
+        "neg",
+        "reciprocal",
+        "relu",
+        "rsqrt",
+        "sigmoid",
+        "silu",
+        "sin",
+        "sqrt",
+    ),
+    *(
+        "tanh",
+        "add",
+        "div",
+        "maximum",
+        "minimum",
+        "mul",
+        "sub",
+        "gelu_backward",
+        "sigmoid_backward",
+        "silu_backward",
+    ),
+    *(
+        "tanh_backward",
+        "threshold_backward",
+        "relu_",
+        "sigmoid_",
+        "silu_",
+        "tanh_",
+        "add_",
+        "div_",
+        "mul_",
+        "sub_",
+    ),
 )
 MODELS: dict[str, Callable[[Inputs], Work | None]] = {
     "aten::mm": shapes.gemm,
@@ -64,7 +106,9 @@ MODELS: dict[str, Callable[[Inputs], Work | None]] = {
 }
 _ARGUMENTS = ["name", "shapes", "dtypes", "concrete"]
 _NONE = Work("", "", None, np.nan)
-_MOST = float(1 << 63)  # FLOP or bytes: no operator does as much, so the shapes are not what was run
+_MOST = float(
+    1 << 63
+)  # FLOP or bytes: no operator does as much, so the shapes are not what was run
 
 
 GPU_TIME = Table(
@@ -83,12 +127,22 @@ OPERATOR_POINTS = Table(
     (
         RANK,
         Column("name", "category", "operator such as aten::mm"),
-        Column("model", "category", "gemm, convolution, attention, ..., with _backward for gradients"),
+        Column(
+            "model", "category", "gemm, convolution, attention, ..., with _backward for gradients"
+        ),
         Column("dtype", "category", "type of the operands; missing when not recorded"),
         Column("count", "int64", "operators with GPU time"),
-        Column("untimed_count", "int64", "operators without GPU time, which count for nothing else here"),
+        Column(
+            "untimed_count",
+            "int64",
+            "operators without GPU time, which count for nothing else here",
+        ),
         Column("flops", "float64", "operations, FLOP; NaN for a model of bytes alone"),
-        Column("bytes", "float64", "bytes of every tensor read or written, once; NaN when a type is not known"),
+        Column(
+            "bytes",
+            "float64",
+            "bytes of every tensor read or written, once; NaN when a type is not known",
+        ),
         Column("gpu_ns", "int64", "sum of the durations of their kernels, ns"),
         Column("flops_per_s", "float64", "flops over gpu_ns, FLOP/s"),
         Column("bytes_per_s", "float64", "bytes over gpu_ns, bytes/s"),
@@ -96,7 +150,16 @@ OPERATOR_POINTS = Table(
     ),
     ("rank", "name", "model", "dtype"),
 )
-__all__ = ["GPU_TIME", "OPERATOR_POINTS", "WORK", "coverage", "fusible", "mfu", "operators", "roofline"]
+__all__ = [
+    "GPU_TIME",
+    "OPERATOR_POINTS",
+    "WORK",
+    "coverage",
+    "fusible",
+    "mfu",
+    "operators",
+    "roofline",
+]
 
 
 def operators(ops: pd.DataFrame) -> pd.DataFrame:
@@ -113,8 +176,12 @@ def counted(ops: pd.DataFrame) -> tuple[Int, Int, pd.DataFrame]:
     """Return the rows of OPS that count, ascending, the row of every operator's parent, and WORK of the former."""
     named = np.flatnonzero(where(OPS.check(ops)["name"], MODELS.__contains__))
     distinct, group = numbered(ops[_ARGUMENTS].take(named), _ARGUMENTS)
-    work = pd.DataFrame([_work(row) or _NONE for row in distinct.to_dict("records")], columns=Work._fields)
-    computes, moves = (column.to_numpy(bool)[group] for column in (work["flops"].notna(), work["model"] != ""))
+    work = pd.DataFrame(
+        [_work(row) or _NONE for row in distinct.to_dict("records")], columns=Work._fields
+    )
+    computes, moves = (
+        column.to_numpy(bool)[group] for column in (work["flops"].notna(), work["model"] != "")
+    )
     parent = parents(ops)
     # The rows to count, ascending: the innermost that compute, and the innermost others outside of these.
     working, others = named[computes], named[moves & ~computes]
@@ -128,7 +195,9 @@ def counted(ops: pd.DataFrame) -> tuple[Int, Int, pd.DataFrame]:
     around = _encloses(parent, np.concatenate([inner, outside]))
     row = np.sort(np.concatenate([inner, outside[~around[outside]]]))
     work["dtype"] = work["dtype"].mask(work["dtype"] == "")
-    work = work.astype({"model": "category", "dtype": "category", "flops": "float64", "bytes": "float64"})
+    work = work.astype(
+        {"model": "category", "dtype": "category", "flops": "float64", "bytes": "float64"}
+    )
     figures = work.take(group[np.searchsorted(named, row)]).set_axis(row)
     return row, parent, ops[["rank", "op", "name"]].take(row).set_axis(row).join(figures)
 
@@ -192,14 +261,18 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     """
     work, gpu_ns = spent(ops, gpu_time)
     ranks, of_kernel = np.unique(gpu_time["rank"].to_numpy(), return_inverse=True)
-    table = pd.DataFrame({"rank": ranks, "gpu_ns": sums(gpu_time["gpu_ns"].to_numpy(), of_kernel, len(ranks))})
+    table = pd.DataFrame(
+        {"rank": ranks, "gpu_ns": sums(gpu_time["gpu_ns"].to_numpy(), of_kernel, len(ranks))}
+    )
     timed = gpu_ns > 0
     of_work = np.searchsorted(ranks, work["rank"].to_numpy()[timed])
     for column in ("flops", "bytes"):
         modelled = work[column].notna().to_numpy(bool)[timed]
         table[f"{column}_ns"] = sums(gpu_ns[timed][modelled], of_work[modelled], len(ranks))
     for column in ("flops", "bytes"):
-        table[f"{column}_frac"] = share(table[f"{column}_ns"].to_numpy(), table["gpu_ns"].to_numpy())
+        table[f"{column}_frac"] = share(
+            table[f"{column}_ns"].to_numpy(), table["gpu_ns"].to_numpy()
+        )
     return table
 
 
@@ -250,19 +323,27 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
         written, read = traffic[group[i]][1], traffic[group[i + 1]][0]
         if written in read:
             follows[i + 1], saved[i] = True, 2 * written.nbytes
-    table = pd.DataFrame({"rank": ops["rank"].to_numpy()[launching], "sequence": np.cumsum(~follows)})
+    table = pd.DataFrame(
+        {"rank": ops["rank"].to_numpy()[launching], "sequence": np.cumsum(~follows)}
+    )
     name = ops["name"].astype(object).to_numpy()[launching]
     table = table.assign(name=name, gpu_ns=time[launching], saved_bytes=saved)
     table["bytes"] = work["bytes"].reindex(launching).to_numpy()
     table = table[follows | np.append(follows[1:], False)]
-    unknown = table["bytes"].isna().groupby([table["rank"], table["sequence"]]).any().rename("unknown")
+    unknown = (
+        table["bytes"].isna().groupby([table["rank"], table["sequence"]]).any().rename("unknown")
+    )
     each = table.groupby(["rank", "sequence"]).agg(
         {"name": " > ".join, "gpu_ns": "sum", "bytes": "sum", "saved_bytes": "sum"}
     )
     groups = each.join(unknown).groupby(["rank", "name"])
     found = groups.sum().assign(count=groups.size()).reset_index()
     found[["bytes", "saved_bytes"]] = found[["bytes", "saved_bytes"]].where(found["unknown"] == 0)
-    return ranked(found[["rank", "name", "count", "gpu_ns", "bytes", "saved_bytes"]], "saved_bytes", ["rank", "name"])
+    return ranked(
+        found[["rank", "name", "count", "gpu_ns", "bytes", "saved_bytes"]],
+        "saved_bytes",
+        ["rank", "name"],
+    )
 
 
 def mfu(
@@ -297,20 +378,31 @@ def mfu(
     OPERATOR_POINTS.check(points)
     flops = float(points["flops"].sum())
     if peak_flops_per_s is None or not 0 < peak_flops_per_s < math.inf:
-        raise PerfkitError("mfu: no peak is known. Pass the dense peak of the GPU in the operators' precision.")
+        raise PerfkitError(
+            "mfu: no peak is known. Pass the dense peak of the GPU in the operators' precision."
+        )
     if not flops > 0:
         raise PerfkitError(
             "mfu: no operator has both known operations and GPU time. Record with `record_shapes=True`, and with CUDA "
             "activities."
         )
     if not span_ns > 0 or not gpus >= 1:
-        raise ValueError(f"span_ns, gpus: {span_ns} and {gpus} are not a positive time and at least one GPU")
+        raise ValueError(
+            f"span_ns, gpus: {span_ns} and {gpus} are not a positive time and at least one GPU"
+        )
     if not 0 <= recomputed_flops <= flops:
-        raise ValueError(f"recomputed_flops: {recomputed_flops} is not within 0 and the operations, {flops}")
+        raise ValueError(
+            f"recomputed_flops: {recomputed_flops} is not within 0 and the operations, {flops}"
+        )
     hfu = flops / (span_ns / 1e9 * gpus * peak_flops_per_s)
     note = credible(hfu, what="mfu", gpus=gpus)
     timed, modelled = int(coverage["gpu_ns"].sum()), int(coverage["flops_ns"].sum())
-    row = {"flops": flops, "span_ns": int(span_ns), "gpus": int(gpus), "peak_flops_per_s": peak_flops_per_s}
+    row = {
+        "flops": flops,
+        "span_ns": int(span_ns),
+        "gpus": int(gpus),
+        "peak_flops_per_s": peak_flops_per_s,
+    }
     row |= {"mfu_frac": hfu * (1 - recomputed_flops / flops), "hfu_frac": hfu}
     row["coverage_frac"] = modelled / timed if timed else math.nan
     return pd.DataFrame([row]).assign(note=pd.array([note], "string"))

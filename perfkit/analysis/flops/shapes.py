@@ -108,7 +108,13 @@ class Work(NamedTuple):
     bytes: float
 
 
-_CAUSAL = {"True": True, "False": False, "0": False, "1": True, "2": True}  # numbers: kinds of mask in CUTLASS
+_CAUSAL = {
+    "True": True,
+    "False": False,
+    "0": False,
+    "1": True,
+    "2": True,
+}  # numbers: kinds of mask in CUTLASS
 
 
 class Form(NamedTuple):
@@ -161,7 +167,9 @@ def parsed(shapes: object, dtypes: object = None, concrete: object = None) -> In
         return None
     return Inputs(
         tuple(
-            tuple(size) if isinstance(size, list) and all(type(n) is int and n >= 0 for n in size) else None
+            tuple(size)
+            if isinstance(size, list) and all(type(n) is int and n >= 0 for n in size)
+            else None
             for size in sizes
         ),
         tuple(dtype if isinstance(dtype, str) else "" for dtype in _listed(dtypes) or ()),
@@ -181,7 +189,12 @@ def _listed(text: object) -> list[object] | None:
 
 
 def gemm(
-    given: Inputs, *, first: int = 0, added: int | None = None, turned: bool = False, result: str = ""
+    given: Inputs,
+    *,
+    first: int = 0,
+    added: int | None = None,
+    turned: bool = False,
+    result: str = "",
 ) -> Work | None:
     """Return the work of a product of the tensors at `first` and after it, vectors and batches as torch.matmul does.
 
@@ -198,7 +211,12 @@ def gemm(
         return None
     out = math.prod(batch) * a[-2] * b[-1]
     more = given.tensor(added) if added is not None else None
-    moved = left.nbytes + right.nbytes + stored(out, result or left.dtype) + (more.nbytes if more else 0)
+    moved = (
+        left.nbytes
+        + right.nbytes
+        + stored(out, result or left.dtype)
+        + (more.nbytes if more else 0)
+    )
     return Work("gemm", left.dtype, 2 * out * a[-1], moved)
 
 
@@ -207,7 +225,12 @@ def embedding(given: Inputs) -> Work | None:
     table, rows = given.tensor(0), given.tensor(1)
     if table is None or rows is None or len(table.shape) != 2:
         return None
-    return Work("embedding", table.dtype, None, rows.nbytes + 2 * stored(rows.elements * table.shape[1], table.dtype))
+    return Work(
+        "embedding",
+        table.dtype,
+        None,
+        rows.nbytes + 2 * stored(rows.elements * table.shape[1], table.dtype),
+    )
 
 
 def operands(given: Inputs) -> list[Tensor]:
@@ -220,14 +243,22 @@ def result(tensors: list[Tensor]) -> Tensor | None:
     out: tuple[int, ...] | None = ()
     for tensor in tensors:
         out = None if out is None else broadcast(out, tensor.shape)
-    return Tensor(out, tensors[0].dtype) if out and len({tensor.dtype for tensor in tensors}) == 1 else None
+    return (
+        Tensor(out, tensors[0].dtype)
+        if out and len({tensor.dtype for tensor in tensors}) == 1
+        else None
+    )
 
 
 def elementwise(given: Inputs) -> Work | None:
     """Return the traffic of an operator on every element of tensors of one type: all are read, the result written."""
     tensors = operands(given)
     out = result(tensors)
-    return Work("elementwise", out.dtype, None, sum(t.nbytes for t in tensors) + out.nbytes) if out else None
+    return (
+        Work("elementwise", out.dtype, None, sum(t.nbytes for t in tensors) + out.nbytes)
+        if out
+        else None
+    )
 
 
 def copied(given: Inputs) -> Work | None:
@@ -260,8 +291,12 @@ def attention(given: Inputs, form: Form) -> Work | None:
         shapes = [(s[0], s[2], s[1], s[3]) if len(s) == 4 else s for s in shapes]
     sizes = _attention_sizes(*shapes)
     lengths = given.tensor(form.lengths) if form.lengths is not None else None
-    several = lengths is not None and lengths.elements > 1  # sequences of several lengths; an empty tensor is none
-    windowed = any(given.text(at) not in (None, "", "-1") for at in form.windows)  # only near positions see each other
+    several = (
+        lengths is not None and lengths.elements > 1
+    )  # sequences of several lengths; an empty tensor is none
+    windowed = any(
+        given.text(at) not in (None, "", "-1") for at in form.windows
+    )  # only near positions see each other
     # Without recorded arguments it is not causal, as in PyTorch's counter; None is unclear.
     causal = _CAUSAL.get(given.text(form.causal) or "") if given.concrete else False
     if sizes is None or causal is None or several or windowed:
@@ -277,7 +312,9 @@ def attention(given: Inputs, form: Form) -> Work | None:
     return Work(model, query.dtype, flops // 2 if causal else flops, moved)
 
 
-def _attention_sizes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> tuple[int, ...] | None:
+def _attention_sizes(
+    query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]
+) -> tuple[int, ...] | None:
     """Return batch times query heads, query and key positions, head dimensions of query and value, if they fit.
 
     Several heads of the query may share one of key and value.
@@ -285,7 +322,12 @@ def _attention_sizes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[
     if not len(query) == len(key) == len(value) == 4:
         return None
     batch, heads, queries, width = query
-    fits = key[0] == value[0] == batch and key[1] == value[1] and key[2] == value[2] and key[3] == width
+    fits = (
+        key[0] == value[0] == batch
+        and key[1] == value[1]
+        and key[2] == value[2]
+        and key[3] == width
+    )
     if not fits or not key[1] or heads % key[1]:
         return None
     return batch * heads, queries, key[2], width, value[3]
@@ -305,14 +347,22 @@ def convolution(given: Inputs, at: Places) -> Work | None:
     channels = filters.shape[1] * groups[0] if transposed[0] else filters.shape[0]
     out = image.shape[0] * channels * math.prod(sizes)
     flops = _flops(image.elements if transposed[0] else out, filters)
-    return Work("convolution", image.dtype, flops, image.nbytes + filters.nbytes + stored(out, image.dtype))
+    return Work(
+        "convolution", image.dtype, flops, image.nbytes + filters.nbytes + stored(out, image.dtype)
+    )
 
 
 def convolution_gradients(given: Inputs) -> Work | None:
     """Return the work of aten::convolution_backward, None where it was not recorded which gradients were wanted."""
     gradient, image, filters = (given.tensor(i) for i in range(3))
     transposed, wanted = given.flags(7), given.flags(10) or ()
-    if gradient is None or image is None or filters is None or not _fit(image, filters) or not transposed:
+    if (
+        gradient is None
+        or image is None
+        or filters is None
+        or not _fit(image, filters)
+        or not transposed
+    ):
         return None
     count = sum(wanted[:2])  # of the image and of the filters; the bias is the third
     if not count or len(gradient.shape) != len(image.shape):
@@ -337,9 +387,18 @@ def _output_sizes(
 ) -> tuple[int, ...] | None:
     """Return the output's sizes without batch and channels, None where an argument is missing or does not fit."""
     count = len(image.shape) - 2
-    extra = given.integers(at.output_padding) if transposed and at.output_padding is not None else (0,)
-    arguments = [given.integers(at.stride), given.integers(at.padding), given.integers(at.dilation), extra]
-    spread = [values * count if len(values) == 1 else values for values in arguments if values is not None]
+    extra = (
+        given.integers(at.output_padding) if transposed and at.output_padding is not None else (0,)
+    )
+    arguments = [
+        given.integers(at.stride),
+        given.integers(at.padding),
+        given.integers(at.dilation),
+        extra,
+    ]
+    spread = [
+        values * count if len(values) == 1 else values for values in arguments if values is not None
+    ]
     if len(spread) < 4 or any(len(values) != count for values in spread) or min(spread[0]) < 1:
         return None
     dimensions = zip(image.shape[2:], filters.shape[2:], *spread, strict=True)
@@ -347,7 +406,16 @@ def _output_sizes(
     return sizes if min(sizes) >= 0 else None
 
 
-def _size(image: int, filters: int, stride: int, padding: int, dilation: int, extra: int, *, transposed: bool) -> int:
+def _size(
+    image: int,
+    filters: int,
+    stride: int,
+    padding: int,
+    dilation: int,
+    extra: int,
+    *,
+    transposed: bool,
+) -> int:
     """Return the size of a dimension of the output (PyTorch's documentation of Conv2d and ConvTranspose2d)."""
     reach = dilation * (filters - 1)
     if transposed:

@@ -72,12 +72,16 @@ class Lanes:
         """
         return self._works.matching(pattern, families)
 
-    def asked(self, ranks: Ids, gpus: Ids, pattern: str, families: Sequence[str]) -> dict[str, Any] | None:
+    def asked(
+        self, ranks: Ids, gpus: Ids, pattern: str, families: Sequence[str]
+    ) -> dict[str, Any] | None:
         """Return a choice as `ranks`, `gpus` and `names` of `busy`; None if it leaves no device with operations.
 
         Ranks and GPUs without operations, such as those with readings alone, are left out; empty ones choose all.
         """
-        chosen: dict[str, Any] = {"names": self.matching(pattern, families) if pattern or families else None}
+        chosen: dict[str, Any] = {
+            "names": self.matching(pattern, families) if pattern or families else None
+        }
         for name, column, wanted in (("ranks", "rank", ranks), ("gpus", "gpu", gpus)):
             worked = {*self.devices[column]}
             chosen[name] = tuple(one for one in wanted if one in worked)
@@ -105,7 +109,11 @@ class Lanes:
         """
         if bins < 1:
             raise ValueError(f"bins: {bins} is not at least 1")
-        edges, mask, chosen = tiles(self._window(window), bins), self._works.mask(names), self._chosen(ranks, gpus)
+        edges, mask, chosen = (
+            tiles(self._window(window), bins),
+            self._works.mask(names),
+            self._chosen(ranks, gpus),
+        )
         keys = sorted({lane.key for lane in chosen})
         number = {key: place for place, key in enumerate(keys)}
         busy = np.zeros((len(keys), len(edges) - 1), np.int64)
@@ -114,10 +122,17 @@ class Lanes:
         which, at = np.nonzero(busy)
         busy_ns, dur_ns = busy[which, at], np.diff(edges)[at]
         table = self._places(np.array(keys, np.int64).reshape(-1, len(Key._fields))[which])
-        return table.assign(start_ns=edges[at], dur_ns=dur_ns, busy_ns=busy_ns, busy_frac=share(busy_ns, dur_ns))
+        return table.assign(
+            start_ns=edges[at], dur_ns=dur_ns, busy_ns=busy_ns, busy_frac=share(busy_ns, dur_ns)
+        )
 
     def totals(
-        self, *, window: Window | None = None, ranks: Ids = (), gpus: Ids = (), names: Bool | None = None
+        self,
+        *,
+        window: Window | None = None,
+        ranks: Ids = (),
+        gpus: Ids = (),
+        names: Bool | None = None,
     ) -> pd.DataFrame:
         """Return the time of the kernels with time in the window, per name; arguments and ValueError as in `busy`.
 
@@ -129,9 +144,20 @@ class Lanes:
         counts, totals = map(self._works.by_name, self._sums(window, ranks, gpus, names))
         seen = np.flatnonzero(counts)
         table = self._works.names(seen).assign(count=counts[seen], total_ns=totals[seen])
-        return ranked(table.assign(share_frac=table["total_ns"] / table["total_ns"].sum()), "total_ns", ["name"])
+        return ranked(
+            table.assign(share_frac=table["total_ns"] / table["total_ns"].sum()),
+            "total_ns",
+            ["name"],
+        )
 
-    def count(self, *, window: Window | None = None, ranks: Ids = (), gpus: Ids = (), names: Bool | None = None) -> int:
+    def count(
+        self,
+        *,
+        window: Window | None = None,
+        ranks: Ids = (),
+        gpus: Ids = (),
+        names: Bool | None = None,
+    ) -> int:
         """Return the number of kernels and copies with time in the window; arguments and ValueError as in `busy`."""
         return int(self._sums(window, ranks, gpus, names)[0].sum())
 
@@ -160,7 +186,9 @@ class Lanes:
         correlation = np.empty(len(row), np.int64)
         for of_table, mine in zip(self._correlation, (~copied, copied), strict=True):
             correlation[mine] = of_table[row[mine]]
-        table = self._places(keys).assign(start_ns=start, dur_ns=dur).join(self._works.described(work))
+        table = (
+            self._places(keys).assign(start_ns=start, dur_ns=dur).join(self._works.described(work))
+        )
         in_table = pd.Categorical.from_codes(copied.astype(np.int8), TABLES)
         return table.assign(correlation=correlation, row=row, table=in_table)
 
@@ -186,7 +214,9 @@ class Lanes:
             numbers = self.devices[column].to_numpy()
             unknown = [one for one in wanted if one not in numbers]
             if unknown:
-                raise ValueError(f"{name}: {', '.join(map(str, unknown))} is not one of {np.unique(numbers).tolist()}")
+                raise ValueError(
+                    f"{name}: {', '.join(map(str, unknown))} is not one of {np.unique(numbers).tolist()}"
+                )
             kept &= np.isin(numbers, np.asarray(wanted)) if len(wanted) else True
         return [lane for lane in self._lanes if kept[lane.key.device]]
 
@@ -213,7 +243,11 @@ class Launching:
         self._ids: dict[tuple[int, int], tuple[Int, Int | None, int]] = {}
         for begin, end in zip(first, np.append(first, len(ids))[1:], strict=True):
             of_process = ids[begin:end]
-            order = None if (of_process[1:] >= of_process[:-1]).all() else np.argsort(of_process, kind="stable")
+            order = (
+                None
+                if (of_process[1:] >= of_process[:-1]).all()
+                else np.argsort(of_process, kind="stable")
+            )
             key = int(pairs[0][begin]), int(pairs[1][begin])
             self._ids[key] = (of_process if order is None else of_process[order], order, int(begin))
         self._found: dict[int, tuple[pd.DataFrame, Int]] = {}
@@ -222,11 +256,15 @@ class Launching:
         """Return `rows` of a whole table, which is kept with them: eight bytes a row."""
         kept = self._found.get(id(operations))
         if kept is None:
-            columns = (operations[column].to_numpy() for column in ("rank", "process", "correlation"))
+            columns = (
+                operations[column].to_numpy() for column in ("rank", "process", "correlation")
+            )
             kept = self._found[id(operations)] = operations, self.rows(*columns)
         return kept[1]
 
-    def rows(self, rank: NDArray[np.integer], process: NDArray[np.integer], correlation: Int) -> Int:
+    def rows(
+        self, rank: NDArray[np.integer], process: NDArray[np.integer], correlation: Int
+    ) -> Int:
         """Return the position in API_CALLS of the call that launched each operation, -1 where none is recorded."""
         found = np.full(len(correlation), -1, np.int64)
         for key, (ids, order, first) in self._ids.items():
@@ -238,7 +276,9 @@ class Launching:
             found[at[launched]] = row + first
         return found
 
-    def of(self, rank: NDArray[np.integer], process: NDArray[np.integer], correlation: Int) -> dict[str, Any]:
+    def of(
+        self, rank: NDArray[np.integer], process: NDArray[np.integer], correlation: Int
+    ) -> dict[str, Any]:
         """Return name, start and duration of the calls that `rows` finds.
 
         Columns call (text, None where no call is recorded), call_start_ns, call_dur_ns (Int64, ns, NA there).
@@ -288,11 +328,16 @@ class Idle:
         # What lies before and after all work of a device depends on which others are chosen with it.
         self._gaps = gaps[gaps["cause"] != "edge"].reset_index(drop=True)
         self._start = self._gaps["start_ns"].to_numpy()
-        gap, device = (device_key(f["rank"].to_numpy(), f["gpu"].to_numpy()) for f in (self._gaps, self._devices))
+        gap, device = (
+            device_key(f["rank"].to_numpy(), f["gpu"].to_numpy())
+            for f in (self._gaps, self._devices)
+        )
         self._bounds = np.searchsorted(gap, np.append(device, np.iinfo(np.int64).max))
         self._count_calls(frames, groups, API_CALLS.check(api_calls))
 
-    def _count_calls(self, frames: list[pd.DataFrame], groups: list[Int], api_calls: pd.DataFrame) -> None:
+    def _count_calls(
+        self, frames: list[pd.DataFrame], groups: list[Int], api_calls: pd.DataFrame
+    ) -> None:
         """Count the operations of each device and those without a call; note where those of graph launches ran."""
         call = np.concatenate([started_by(frame, api_calls) for frame in frames])
         device, count = np.concatenate(groups), len(self._devices)
@@ -307,7 +352,9 @@ class Idle:
         ran = unique(of_graph[of_graph >= 0] * max(count, 1) + device[of_graph >= 0])
         self._graph, self._graph_device = np.divmod(ran, max(count, 1))
 
-    def gaps(self, *, window: Window | None = None, ranks: Ids = (), gpus: Ids = ()) -> pd.DataFrame:
+    def gaps(
+        self, *, window: Window | None = None, ranks: Ids = (), gpus: Ids = ()
+    ) -> pd.DataFrame:
         """Return the times at which a device does nothing, with what it was waiting for.
 
         A window that is omitted is the span of the operations of all these devices of a rank; empty `ranks` and `gpus`
@@ -320,12 +367,26 @@ class Idle:
             own = pd.DataFrame({"first": self._first, "last": self._last})[chosen]
             of_rank = own.groupby(self._devices.loc[chosen, "rank"])
             first, last = self._first.copy(), self._last.copy()
-            first[kept], last[kept] = of_rank["first"].transform("min"), of_rank["last"].transform("max")
+            first[kept], last[kept] = (
+                of_rank["first"].transform("min"),
+                of_rank["last"].transform("max"),
+            )
         else:
             first, last = (np.full(len(self._devices), end, np.int64) for end in bounds(window))
-        if window is None and chosen.all() and (first == self._first).all() and (last == self._last).all():
+        if (
+            window is None
+            and chosen.all()
+            and (first == self._first).all()
+            and (last == self._last).all()
+        ):
             return self._gaps
-        parts = [_NO_GAPS, *(self._inside(device, (int(first[device]), int(last[device]))) for device in kept.tolist())]
+        parts = [
+            _NO_GAPS,
+            *(
+                self._inside(device, (int(first[device]), int(last[device])))
+                for device in kept.tolist()
+            ),
+        ]
         every = _Inside(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         return self._cut(every, first, last)
 
@@ -335,23 +396,36 @@ class Idle:
         As `perfkit.analysis.causes.determinable` says of the operations of these devices and the calls of these ranks.
         """
         kept = self._chosen(ranks, gpus)
-        there = np.isin(self._graph_ranks, np.asarray(ranks)) if len(ranks) else np.ones(len(self._graph_ranks), bool)
+        there = (
+            np.isin(self._graph_ranks, np.asarray(ranks))
+            if len(ranks)
+            else np.ones(len(self._graph_ranks), bool)
+        )
         filled = np.zeros(len(there), bool)
         filled[self._graph[kept[self._graph_device]]] = True
-        operations, lacking = (int(counts[kept].sum()) for counts in (self._operations, self._lacking))
+        operations, lacking = (
+            int(counts[kept].sum()) for counts in (self._operations, self._lacking)
+        )
         return judged(operations, lacking, int(there.sum()), int((there & ~filled).sum()))
 
     def _chosen(self, ranks: Ids, gpus: Ids) -> NDArray[np.bool_]:
         kept = np.ones(len(self._devices), bool)
         for column, wanted in (("rank", ranks), ("gpu", gpus)):
-            kept &= np.isin(self._devices[column].to_numpy(), np.asarray(wanted)) if len(wanted) else True
+            kept &= (
+                np.isin(self._devices[column].to_numpy(), np.asarray(wanted))
+                if len(wanted)
+                else True
+            )
         return kept
 
     def _inside(self, device: int, window: Window) -> _Inside:
         """Return the gaps of a device that overlap a window, with the time before and after all of its work."""
         low, high = self._bounds[device], self._bounds[device + 1]
         first, last = np.searchsorted(self._start[low:high], window) + low
-        if first > low and self._start[first - 1] + self._gaps["dur_ns"].to_numpy()[first - 1] > window[0]:
+        if (
+            first > low
+            and self._start[first - 1] + self._gaps["dur_ns"].to_numpy()[first - 1] > window[0]
+        ):
             first -= 1
         row = np.arange(first, last)
         start, end = self._start[row], self._start[row] + self._gaps["dur_ns"].to_numpy()[row]
@@ -371,8 +445,12 @@ class Idle:
             column = self._gaps[name].cat
             codes = np.append(column.codes.to_numpy(), np.int8(missing))
             columns[name] = pd.Categorical.from_codes(codes[row], column.categories)
-        columns |= {name: np.append(self._gaps[name].to_numpy(), -1)[row] for name in ("process", "thread")}
-        columns |= {name: np.append(self._gaps[name].to_numpy(), 0)[row] for name in ("inside_ns", *PARTS)}
+        columns |= {
+            name: np.append(self._gaps[name].to_numpy(), -1)[row] for name in ("process", "thread")
+        }
+        columns |= {
+            name: np.append(self._gaps[name].to_numpy(), 0)[row] for name in ("inside_ns", *PARTS)
+        }
         before = np.append(self._gaps["before_ns"].to_numpy(), 0)[row]
         columns["before_ns"] = np.where(row < 0, gaps.end - gaps.start, before)
         places = self._devices.take(gaps.device).reset_index(drop=True)
@@ -400,7 +478,9 @@ class Spans:
         for first, last in zip(self._edges[:-1], self._edges[1:], strict=True):
             self._sum(slice(first, last))
         ends = zip(self._edges[:-1], self._edges[1:], strict=True)
-        self.total = np.array([self._busy[last - 1] if last > first else 0 for first, last in ends], np.int64)
+        self.total = np.array(
+            [self._busy[last - 1] if last > first else 0 for first, last in ends], np.int64
+        )
 
     def _sum(self, rows: slice) -> None:
         """Fill in the latest end so far of each row, and the time in which any row so far ran."""
@@ -426,7 +506,9 @@ class Spans:
             counts.append(last - first + np.count_nonzero(self._end[candidate:first] > window[0]))
         return np.array(counts, np.int64)
 
-    def rows(self, window: Window, groups: NDArray[np.bool_], *, at_least: int = 0) -> tuple[Int, Int]:
+    def rows(
+        self, window: Window, groups: NDArray[np.bool_], *, at_least: int = 0
+    ) -> tuple[Int, Int]:
         """Return the rows of some `groups` (bool, one per group) in the window, whole: they are not cut at its edges.
 
         Positions in the table of rows that last `at_least` this long, ns, by group and start, and the group of each.
@@ -460,7 +542,9 @@ class Spans:
         before = np.where(place > 0, busy[place - 1], 0)
         running = np.minimum(place, len(reach) - 1)
         begin = reach[running] - (busy[running] - before)
-        return np.asarray(before + np.where(place < len(reach), np.maximum(times - begin, 0), 0), np.int64)
+        return np.asarray(
+            before + np.where(place < len(reach), np.maximum(times - begin, 0), 0), np.int64
+        )
 
 
 def listed(lanes: Sequence[Lane], window: Window, mask: Bool | None) -> tuple[Int, Columns]:
@@ -486,7 +570,11 @@ def _order(group: Int, start: Int) -> NDArray[np.integer] | None:
     if _ordered(group, start):
         return None
     # numpy sorts 16-bit integers by radix; within a group, tables are mostly in order.
-    order = np.argsort(group.astype(np.uint16), kind="stable") if group.max() < 2**16 else np.argsort(group)
+    order = (
+        np.argsort(group.astype(np.uint16), kind="stable")
+        if group.max() < 2**16
+        else np.argsort(group)
+    )
     return order if _ordered(group[order], start[order]) else np.lexsort([start, group])
 
 

@@ -111,7 +111,9 @@ class Lane:
 
     def within(self, first: int, last: int) -> Int:
         """Return the rows with time in the window."""
-        return np.concatenate([self._across(first), np.arange(self._before(first), self._before(last))])
+        return np.concatenate(
+            [self._across(first), np.arange(self._before(first), self._before(last))]
+        )
 
     def add_totals(self, sums: Int, first: int, last: int) -> None:
         """Add count and time (ns) of the rows with time in the window, cut at its edges, to rows 0 and 1, per work."""
@@ -197,7 +199,9 @@ class Works:
         direction = np.asarray(copies["direction"].cat.codes, np.int64)
         # A copy without a direction is the one after the last.
         of_copies = np.where(direction < 0, len(self._directions), direction) + self.kernels
-        self.of_rows = tuple(rows.astype(np.min_scalar_type(self.count), copy=False) for rows in (number, of_copies))
+        self.of_rows = tuple(
+            rows.astype(np.min_scalar_type(self.count), copy=False) for rows in (number, of_copies)
+        )
 
     @property
     def kernels(self) -> int:
@@ -213,12 +217,16 @@ class Works:
         """Say which works of kernels have a short or full name that matches, and one of the families."""
         unknown = [one for one in families if one not in FAMILIES]
         if unknown:
-            raise ValueError(f"families: {', '.join(map(repr, unknown))} is not one of {list(FAMILIES)}")
+            raise ValueError(
+                f"families: {', '.join(map(repr, unknown))} is not one of {list(FAMILIES)}"
+            )
         name, full_name, family = self._texts
         chosen = np.ones(self.kernels, bool)
         if pattern:
             # The answer for a missing name is the last.
-            short, full = (np.array([*matching(texts, pattern), False], bool) for texts in (name, full_name))
+            short, full = (
+                np.array([*matching(texts, pattern), False], bool) for texts in (name, full_name)
+            )
             chosen &= short[self._name] | full[self._full_name]
         if families:
             chosen &= np.array([*(text in families for text in family), False], bool)[self._family]
@@ -257,7 +265,9 @@ class Works:
 
     def described(self, work: Numbers) -> pd.DataFrame:
         """Return name, or direction of a copy, and family of works by their number."""
-        names, directions = (np.array([*texts, None], object) for texts in (self._texts[0], self._directions))
+        names, directions = (
+            np.array([*texts, None], object) for texts in (self._texts[0], self._directions)
+        )
         texts = np.concatenate([names[self._name], directions])[work]
         family = np.append(self._family, np.full(self.count - self.kernels, -1))[work]
         families = pd.Categorical.from_codes(family, pd.Index(self._texts[2]))
@@ -271,7 +281,9 @@ def blocks(count: int) -> Iterator[slice]:
 
 def parts(at: Int) -> Iterator[tuple[slice, slice]]:
     """Yield the rows and edges of bins by bins of about a block, where bin i begins with row at[i]."""
-    cuts = np.unique([0, *np.searchsorted(at, np.arange(at[0], at[-1], BLOCK)), len(at) - 1]).tolist()
+    cuts = np.unique(
+        [0, *np.searchsorted(at, np.arange(at[0], at[-1], BLOCK)), len(at) - 1]
+    ).tolist()
     return ((slice(at[first], at[last]), slice(first, last + 1)) for first, last in pairwise(cuts))
 
 
@@ -284,7 +296,9 @@ def sums(values: Numbers, at: Int) -> Int:
     return total
 
 
-def lanes(frames: tuple[pd.DataFrame, pd.DataFrame], devices: list[Int], works: Works) -> list[Lane]:
+def lanes(
+    frames: tuple[pd.DataFrame, pd.DataFrame], devices: list[Int], works: Works
+) -> list[Lane]:
     """Return the lanes of KERNELS and COPIES, sorted by device (its number is given for each row), stream and kind."""
     kernels, copies = frames
     kinds = (
@@ -295,10 +309,14 @@ def lanes(frames: tuple[pd.DataFrame, pd.DataFrame], devices: list[Int], works: 
     for frame, device, kind, work in zip(frames, devices, kinds, works.of_rows, strict=True):
         for key, columns in _split(frame, device, kind, work):
             columns_of.setdefault(key, []).append(columns)
-    return [lane for key in sorted(columns_of) for lane in _lanes(key, columns_of.pop(key), works.count)]
+    return [
+        lane for key in sorted(columns_of) for lane in _lanes(key, columns_of.pop(key), works.count)
+    ]
 
 
-def _either(column: pd.Series, category: str, yes: int, no: int) -> tuple[Numbers, NDArray[np.uint8]]:
+def _either(
+    column: pd.Series, category: str, yes: int, no: int
+) -> tuple[Numbers, NDArray[np.uint8]]:
     """Return the codes of a column and what each stands for: `yes` for a category, else `no`."""
     of_code = np.append(column.cat.categories == category, False)
     return column.cat.codes.to_numpy(), np.where(of_code, yes, no).astype(np.uint8)
@@ -315,7 +333,9 @@ def _split(
     # As narrow as can be: numpy sorts 16-bit integers by radix.
     code = np.empty(len(frame), np.min_scalar_type(shape[0] * shape[1] * shape[2]))
     for rows in blocks(len(frame)):
-        code[rows] = (device[rows] * shape[1] + number(stream[rows])) * shape[2] + kind[1].take(kind[0][rows])
+        code[rows] = (device[rows] * shape[1] + number(stream[rows])) * shape[2] + kind[1].take(
+            kind[0][rows]
+        )
     order = np.argsort(code, kind="stable")
     last = np.cumsum(np.bincount(code, minlength=1))
     start, dur = frame["start_ns"].to_numpy(), frame["dur_ns"].to_numpy()
@@ -324,7 +344,10 @@ def _split(
     for lane in np.flatnonzero(np.diff(last, prepend=0)).tolist():
         of_device, of_stream, of_kind = map(int, np.unravel_index(lane, shape))
         of_lane = order[last[lane - 1] if lane else 0 : last[lane]]
-        yield Key(of_device, int(streams[of_stream]), of_kind), Columns(start, dur, work, row).taken(of_lane)
+        yield (
+            Key(of_device, int(streams[of_stream]), of_kind),
+            Columns(start, dur, work, row).taken(of_lane),
+        )
 
 
 def _streams(stream: Int) -> Int:
@@ -352,7 +375,9 @@ def _places(streams: Int) -> Callable[[Int], Int]:
 
 def _lanes(key: Key, parts: list[Columns], works: int) -> Iterator[Lane]:
     """Yield the lane of the operations that run one after the other, and the lane of the others."""
-    columns = parts[0] if len(parts) == 1 else Columns(*map(np.concatenate, zip(*parts, strict=True)))
+    columns = (
+        parts[0] if len(parts) == 1 else Columns(*map(np.concatenate, zip(*parts, strict=True)))
+    )
     if not columns.dur.all():
         columns = columns.taken(np.flatnonzero(columns.dur))
     if (columns.start[1:] < columns.start[:-1]).any():
@@ -382,7 +407,9 @@ def _numbered(codes: list[Numbers], names: int) -> tuple[Numbers, list[Int]]:
     if len(other):
         number[other] = names + keys.groupby([*COLUMNS], sort=True).ngroup().to_numpy()
     usual = [np.arange(names), *(np.maximum(of_name[:names], -1) for of_name in usual_codes)]
-    return number, [np.append(a, extra[c]).astype(np.int64) for a, c in zip(usual, COLUMNS, strict=True)]
+    return number, [
+        np.append(a, extra[c]).astype(np.int64) for a, c in zip(usual, COLUMNS, strict=True)
+    ]
 
 
 def _others(codes: list[Numbers], usual_codes: list[Int], rows: slice) -> Int:

@@ -40,17 +40,43 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import THREAD as THREAD_KEYS
-from perfkit.analysis.causes import is_graph_launch, is_memory, numbered_together, on_one_axis, started_by, where
+from perfkit.analysis.causes import (
+    is_graph_launch,
+    is_memory,
+    numbered_together,
+    on_one_axis,
+    started_by,
+    where,
+)
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import grouped, numbered, ranked
 from perfkit.analysis.host import blocks
 from perfkit.analysis.intervals import Axis, Int, Window, cut, devices, ends, spans
 from perfkit.analysis.operators import totals
-from perfkit.analysis.operators.totals import HOW, Operators, backward, kernels_of, launched, summary
+from perfkit.analysis.operators.totals import (
+    HOW,
+    Operators,
+    backward,
+    kernels_of,
+    launched,
+    summary,
+)
 from perfkit.analysis.steps import STEPS
 from perfkit.names import decode
 from perfkit.schema import Column, Table
-from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OPS, PROCESS, PYTHON_CALLS, RANK, START, THREAD
+from perfkit.tables import (
+    API_CALLS,
+    COPIES,
+    DUR,
+    GPU,
+    KERNELS,
+    OPS,
+    PROCESS,
+    PYTHON_CALLS,
+    RANK,
+    START,
+    THREAD,
+)
 
 SHORT_NS = 10_000
 
@@ -75,16 +101,43 @@ SYNCHRONISATIONS = Table(
     (
         *(RANK, GPU, PROCESS, THREAD, START, DUR),
         Column("api", "category", "the call, as in API_CALLS"),
-        Column("kind", "category", "explicit, the program asked to wait, or implicit, an operator or a copy did"),
-        Column("operator", "category", "innermost operator that makes the call; missing outside of operators"),
-        Column("outermost", "category", "outermost aten operator around it; missing if there is none"),
-        Column("line", "category", "Python function that asked for it, file(line): name; missing without stacks"),
-        Column("idle_ns", "Int64", "idle time of the GPU it cost, ns; NA if no operation precedes or follows it there"),
+        Column(
+            "kind",
+            "category",
+            "explicit, the program asked to wait, or implicit, an operator or a copy did",
+        ),
+        Column(
+            "operator",
+            "category",
+            "innermost operator that makes the call; missing outside of operators",
+        ),
+        Column(
+            "outermost", "category", "outermost aten operator around it; missing if there is none"
+        ),
+        Column(
+            "line",
+            "category",
+            "Python function that asked for it, file(line): name; missing without stacks",
+        ),
+        Column(
+            "idle_ns",
+            "Int64",
+            "idle time of the GPU it cost, ns; NA if no operation precedes or follows it there",
+        ),
     ),
     ("rank", "process", "thread", "start_ns"),
 )
 KEYS = ("api", "kind", "operator", "outermost", "line")
-__all__ = ["CHECKS", "HOW", "SHORT_NS", "SYNCHRONISATIONS", "Operators", "backward", "kernels_of", "launched"]
+__all__ = [
+    "CHECKS",
+    "HOW",
+    "SHORT_NS",
+    "SYNCHRONISATIONS",
+    "Operators",
+    "backward",
+    "kernels_of",
+    "launched",
+]
 __all__ += ["many_small", "summary", "synchronisation_summary", "synchronisations", "unexpected"]
 
 
@@ -105,12 +158,16 @@ def unexpected(
     and operators nested in them launched, whole; `why`, `instead` string.
     """
     parent = totals.parents(OPS.check(ops))
-    traits, gpu = _traits(ops, parent, KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls))
+    traits, gpu = _traits(
+        ops, parent, KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls)
+    )
     inside = cut(ops[["start_ns", "dur_ns"]].assign(row=np.arange(len(ops))), window)
     cpu = np.full(len(ops), -1, np.int64)
     cpu[inside["row"].to_numpy()] = inside["dur_ns"].to_numpy()
     tables = [_of_check(check, ops, parent, traits[check.having], cpu, gpu) for check in CHECKS]
-    return pd.concat(tables, ignore_index=True).astype({"check": "string", "why": "string", "instead": "string"})
+    return pd.concat(tables, ignore_index=True).astype(
+        {"check": "string", "why": "string", "instead": "string"}
+    )
 
 
 def _of_check(
@@ -119,7 +176,9 @@ def _of_check(
     """Return the rows of one check; `cpu` is negative for operators outside of the window."""
     matches = where(ops["name"], re.compile(check.pattern).fullmatch) & having
     counted = np.flatnonzero(matches)
-    counted = counted[totals.outermost(parent, matches.astype(np.int64), counted) & (cpu[counted] >= 0)]
+    counted = counted[
+        totals.outermost(parent, matches.astype(np.int64), counted) & (cpu[counted] >= 0)
+    ]
     table, group = numbered(ops[["name"]].take(counted), ["name"])
     table.insert(0, "check", check.check)
     figures = grouped(cpu[counted], group, len(table))
@@ -130,7 +189,11 @@ def _of_check(
 
 
 def _traits(
-    ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+    ops: pd.DataFrame,
+    parent: Int,
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
 ) -> tuple[dict[str, NDArray[np.bool_]], Int]:
     """Return what each operator does, itself or (cuda, gpu) in those nested in it, and its GPU time with these."""
     op_of_call = np.append(totals.open_at(ops, api_calls), -1)
@@ -150,7 +213,10 @@ def _traits(
         "to_host": count(launches[1][to_host]) > 0,
         "pageable": count(launches[1][pageable]) > 0,
         # Of the operands' types "double" is also said of a Python number, which is computed with in single precision.
-        "double": count(launches[0][where(kernels["full_name"], lambda name: decode(name).precision == "fp64")]) > 0,
+        "double": count(
+            launches[0][where(kernels["full_name"], lambda name: decode(name).precision == "fp64")]
+        )
+        > 0,
         "driver_memory": count(op_of_call[:-1][memory]) > 0,
     }
     return traits, totals.rolled_up(totals.sums(dur[both >= 0], both[both >= 0], len(ops)), parent)
@@ -179,7 +245,9 @@ def many_small(
     steps.
     """
     if below_ns <= 0:
-        raise ValueError(f"below_ns: {below_ns} is not positive. Give a duration in ns, such as {SHORT_NS}.")
+        raise ValueError(
+            f"below_ns: {below_ns} is not positive. Give a duration in ns, such as {SHORT_NS}."
+        )
     steps = STEPS.empty() if steps is None else STEPS.check(steps)
     call, op = totals.launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     launches = kernels[["rank", "start_ns", "dur_ns"]].assign(
@@ -197,7 +265,9 @@ def many_small(
     # Which kernels start in one of the steps, which do not overlap within a rank.
     (start, _), (begin, end) = on_one_axis([launches, steps], ["rank"])
     at = np.searchsorted(begin, start, side="right") - 1
-    inside = np.bincount(group[np.asarray((at >= 0) & (start < np.append(end, 0)[at]))], minlength=len(table))
+    inside = np.bincount(
+        group[np.asarray((at >= 0) & (start < np.append(end, 0)[at]))], minlength=len(table)
+    )
     table["per_step_count"] = inside / (len(steps) or np.nan)
     return ranked(table[table["median_ns"] < below_ns], "count", ["name"])
 
@@ -234,8 +304,12 @@ def synchronisations(
     SYNCHRONISATIONS; `gpu` -1 where the device waited for is not known, and `idle_ns` NA there.
     """
     parent = totals.parents(OPS.check(ops))
-    python_calls = PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
-    row = np.flatnonzero(_waiting(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls)))
+    python_calls = (
+        PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
+    )
+    row = np.flatnonzero(
+        _waiting(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls))
+    )
     row = row[totals.starts_inside(api_calls.take(row), window)]
     calls = api_calls.take(row).reset_index(drop=True)
     op = totals.open_at(ops, calls)
@@ -252,7 +326,9 @@ def synchronisations(
     return SYNCHRONISATIONS.make(table[SYNCHRONISATIONS.column_names])
 
 
-def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+def _waiting(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> NDArray[np.bool_]:
     """Tell which calls return only when the GPU is done."""
     waits = blocks(api_calls)
     pageable = (copies["direction"] == "D2H") & (copies["dst_memory"] == "pageable")
@@ -291,12 +367,19 @@ def synchronisation_summary(synchronisations: pd.DataFrame) -> pd.DataFrame:
 
 
 def idle_after(
-    row: Int, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame, gaps: pd.DataFrame | None = None
+    row: Int,
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    gaps: pd.DataFrame | None = None,
 ) -> tuple[Int, pd.arrays.IntegerArray]:
     """Return the device that each of the calls in `row` waits for, -1 unknown, and the idle time it costs, ns."""
     index, groups = devices(kernels, copies)
     device = _waited_for(row, index, groups, [kernels, copies], api_calls)
-    first, last = (np.append(times, 0) for times in spans([kernels, copies], groups, len(index), None, own=True))
+    first, last = (
+        np.append(times, 0)
+        for times in spans([kernels, copies], groups, len(index), None, own=True)
+    )
     start, end = (times[row] for times in ends(api_calls))
     measurable = (device >= 0) & (end >= first[device]) & (end < last[device])
     idle = np.zeros(len(row), np.int64)
@@ -307,7 +390,11 @@ def idle_after(
 
 
 def _waited_for(
-    row: Int, index: pd.DataFrame, groups: list[Int], tables: list[pd.DataFrame], api_calls: pd.DataFrame
+    row: Int,
+    index: pd.DataFrame,
+    groups: list[Int],
+    tables: list[pd.DataFrame],
+    api_calls: pd.DataFrame,
 ) -> Int:
     """Return the number of the device on which the thread of each call last started an operation, else -1."""
     used = np.full(len(api_calls), -1, np.int64)
@@ -318,16 +405,22 @@ def _waited_for(
     (thread,) = numbered_together([api_calls], THREAD_KEYS)
     own = (last >= 0) & (thread[last] == thread[row])
     only = index.reset_index(drop=True).drop_duplicates("rank", keep=False)
-    alone = pd.Series(only.index, only["rank"]).reindex(api_calls["rank"].to_numpy()[row]).fillna(-1)
+    alone = (
+        pd.Series(only.index, only["rank"]).reindex(api_calls["rank"].to_numpy()[row]).fillna(-1)
+    )
     return np.where(own, used[last], alone.to_numpy(np.int64))
 
 
 def _idle(start: Int, end: Int, device: Int, gaps: pd.DataFrame, of_gap: Int) -> Int:
     """Return the part of the gap in which each wait ends that lies after its start and before the next wait's."""
     begin, finish = ends(gaps)
-    axis = Axis.over(1 + int(max(of_gap.max(initial=0), device.max(initial=0))), begin, finish, start, end)
+    axis = Axis.over(
+        1 + int(max(of_gap.max(initial=0), device.max(initial=0))), begin, finish, start, end
+    )
     gap = np.searchsorted(axis.at(of_gap, begin), axis.at(device, end), side="right") - 1
-    inside = np.flatnonzero((gap >= 0) & (np.append(of_gap, -1)[gap] == device) & (end < np.append(finish, 0)[gap]))
+    inside = np.flatnonzero(
+        (gap >= 0) & (np.append(of_gap, -1)[gap] == device) & (end < np.append(finish, 0)[gap])
+    )
     inside = inside[np.lexsort((start[inside], gap[inside]))]
     gap, start = gap[inside], start[inside]
     until = finish[gap]

@@ -27,7 +27,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import grouping
-from perfkit.analysis.causes import THREAD, numbered_together, on_one_axis, placed, started_by, where
+from perfkit.analysis.causes import (
+    THREAD,
+    numbered_together,
+    on_one_axis,
+    placed,
+    started_by,
+    where,
+)
 from perfkit.analysis.grouping import keys_of, numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
 from perfkit.schema import unique
@@ -71,7 +78,13 @@ class Operators:
         `ops` and `kernels` are positions in OPS and KERNELS, ascending: operators of whole ranks with any of their
         kernels; all when omitted.
         """
-        of_ops, parent, of_kernels, row, keys = self._ops, self._parent, self._kernels, self._row, keys_of(by, KEYS)
+        of_ops, parent, of_kernels, row, keys = (
+            self._ops,
+            self._parent,
+            self._kernels,
+            self._row,
+            keys_of(by, KEYS),
+        )
         if kernels is not None:
             of_kernels, row = of_kernels.take(kernels), row[kernels]
         if ops is not None:
@@ -81,22 +94,33 @@ class Operators:
         # The combinations of keys, that of each operator, and that of each kernel: its operator's or its own.
         lacking = np.flatnonzero(row < 0)
         own = of_kernels[["rank", "process"]].take(lacking).assign(thread=np.int64(-1))
-        blank = {key: pd.Categorical.from_codes(np.full(len(own), -1), of_ops[key].cat.categories) for key in KEYS[:4]}
-        names, group = numbered(pd.concat([of_ops[keys], own.assign(**blank)[keys]], ignore_index=True), keys)
+        blank = {
+            key: pd.Categorical.from_codes(np.full(len(own), -1), of_ops[key].cat.categories)
+            for key in KEYS[:4]
+        }
+        names, group = numbered(
+            pd.concat([of_ops[keys], own.assign(**blank)[keys]], ignore_index=True), keys
+        )
         of_op = group[: len(of_ops)]
         of_kernel = np.append(of_op, -1)[row]
         of_kernel[lacking] = group[len(of_ops) :]
-        groups = _Grouping(parent, outermost(parent, of_op, np.arange(len(of_ops))), of_op, len(names))
+        groups = _Grouping(
+            parent, outermost(parent, of_op, np.arange(len(of_ops))), of_op, len(names)
+        )
         inside = cut(of_kernels[["start_ns", "dur_ns"]].assign(row=row, group=of_kernel), window)
         table = names.assign(**_on_cpu(of_ops, groups, window), **_on_gpu(inside, groups))
         table["gpu_share_frac"] = table["gpu_self_ns"] / (table["gpu_self_ns"].sum() or np.nan)
         some = (table["count"] > 0) | (table["kernel_count"] > 0) | (table["gpu_total_ns"] > 0)
-        return ranked(table[some], "gpu_total_ns" if table["gpu_total_ns"].any() else "cpu_self_ns", keys)
+        return ranked(
+            table[some], "gpu_total_ns" if table["gpu_total_ns"].any() else "cpu_self_ns", keys
+        )
 
 
 def with_moments(frames: pd.DataFrame, moments: pd.DataFrame) -> tuple[tuple[Int, Int], Int]:
     """Return start and end of what ran on threads, and moments (rank, process, thread, start_ns), on one axis."""
-    columns = {name: moments[name] for name in (*THREAD, "start_ns")}  # `DataFrame.assign` would copy all of them
+    columns = {
+        name: moments[name] for name in (*THREAD, "start_ns")
+    }  # `DataFrame.assign` would copy all of them
     no_time = pd.DataFrame({**columns, "dur_ns": np.zeros(len(moments), np.int64)}, copy=False)
     intervals, (at, _) = on_one_axis([frames, no_time], THREAD)
     return intervals, at
@@ -110,7 +134,9 @@ def open_at(frames: pd.DataFrame, moments: pd.DataFrame) -> Int:
     return np.append(there.row, -1)[last_open(maxima(there.end), begun, now)]
 
 
-def launching(ops: pd.DataFrame, operations: pd.DataFrame, api_calls: pd.DataFrame) -> tuple[Int, Int]:
+def launching(
+    ops: pd.DataFrame, operations: pd.DataFrame, api_calls: pd.DataFrame
+) -> tuple[Int, Int]:
     """Return the call that launched each kernel or copy, and the innermost operator that made it: rows, -1 for none.
 
     The call is the one with the operation's correlation id; all nodes of a graph have that of the graph.
@@ -188,7 +214,11 @@ def starts_inside(frame: pd.DataFrame, window: Window | None) -> NDArray[np.bool
 
 
 def kernels_of(
-    ops: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None
+    ops: pd.DataFrame,
+    kernels: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    window: Window | None = None,
 ) -> pd.DataFrame:
     """Return the operator that launched each kernel: the innermost one that runs when the launch call begins.
 
@@ -201,13 +231,18 @@ def kernels_of(
     call, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     how = np.select([row >= 0, call >= 0], [0, 1], 2)
     table = kernels[["rank"]].assign(
-        op=np.append(ops["op"].to_numpy(), -1)[row], how=pd.Categorical.from_codes(how, pd.Index(HOW))
+        op=np.append(ops["op"].to_numpy(), -1)[row],
+        how=pd.Categorical.from_codes(how, pd.Index(HOW)),
     )
     return table[starts_inside(kernels, window)]
 
 
 def launched(
-    ops: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None
+    ops: pd.DataFrame,
+    kernels: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    window: Window | None = None,
 ) -> pd.DataFrame:
     """Return count and time of the kernels that each operator launches itself, per operator and kernel name.
 
@@ -217,7 +252,9 @@ def launched(
     `share_frac` float64, total_ns over the time of all kernels, NaN where that is 0.
     """
     _, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
-    inside = cut(kernels.rename(columns={"name": "kernel"}).assign(operator=named(ops, row)), window)
+    inside = cut(
+        kernels.rename(columns={"name": "kernel"}).assign(operator=named(ops, row)), window
+    )
     return totals(inside, ["operator", "kernel"])
 
 
@@ -277,7 +314,11 @@ def _on_cpu(ops: pd.DataFrame, by: _Grouping, window: Window | None) -> dict[str
     row, dur = inside["row"].to_numpy(), np.zeros(len(ops), np.int64)
     dur[row] = inside["dur_ns"].to_numpy()
     nested = by.parent >= 0
-    own = ops["self_ns"].to_numpy() if window is None else dur - sums(dur[nested], by.parent[nested], len(ops))
+    own = (
+        ops["self_ns"].to_numpy()
+        if window is None
+        else dur - sums(dur[nested], by.parent[nested], len(ops))
+    )
     count, self_ns = np.bincount(by.group[row], minlength=by.groups), sums(own, by.group, by.groups)
     mean = np.divide(self_ns, count, out=np.full(by.groups, np.nan), where=count > 0)
     total = sums(dur[by.first], by.group[by.first], by.groups)
@@ -289,7 +330,9 @@ def _on_gpu(kernels: pd.DataFrame, by: _Grouping) -> dict[str, NDArray[Any]]:
     time, op, group = (kernels[column].to_numpy() for column in ("dur_ns", "row", "group"))
     lacking = op < 0
     per_op = rolled_up(sums(time[~lacking], op[~lacking], len(by.group)), by.parent)
-    total = sums(per_op[by.first], by.group[by.first], by.groups) + sums(time[lacking], group[lacking], by.groups)
+    total = sums(per_op[by.first], by.group[by.first], by.groups) + sums(
+        time[lacking], group[lacking], by.groups
+    )
     return {
         "gpu_total_ns": total,
         "gpu_self_ns": sums(time, group, by.groups),
@@ -298,7 +341,11 @@ def _on_gpu(kernels: pd.DataFrame, by: _Grouping) -> dict[str, NDArray[Any]]:
 
 
 def backward(
-    ops: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None
+    ops: pd.DataFrame,
+    kernels: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    window: Window | None = None,
 ) -> pd.DataFrame:
     """Return GPU time of the forward operators and of their backward, per operator and node of autograd.
 
@@ -315,16 +362,26 @@ def backward(
     inside = inside[inside["op"] >= 0]
     time = sums(inside["dur_ns"].to_numpy(), inside["op"].to_numpy(), len(ops))
     node, row, forward = _nodes(ops, parent)
-    plain, nodes = pd.factorize(np.array([str(t).removeprefix(ENGINE) for t in ops["name"].cat.categories], object))
-    of_row = pd.Categorical.from_codes(plain[ops["name"].cat.codes.to_numpy()[row]], pd.Index(nodes, dtype=object))
+    plain, nodes = pd.factorize(
+        np.array([str(t).removeprefix(ENGINE) for t in ops["name"].cat.categories], object)
+    )
+    of_row = pd.Categorical.from_codes(
+        plain[ops["name"].cat.codes.to_numpy()[row]], pd.Index(nodes, dtype=object)
+    )
     pairs = pd.DataFrame({"operator": named(ops, forward), "node": of_row})
     table, group = numbered(pairs, ["operator", "node"])
     table["count"] = np.bincount(group, minlength=len(table))
     matched = forward >= 0
-    once = unique(group[matched] * len(time) + forward[matched])  # each forward operator counts once in its group
-    table["forward_ns"] = sums(rolled_up(time, parent)[once % len(time)], once // len(time), len(table))
+    once = unique(
+        group[matched] * len(time) + forward[matched]
+    )  # each forward operator counts once in its group
+    table["forward_ns"] = sums(
+        rolled_up(time, parent)[once % len(time)], once // len(time), len(table)
+    )
     launched = np.flatnonzero(time)
-    around = node_around(parent, node, launched)  # what a node runs in it counts without the other nodes within
+    around = node_around(
+        parent, node, launched
+    )  # what a node runs in it counts without the other nodes within
     of_node = sums(time[launched[around >= 0]], around[around >= 0], len(time))
     table["backward_ns"] = sums(of_node[row], group, len(table))
     table["ratio"] = table["backward_ns"] / table["forward_ns"].where(table["forward_ns"] > 0)
@@ -333,12 +390,20 @@ def backward(
 
 def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[NDArray[np.bool_], Int, Int]:
     """Return which operators are nodes of autograd, their rows, and the row of the operator that made each, or -1."""
-    engine, named_node = (where(ops["name"], one) for one in (lambda name: name.startswith(ENGINE), NODE.fullmatch))
+    engine, named_node = (
+        where(ops["name"], one) for one in (lambda name: name.startswith(ENGINE), NODE.fullmatch)
+    )
     node = engine | (named_node & ~np.append(engine, False)[parent])
-    row, made = np.flatnonzero(node), np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node)
+    row, made = (
+        np.flatnonzero(node),
+        np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node),
+    )
     # The one of the operators `made` that made each of the nodes in `row`, -1 where it is not recorded.
     keys = ["rank", "process", "sequence"]
-    sides = [ops[keys].take(side).assign(within=node_around(parent, node, parent[side]) >= 0) for side in (row, made)]
+    sides = [
+        ops[keys].take(side).assign(within=node_around(parent, node, parent[side]) >= 0)
+        for side in (row, made)
+    ]
     wanted, there = numbered_together(sides, [*keys, "within"])
     start, number = ops["start_ns"].to_numpy(), ops["sequence"].to_numpy()
     order = np.argsort(start[made], kind="stable")

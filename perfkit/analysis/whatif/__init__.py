@@ -54,8 +54,28 @@ from perfkit.analysis.whatif.changes import (
     moved_edges,
     waits_under,
 )
-from perfkit.analysis.whatif.program import HIGH, LOW, MID, NONE, VIEWS, Bool, HostWaits, Program, predecessor, recorded
-from perfkit.analysis.whatif.replay import GONE, Edges, Plan, Stretch, around, as_recorded, moments, stretch
+from perfkit.analysis.whatif.program import (
+    HIGH,
+    LOW,
+    MID,
+    NONE,
+    VIEWS,
+    Bool,
+    HostWaits,
+    Program,
+    predecessor,
+    recorded,
+)
+from perfkit.analysis.whatif.replay import (
+    GONE,
+    Edges,
+    Plan,
+    Stretch,
+    around,
+    as_recorded,
+    moments,
+    stretch,
+)
 from perfkit.errors import PerfkitError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
@@ -132,8 +152,28 @@ class Replay:
     touched: tuple[int, ...]
 
 
-__all__ = ["HIGH", "LIMIT_FRAC", "LOW", "MID", "Calls", "Change", "Communication", "Copies", "Host", "Kernels"]
-__all__ += ["Launches", "Prepared", "Replay", "Stretch", "Synchronisations", "around", "changed", "prepared"]
+__all__ = [
+    "HIGH",
+    "LIMIT_FRAC",
+    "LOW",
+    "MID",
+    "Calls",
+    "Change",
+    "Communication",
+    "Copies",
+    "Host",
+    "Kernels",
+]
+__all__ += [
+    "Launches",
+    "Prepared",
+    "Replay",
+    "Stretch",
+    "Synchronisations",
+    "around",
+    "changed",
+    "prepared",
+]
 __all__ += ["replay", "saved", "stretch"]
 
 
@@ -167,17 +207,29 @@ def prepared(
 ) -> Prepared:
     """Return what every replay of a run begins with; arguments and errors as in `replay`."""
     ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
-    tables = Tables(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls), ranges)
+    tables = Tables(
+        KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls), ranges
+    )
     program = recorded(kernels, copies, api_calls, window=window)
     how = "Record CUDA calls with the kernels: nsys profile --trace=cuda, or CPU and CUDA activities in torch.profiler."
     if len(program.ops.start) and not len(api_calls):
-        raise PerfkitError(f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}")
-    if len(program.ops.start) and not (able := determinable(kernels, copies, api_calls, pages=True)).yes:
-        raise PerfkitError(f"api_calls: {able.why}, so the replay would invent when they start. {how}")
+        raise PerfkitError(
+            f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}"
+        )
+    if (
+        len(program.ops.start)
+        and not (able := determinable(kernels, copies, api_calls, pages=True)).yes
+    ):
+        raise PerfkitError(
+            f"api_calls: {able.why}, so the replay would invent when they start. {how}"
+        )
     plan = as_recorded(program, kernels, copies, api_calls)
     measured = _spans(program, plan, (program.ops.start, program.ops.end))
     unchanged = _spans(program, plan, timed(plan, MID))
-    lost, span_ns = int(graphs_recorded(kernels, copies, api_calls, window=window)["idle_ns"].sum()), int(measured[-1])
+    lost, span_ns = (
+        int(graphs_recorded(kernels, copies, api_calls, window=window)["idle_ns"].sum()),
+        int(measured[-1]),
+    )
     if lost > LIMIT_FRAC * span_ns:
         raise PerfkitError(
             f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded operation. "
@@ -203,7 +255,10 @@ def changed(run: Prepared, changes: Sequence[Change] = ()) -> Replay:
     low, high = np.minimum(spans[LOW], spans[MID]), np.maximum(spans[HIGH], spans[MID])
     rows = np.array([run.measured, run.unchanged, spans[MID], low, high])
     ranks = pd.DataFrame(
-        {"rank": np.unique(program.ops.rank).astype("int32"), **dict(zip(_SPANS, rows[:, :-1], strict=True))}
+        {
+            "rank": np.unique(program.ops.rank).astype("int32"),
+            **dict(zip(_SPANS, rows[:, :-1], strict=True)),
+        }
     )
     return Replay(ranks, **dict(zip(_SPANS, rows[:, -1].tolist(), strict=True)), touched=touched)
 
@@ -250,7 +305,10 @@ def _spans(program: Program, plan: Plan, times: tuple[Int, Int]) -> Int:
     ranks, number = np.unique(program.ops.rank, return_inverse=True)
     there = plan.moved != GONE
     start, end = times
-    first, last = np.full(len(ranks), np.iinfo(np.int64).max), np.full(len(ranks), np.iinfo(np.int64).min)
+    first, last = (
+        np.full(len(ranks), np.iinfo(np.int64).max),
+        np.full(len(ranks), np.iinfo(np.int64).min),
+    )
     np.minimum.at(first, number[there], start[there])
     np.maximum.at(last, number[there], end[there])
     spans = np.where(last >= first, last - first, 0)
@@ -290,7 +348,9 @@ def inside(chains: Chains, of_chains: Runs, time: Int) -> Int:
     ended[of_chains.last] = time[chains.node[of_chains.last]]
     ended -= passed
     # Behind the one before, an operation ends no earlier than that, plus what has passed: a running maximum.
-    for first, stop in pairwise(np.flatnonzero(np.diff(chains.stream, prepend=-1, append=-1)).tolist()):
+    for first, stop in pairwise(
+        np.flatnonzero(np.diff(chains.stream, prepend=-1, append=-1)).tolist()
+    ):
         ended[first:stop] = np.maximum.accumulate(ended[first:stop])
     return ended + passed
 
@@ -309,13 +369,19 @@ def timed(plan: Plan, view: int) -> tuple[Int, Int]:
     host = Edges(nodes.heads + threads.number[2 * waits.call + 1], waits.op, lag)
     # Collectives wait for all that take part, then for what was left when the last had come.
     ops = plan.program.ops
-    left = (ops.end[op] - met[meeting]) * (plan.dur[op] / np.maximum(ops.end[op] - ops.start[op], 1))
-    arrived = Edges(nodes.meetings + meeting, nodes.arrivals + np.arange(len(op)), np.zeros(len(op), np.int64))
+    left = (ops.end[op] - met[meeting]) * (
+        plan.dur[op] / np.maximum(ops.end[op] - ops.start[op], 1)
+    )
+    arrived = Edges(
+        nodes.meetings + meeting, nodes.arrivals + np.arange(len(op)), np.zeros(len(op), np.int64)
+    )
     finished = Edges(op, nodes.meetings + meeting, np.rint(left).astype(np.int64))
     other = [host, *_between_streams(plan, view, into), arrived, finished]
     chains = _chains(plan, view, threads, nodes)
     ends_run = np.zeros(nodes.root + 1, bool)
-    ends_run[np.concatenate([op, *(edges.to for edges in other), *(edges.source for edges in other)])] = True
+    ends_run[
+        np.concatenate([op, *(edges.to for edges in other), *(edges.source for edges in other)])
+    ] = True
     of_chains = runs(chains, into, ends_run[chains.node])
     other += _of_threads(plan, view, threads, nodes, int(measured[-1]))
     apart = np.flatnonzero((plan.moved > GONE) & (plan.call >= 0))
@@ -366,13 +432,21 @@ def _of_threads(plan: Plan, view: int, threads: _Threads, nodes: _Nodes, root: i
     call, after = plan.handovers.call, 2 * plan.handovers.after + 1
     ready = np.flatnonzero((plan.ready > NONE) & (view != LOW))
     return [
-        Edges(nodes.heads + inner, nodes.heads + threads.of[before], threads.offset[before] + threads.step[before + 1]),
+        Edges(
+            nodes.heads + inner,
+            nodes.heads + threads.of[before],
+            threads.offset[before] + threads.step[before + 1],
+        ),
         Edges(
             nodes.heads + threads.number[2 * call],
             nodes.heads + threads.of[after],
             threads.offset[after] + plan.gap[call],
         ),
-        Edges(nodes.heads + threads.number[2 * ready], np.full(len(ready), nodes.root), plan.ready[ready] - root),
+        Edges(
+            nodes.heads + threads.number[2 * ready],
+            np.full(len(ready), nodes.root),
+            plan.ready[ready] - root,
+        ),
     ]
 
 
@@ -408,7 +482,9 @@ def _between_streams(plan: Plan, view: int, into: Int) -> list[Edges]:
     """Return what operations wait for in other streams."""
     dur = _dur(plan)
     before = predecessor(plan.program.ops.stream, plan.moved <= GONE)
-    edges = [Edges(into[e.to], e.source, e.lag + dur[e.to]) for e in moved_edges(plan, view, before)]
+    edges = [
+        Edges(into[e.to], e.source, e.lag + dur[e.to]) for e in moved_edges(plan, view, before)
+    ]
     op, after, lag, sure = plan.stream_waits
     kept = sure if view == LOW else (plan.moved[after] <= GONE) | (view == HIGH)
     return [*edges, Edges(into[op[kept]], after[kept], lag[kept] + dur[op[kept]])]

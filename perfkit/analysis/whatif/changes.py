@@ -151,7 +151,9 @@ def altered(plan: Plan, change: Change, tables: Tables) -> int:
     if isinstance(change, Kernels):
         chosen = _matching(plan, tables, change.pattern)
         if change.family:
-            chosen &= _of_rows(plan, tables, kernels=(tables.kernels["family"] == change.family).to_numpy())
+            chosen &= _of_rows(
+                plan, tables, kernels=(tables.kernels["family"] == change.family).to_numpy()
+            )
         if change.rows is not None:
             chosen &= np.isin(plan.program.ops.row, change.rows)
         _scale(plan, chosen, change.factor)
@@ -164,7 +166,9 @@ def altered(plan: Plan, change: Change, tables: Tables) -> int:
         return _alter_host(plan, change, tables)
     if isinstance(change, Synchronisations | Calls):
         return _drop_calls(plan, change, tables)
-    chosen = _of_rows(plan, tables, kernels=(tables.kernels["family"] == "communication").to_numpy())
+    chosen = _of_rows(
+        plan, tables, kernels=(tables.kernels["family"] == "communication").to_numpy()
+    )
     _scale(plan, chosen, change.factor)
     plan.moved[chosen] = SENT
     return int(chosen.sum())
@@ -183,11 +187,17 @@ def _drop_calls(plan: Plan, change: Synchronisations | Calls, tables: Tables) ->
 
 def _matching(plan: Plan, tables: Tables, pattern: str) -> program.Bool:
     """Tell the operations that are kernels whose full name matches."""
-    return _of_rows(plan, tables, kernels=where(tables.kernels["full_name"], re.compile(pattern).search))
+    return _of_rows(
+        plan, tables, kernels=where(tables.kernels["full_name"], re.compile(pattern).search)
+    )
 
 
 def _of_rows(
-    plan: Plan, tables: Tables, *, kernels: program.Bool | None = None, copies: program.Bool | None = None
+    plan: Plan,
+    tables: Tables,
+    *,
+    kernels: program.Bool | None = None,
+    copies: program.Bool | None = None,
 ) -> program.Bool:
     """Tell the operations whose row of KERNELS or COPIES is chosen."""
     kernels = np.zeros(len(tables.kernels), bool) if kernels is None else kernels
@@ -202,7 +212,9 @@ def _scale(plan: Plan, chosen: program.Bool, factor: float) -> None:
 def _alter_copies(plan: Plan, change: Copies, tables: Tables) -> int:
     direction = tables.copies["direction"]
     meant = direction == change.direction if change.direction else direction != "memset"
-    chosen, to_host = (_of_rows(plan, tables, copies=rows.to_numpy()) for rows in (meant, direction == "D2H"))
+    chosen, to_host = (
+        _of_rows(plan, tables, copies=rows.to_numpy()) for rows in (meant, direction == "D2H")
+    )
     _scale(plan, chosen, change.factor)
     if change.measure == "removed":
         plan.moved[chosen] = GONE
@@ -224,10 +236,13 @@ def _drop_waits(plan: Plan, copies: program.Bool, to_host: program.Bool) -> None
     calls, waits = plan.program.calls, plan.host_waits
     own, reads = launching(plan, copies), launching(plan, copies & to_host)
     plan.cost[own] = np.minimum(
-        plan.cost[own], 0 if (plan.moved[copies] == GONE).any() else program.usual_launch(plan.program)
+        plan.cost[own],
+        0 if (plan.moved[copies] == GONE).any() else program.usual_launch(plan.program),
     )
     follows = np.zeros(len(own), bool)
-    follows[1:] = own[:-1] & (calls.thread[1:] == calls.thread[:-1]) & (calls.kind[1:] == program.STREAM_SYNC)
+    follows[1:] = (
+        own[:-1] & (calls.thread[1:] == calls.thread[:-1]) & (calls.kind[1:] == program.STREAM_SYNC)
+    )
     plan.cost[follows] = 0
     reads[1:] |= reads[:-1] & follows[1:]
     dropped = follows[waits.call] | (waits.own & copies[waits.op])
@@ -240,8 +255,14 @@ def _alter_host(plan: Plan, change: Host, tables: Tables) -> int:
     inside = plan.gap.clip(0)
     if change.pattern:
         # How much of the work before each call lies in ranges of its thread whose name matches.
-        named = tables.ranges[where(tables.ranges["name"], re.compile(change.pattern, re.IGNORECASE).search)]
-        work = tables.api_calls[THREAD].take(calls.row).assign(start_ns=calls.start - inside, dur_ns=inside)
+        named = tables.ranges[
+            where(tables.ranges["name"], re.compile(change.pattern, re.IGNORECASE).search)
+        ]
+        work = (
+            tables.api_calls[THREAD]
+            .take(calls.row)
+            .assign(start_ns=calls.start - inside, dur_ns=inside)
+        )
         inside = covered_by(work, named, THREAD)
     if not change.workers:
         plan.gap = plan.gap - np.rint(inside * (1 - change.factor)).astype(np.int64)
@@ -251,7 +272,9 @@ def _alter_host(plan: Plan, change: Host, tables: Tables) -> int:
         call = np.flatnonzero((inside > 0) & (calls.rank == rank))
         call = call[np.argsort(calls.start[call], kind="stable")]
         begin = calls.start[calls.rank == rank].min()
-        done = begin + np.rint(np.cumsum(inside[call]) * (change.factor / change.workers)).astype(np.int64)
+        done = begin + np.rint(np.cumsum(inside[call]) * (change.factor / change.workers)).astype(
+            np.int64
+        )
         plan.ready[call] = np.maximum(plan.ready[call], done)
     return int((inside > 0).sum())
 
@@ -285,7 +308,9 @@ def launching(plan: Plan, ops: program.Bool) -> program.Bool:
     """Tell the calls that launch such operations and no others."""
     called = plan.call >= 0
     calls = len(plan.program.calls.start)
-    launched, meant = (np.bincount(plan.call[rows], minlength=calls) for rows in (called, ops & called))
+    launched, meant = (
+        np.bincount(plan.call[rows], minlength=calls) for rows in (called, ops & called)
+    )
     return np.asarray((launched > 0) & (launched == meant), np.bool_)
 
 
@@ -316,7 +341,9 @@ def _relaunch(plan: Plan, leader: Int, *, fused: bool) -> None:
         np.minimum.at(latency, ops.call[led], plan.launch[view, led])
         latency[latency == np.iinfo(np.int64).max] = 0
         plan.launch[view, op] = np.where(plan.lags.held[op], held, latency[plan.call[op]])
-        plan.space[view, op] = np.minimum(plan.space[view, op], 0 if fused else plan.lags.typical_space[op])
+        plan.space[view, op] = np.minimum(
+            plan.space[view, op], 0 if fused else plan.lags.typical_space[op]
+        )
 
 
 def moved_edges(plan: Plan, view: int, before: Int) -> list[Edges]:

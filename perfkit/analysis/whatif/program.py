@@ -39,7 +39,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import KERNEL_WAIT_NS, is_launch, is_memory, is_sync, numbered_together, started_by
+from perfkit.analysis.causes import (
+    KERNEL_WAIT_NS,
+    is_launch,
+    is_memory,
+    is_sync,
+    numbered_together,
+    started_by,
+)
 from perfkit.analysis.grouping import grouped
 from perfkit.analysis.intervals import Axis, Int, Window, bounds, ends
 
@@ -94,7 +101,9 @@ class Program(NamedTuple):
     @property
     def launched(self) -> Int:
         """When the call of each operation began; its own start where the call was not recorded."""
-        return np.where(self.ops.call >= 0, np.append(self.calls.start, 0)[self.ops.call], self.ops.start)
+        return np.where(
+            self.ops.call >= 0, np.append(self.calls.start, 0)[self.ops.call], self.ops.start
+        )
 
 
 class Handovers(NamedTuple):
@@ -152,7 +161,11 @@ class HostWaits(NamedTuple):
 
 
 def recorded(
-    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    window: Window | None = None,
 ) -> Program:
     """Return the program of KERNELS, COPIES and API_CALLS.
 
@@ -181,20 +194,41 @@ def _outermost(api_calls: pd.DataFrame, process: Int) -> tuple[Calls, Int]:
     (thread,) = numbered_together([api_calls], ["rank", "process", "thread"])
     start, end = ends(api_calls)
     order = np.lexsort((-end, start, thread))
-    start, end, thread, kind = start[order], end[order], thread[order], _kinds(api_calls["name"])[order]
+    start, end, thread, kind = (
+        start[order],
+        end[order],
+        thread[order],
+        _kinds(api_calls["name"])[order],
+    )
     axis = Axis.over(1 + int(thread.max(initial=0)), start, end)
     begin, finish = axis.at(thread, start), axis.at(thread, end)
     before = np.r_[-1, np.maximum.accumulate(finish)][: len(order)]
-    polls = np.r_[False, (kind[1:] == QUERY) & (kind[:-1] == QUERY) & (begin[1:] - before[1:] <= POLL_NS)][: len(order)]
+    polls = np.r_[
+        False, (kind[1:] == QUERY) & (kind[:-1] == QUERY) & (begin[1:] - before[1:] <= POLL_NS)
+    ][: len(order)]
     first = np.flatnonzero(((finish > before) | (begin >= before)) & ~polls)
     outer = np.full(len(order) + 1, -1, np.int64)
     outer[order] = np.cumsum(np.isin(np.arange(len(order)), first)) - 1
     if not len(first):
         return Calls(*[np.zeros(0, np.int64)] * 7), outer
-    start, end, kind = start[first], np.maximum.reduceat(end, first), np.maximum.reduceat(kind, first)
-    kind[(kind == QUERY) & (end - start > KERNEL_WAIT_NS) & np.logical_or.reduceat(polls, first)] = EVENT_SYNC
+    start, end, kind = (
+        start[first],
+        np.maximum.reduceat(end, first),
+        np.maximum.reduceat(kind, first),
+    )
+    kind[
+        (kind == QUERY) & (end - start > KERNEL_WAIT_NS) & np.logical_or.reduceat(polls, first)
+    ] = EVENT_SYNC
     row = order[first]
-    return Calls(start, end, api_calls["rank"].to_numpy(np.int64)[row], process[row], thread[first], row, kind), outer
+    return Calls(
+        start,
+        end,
+        api_calls["rank"].to_numpy(np.int64)[row],
+        process[row],
+        thread[first],
+        row,
+        kind,
+    ), outer
 
 
 def _kinds(names: pd.Series) -> Int:
@@ -202,11 +236,22 @@ def _kinds(names: pd.Series) -> Int:
 
     def kind(name: str) -> int:
         if is_sync(name):
-            words = (("EventSync", EVENT_SYNC), ("StreamSync", STREAM_SYNC), ("Sync", DEVICE_SYNC), ("", BLOCKING_COPY))
+            words = (
+                ("EventSync", EVENT_SYNC),
+                ("StreamSync", STREAM_SYNC),
+                ("Sync", DEVICE_SYNC),
+                ("", BLOCKING_COPY),
+            )
             return next(kind for word, kind in words if word in name)
         if is_memory(name):
             return FREE if "Free" in name else MEMORY
-        return LAUNCH if is_launch(name) else QUERY if "EventQuery" in name or "StreamQuery" in name else OTHER
+        return (
+            LAUNCH
+            if is_launch(name)
+            else QUERY
+            if "EventQuery" in name or "StreamQuery" in name
+            else OTHER
+        )
 
     kinds = np.array([kind(str(name)) for name in names.cat.categories] + [OTHER], np.int64)
     return kinds[names.cat.codes.to_numpy()]
@@ -260,7 +305,9 @@ def launch_lags(program: Program, names: pd.Series, blocking: Bool) -> Lags:
     first[order] = np.diff(ops.call[order], prepend=-2) != 0
     alone = has_call & first & (ended <= called) & (ops.start <= returned + SLACK_NS)
     code = np.append(names.cat.codes.to_numpy(np.int64)[calls.row], -1)[ops.call]
-    kind = pd.factorize((ops.rank * (len(names.cat.categories) + 1) + code + 1) * 2 + ops.is_copy)[0]
+    kind = pd.factorize((ops.rank * (len(names.cat.categories) + 1) + code + 1) * 2 + ops.is_copy)[
+        0
+    ]
     least_offset, usual = _of_kind(offset, kind, alone)
     slow = np.where(blocking, ended <= called, ended <= returned)
     launch = np.minimum(offset, np.where(slow, np.maximum(usual, returned - called), usual))
@@ -302,7 +349,9 @@ def predecessor(stream: Int, among: Bool | None = None) -> Int:
 def _of_kind(values: Int, kind: Int, counted: Bool) -> tuple[Int, Int]:
     """Return least and median, at least 0, over the rows of each row's kind that count; 0 where none does."""
     statistics = grouped(values[counted], kind[counted], int(kind.max(initial=-1)) + 1)
-    least, median = (np.maximum(np.nan_to_num(statistics[s].to_numpy("float64")), 0) for s in ("min", "median"))
+    least, median = (
+        np.maximum(np.nan_to_num(statistics[s].to_numpy("float64")), 0) for s in ("min", "median")
+    )
     return np.rint(least).astype(np.int64)[kind], np.rint(median).astype(np.int64)[kind]
 
 
@@ -339,7 +388,10 @@ def host_waits(program: Program, own: HostWaits, latency: Int) -> tuple[HostWait
     cost[own.call] = np.minimum(cost[own.call], np.maximum(latency[own.op], 0))
     cost[queue.call] = np.minimum(cost[queue.call], usual_launch(program))
     kind = calls.kind[sync]
-    of_one, of_all = np.isin(kind, (EVENT_SYNC, STREAM_SYNC)), (kind == DEVICE_SYNC) | ((kind == FREE) & waited)
+    of_one, of_all = (
+        np.isin(kind, (EVENT_SYNC, STREAM_SYNC)),
+        (kind == DEVICE_SYNC) | ((kind == FREE) & waited),
+    )
     idle = sync[of_one & ~waited]
     sets = [
         own,
@@ -350,7 +402,9 @@ def host_waits(program: Program, own: HostWaits, latency: Int) -> tuple[HostWait
     ]
     waits = joined(sets)
     # What ended only after the call had returned was not waited for, whatever the rule says.
-    kept = (waits.op >= 0) & (waits.own | waits.starts | (np.append(ops.end, 0)[waits.op] <= calls.end[waits.call]))
+    kept = (waits.op >= 0) & (
+        waits.own | waits.starts | (np.append(ops.end, 0)[waits.op] <= calls.end[waits.call])
+    )
     return waits.only(kept), cost
 
 
@@ -388,7 +442,10 @@ def _full_queue(program: Program) -> HostWaits:
     call = np.flatnonzero((calls.kind == LAUNCH) & (calls.end - calls.start > SLACK_NS))
     at = axis.at(calls.process[call], calls.start[call])
     call = call[np.searchsorted(launched, at) - np.searchsorted(starts[order], at) >= QUEUE]
-    op = order[np.searchsorted(starts[order], axis.at(calls.process[call], calls.end[call]), side="right") - 1]
+    op = order[
+        np.searchsorted(starts[order], axis.at(calls.process[call], calls.end[call]), side="right")
+        - 1
+    ]
     call, op = call[(same := ops.process[op] == calls.process[call])], op[same]
     yes = np.ones(len(call), bool)
     return HostWaits(call, op, calls.end[call] - ops.start[op], ~yes, yes, yes)
@@ -400,13 +457,18 @@ def _ended_last(program: Program, call: Int) -> Int:
     axis = Axis.over(1 + int(calls.process.max(initial=0)), ops.end, calls.end)
     ends, launched = axis.at(ops.process, ops.end), program.launched
     order = np.argsort(ends, kind="stable")
-    place = np.searchsorted(ends[order], axis.at(calls.process[call], calls.end[call]), side="right") - 1
+    place = (
+        np.searchsorted(ends[order], axis.at(calls.process[call], calls.end[call]), side="right")
+        - 1
+    )
     last = np.full(len(call), -1, np.int64)
     left = np.arange(len(call))
     for _ in range(_LOOK_BACK):
         left = left[place[left] >= 0]
         op = order[place[left]]
-        fits = (launched[op] < calls.start[call[left]]) & (ops.process[op] == calls.process[call[left]])
+        fits = (launched[op] < calls.start[call[left]]) & (
+            ops.process[op] == calls.process[call[left]]
+        )
         last[left[fits]] = op[fits]
         left = left[~fits]
         place[left] -= 1
@@ -419,7 +481,9 @@ def _launched_last(program: Program, call: Int) -> Int:
     op = np.flatnonzero(ops.call >= 0)
     op = np.append(op[np.lexsort((ops.start[op], ops.call[op]))], -1)
     last = op[np.searchsorted(ops.call[op[:-1]], call) - 1]
-    same = (last >= 0) & (np.append(calls.thread, -1)[np.append(ops.call, -1)[last]] == calls.thread[call])
+    same = (last >= 0) & (
+        np.append(calls.thread, -1)[np.append(ops.call, -1)[last]] == calls.thread[call]
+    )
     return np.where(same, last, -1)
 
 

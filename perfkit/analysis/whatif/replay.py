@@ -24,7 +24,16 @@ from numpy.typing import NDArray
 from perfkit.analysis.causes import started_by
 from perfkit.analysis.intervals import Axis, Int, Window, bounds
 from perfkit.analysis.whatif import program
-from perfkit.analysis.whatif.program import MID, NONE, Bool, Handovers, HostWaits, Lags, Operations, Program
+from perfkit.analysis.whatif.program import (
+    MID,
+    NONE,
+    Bool,
+    Handovers,
+    HostWaits,
+    Lags,
+    Operations,
+    Program,
+)
 from perfkit.errors import PerfkitError
 from perfkit.format import percent
 
@@ -92,13 +101,19 @@ class Plan:
     moved: Int
 
 
-def as_recorded(recording: Program, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> Plan:
+def as_recorded(
+    recording: Program, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> Plan:
     """Return the plan of a program as recorded; it is that of KERNELS, COPIES and API_CALLS."""
     ops, calls = recording
     pageable = copies["src_memory"].eq("pageable") | copies["dst_memory"].eq("pageable")
-    communicates = np.r_[kernels["family"].eq("communication"), np.zeros(len(copies), bool)][ops.row]
+    communicates = np.r_[kernels["family"].eq("communication"), np.zeros(len(copies), bool)][
+        ops.row
+    ]
     own = program.own_copies(recording, np.r_[np.zeros(len(kernels), bool), pageable][ops.row])
-    lags = program.launch_lags(recording, api_calls["name"], np.isin(np.arange(len(ops.start)), own.op))
+    lags = program.launch_lags(
+        recording, api_calls["name"], np.isin(np.arange(len(ops.start)), own.op)
+    )
     waits, cost = program.host_waits(recording, own, lags.typical_launch)
     between, passed = stream_waits(ops, lags), program.handovers(calls)
     gap = np.zeros(len(calls.start), np.int64)
@@ -157,8 +172,13 @@ def meetings(ops: Operations, communicates: Bool) -> Meetings:
     place = np.arange(len(op))
     new = (np.diff(ops.name[op], prepend=-1) != 0) | (np.diff(ops.device[op], prepend=-1) != 0)
     turn = place - np.maximum.accumulate(np.where(new, place, 0))
-    _, number, size = np.unique(ops.name[op] * (len(op) + 1) + turn, return_inverse=True, return_counts=True)
-    last_start, first_end = np.zeros(len(size), np.int64), np.full(len(size), np.iinfo(np.int64).max)
+    _, number, size = np.unique(
+        ops.name[op] * (len(op) + 1) + turn, return_inverse=True, return_counts=True
+    )
+    last_start, first_end = (
+        np.zeros(len(size), np.int64),
+        np.full(len(size), np.iinfo(np.int64).max),
+    )
     np.maximum.at(last_start, number, ops.start[op])
     np.minimum.at(first_end, number, ops.end[op])
     together = ((size > 1) & (last_start < first_end))[number]
@@ -187,7 +207,9 @@ def moments(measured: Int, sort: Int, edges: Iterable[Edges]) -> Int:
     time = np.where(free, measured[node], NONE).tolist()
     for first in range(0, len(to), _SLICE):
         part = slice(first, first + _SLICE)
-        for at, before, after in zip(to[part].tolist(), source[part].tolist(), lag[part].tolist(), strict=True):
+        for at, before, after in zip(
+            to[part].tolist(), source[part].tolist(), lag[part].tolist(), strict=True
+        ):
             if (reached := time[before] + after) > time[at]:
                 time[at] = reached
     times = measured.copy()
@@ -243,7 +265,9 @@ def stretch(
     span = (begun, ended) if window is None else bounds(window)
     whole_frac = float((end - start).sum() / (span[1] - span[0])) if len(start) else 0.0
     if len(start) < LEAST_STEPS:
-        raise PerfkitError(f"steps: {len(start)} steady ones are too few to stand for a run. {BY_HAND}")
+        raise PerfkitError(
+            f"steps: {len(start)} steady ones are too few to stand for a run. {BY_HAND}"
+        )
     if whole_frac < LEAST_FRAC:
         raise PerfkitError(
             f"steps: the steady ones are {percent(whole_frac)} of the time, less than {percent(LEAST_FRAC)}. {BY_HAND}"
@@ -267,7 +291,9 @@ def stretch(
         )
     held = int(parts[first : first + count, 1].sum())
     if held > most:
-        raise PerfkitError(f"steps: {count} of them have {held:,} kernels, more than {most:,}. {BY_HAND}")
+        raise PerfkitError(
+            f"steps: {count} of them have {held:,} kernels, more than {most:,}. {BY_HAND}"
+        )
     return Stretch(
         window=(int(start[first]), int(end[first + count - 1])),
         first=int(number[first]),
@@ -280,7 +306,11 @@ def stretch(
 
 
 def around(
-    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame, ranges: pd.DataFrame, window: Window
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    ranges: pd.DataFrame,
+    window: Window,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return the rows of four tables that a replay of the window looks at: with these it is the same, and faster.
 
@@ -292,7 +322,9 @@ def around(
     since = int(api_calls["start_ns"].to_numpy()[call[call >= 0]].min(initial=first))
     begun = [_starting(frame, None, last) for frame in (api_calls, ranges)]
     ends = [(frame["start_ns"] + frame["dur_ns"]).to_numpy() for frame in begun]
-    on_cpu = [frame.take(np.flatnonzero(end >= since)) for frame, end in zip(begun, ends, strict=True)]
+    on_cpu = [
+        frame.take(np.flatnonzero(end >= since)) for frame, end in zip(begun, ends, strict=True)
+    ]
     return work[0], work[1], on_cpu[0], on_cpu[1]
 
 
@@ -306,23 +338,33 @@ def _on_all_ranks(steps: pd.DataFrame, window: Window | None) -> tuple[Int, Int,
     """Return start, end and number of the steps that are steady on all ranks, none beyond the window, in a row."""
     ranks = steps["rank"].nunique()
     whole = steps.assign(end_ns=steps["start_ns"] + steps["dur_ns"])[steps["steady"]]
-    by_number = whole.groupby("step").agg(start=("start_ns", "min"), end=("end_ns", "max"), ranks=("rank", "nunique"))
+    by_number = whole.groupby("step").agg(
+        start=("start_ns", "min"), end=("end_ns", "max"), ranks=("rank", "nunique")
+    )
     first, last = bounds(window) if window else (by_number["start"].min(), by_number["end"].max())
-    kept = by_number[(by_number["ranks"] == ranks) & (by_number["start"] >= first) & (by_number["end"] <= last)]
+    kept = by_number[
+        (by_number["ranks"] == ranks) & (by_number["start"] >= first) & (by_number["end"] <= last)
+    ]
     start, number = kept["start"].to_numpy(np.int64), kept.index.to_numpy(np.int64)
     end = kept["end"].to_numpy(np.int64)
     # Ranks that are apart overlap the next step: what starts in it is counted there.
     return start, np.minimum(end, np.append(start[1:], end[-1:])), number
 
 
-def _parts(kernels: pd.DataFrame, copies: pd.DataFrame, start: Int, end: Int) -> tuple[list[str], Values]:
+def _parts(
+    kernels: pd.DataFrame, copies: pd.DataFrame, start: Int, end: Int
+) -> tuple[list[str], Values]:
     """Return what is compared of each step (row), and its names: length, kernels, time per rank and sort of work."""
     step = _steps_of(kernels, start, end)
     columns: list[NDArray[Any]] = [end - start, np.bincount(step[step >= 0], minlength=len(start))]
     names = ["their length", "the number of kernels"]
     for frame, column, what in ((kernels, "family", "kernels"), (copies, "direction", "copies")):
         step = _steps_of(frame, start, end)
-        code, rank, dur = frame[column].cat.codes.to_numpy(), frame["rank"].to_numpy(), frame["dur_ns"].to_numpy()
+        code, rank, dur = (
+            frame[column].cat.codes.to_numpy(),
+            frame["rank"].to_numpy(),
+            frame["dur_ns"].to_numpy(),
+        )
         inside = np.flatnonzero(step >= 0)
         step, code, rank, dur = step[inside], code[inside], rank[inside], dur[inside]
         for of_rank in np.unique(rank):

@@ -13,7 +13,16 @@ import pandas as pd
 
 from perfkit.charts import theme
 from perfkit.charts.ranks import STRIP_UNITS
-from perfkit.charts.theme import CAUSE_COLOURS, LINE_COLOURS, WIDTH, devices, hover, inline, need, nothing
+from perfkit.charts.theme import (
+    CAUSE_COLOURS,
+    LINE_COLOURS,
+    WIDTH,
+    devices,
+    hover,
+    inline,
+    need,
+    nothing,
+)
 from perfkit.format import TIME, Unit, duration, number, percent, unit
 from perfkit.logs.charts import lines
 from perfkit.logs.charts.lines import GREY, Axes, Frame, when
@@ -46,7 +55,9 @@ QUANTITIES = (
     Quantity("", ("temperature_c",), "temperature_slowdown_c", "temperature"),
     Quantity("", ("sm_clock_hz",), "sm_max_clock_hz"),
     Quantity("PCIe traffic", ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")),
-    Quantity("NVLink traffic", ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_bytes_per_s")),
+    Quantity(
+        "NVLink traffic", ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_bytes_per_s")
+    ),
 )
 
 
@@ -66,11 +77,16 @@ class Panel(NamedTuple):
     def scale(self) -> Unit:
         """The unit of the axis."""
         metric = str(self.rows["metric"].iloc[0])
-        return unit(self.top, next(ladder for suffix, ladder in STRIP_UNITS.items() if metric.endswith(suffix)))
+        return unit(
+            self.top,
+            next(ladder for suffix, ladder in STRIP_UNITS.items() if metric.endswith(suffix)),
+        )
 
     def up(self, axis: alt.Axis | None) -> alt.Y:
         """Return the upward axis, for a share to 100 % or to what cannot be."""
-        top = 100 if self.scale.symbol == "%" and self.top <= 1 else 1.05 * self.top / self.scale.size
+        top = (
+            100 if self.scale.symbol == "%" and self.top <= 1 else 1.05 * self.top / self.scale.size
+        )
         room = alt.Scale(domain=[0, top or 1], nice=False)
         return alt.Y("value:Q", title=f"({self.scale.symbol})", scale=room, axis=axis)
 
@@ -89,12 +105,16 @@ THROTTLED_COLOURS = {
 }
 LANE = 7  # pixels of a cause
 NOT_RECORDED = (
-    "Whether the clock was lowered is not recorded: add clocks_event_reasons.active to --query-gpu, or v to dmon's -s."
+    "Whether the clock was lowered is not recorded: add "
+    "clocks_event_reasons.active to --query-gpu, or v to dmon's -s."
 )
 # What a GPU does and several do, by the metric that says it; the first that was recorded counts.
 DOES = {
     "gpu_busy_frac": ("is busy {} of the time", "are busy {} of the time"),
-    "graphics_active_frac": ("has its engine active {} of the time", "have their engines active {} of the time"),
+    "graphics_active_frac": (
+        "has its engine active {} of the time",
+        "have their engines active {} of the time",
+    ),
     "sm_active_frac": ("has {} of its SMs active", "have {} of their SMs active"),
     "power_w": ("draws {} on average", "draw {} each on average"),
 }
@@ -106,7 +126,9 @@ STATISTICS = ["start_ns", "dur_ns", "covered_ns", "count", "mean", "min", "max"]
 THROTTLED = {"power_w", "temperature_c", "sm_clock_hz"}  # where a lowered clock is shaded
 MOST_GPUS = 16
 DASHBOARD_PICTURE = "Metrics of the GPUs over time, a panel for each"
-NO_SAMPLES = "No metric of a GPU was recorded. Record with `nvidia-smi dmon -s pucvmt -o DT > log.txt`."
+NO_SAMPLES = (
+    "No metric of a GPU was recorded. Record with `nvidia-smi dmon -s pucvmt -o DT > log.txt`."
+)
 ONE_READING = "Each metric was read once, which is no course over time. Record for as long as the program runs."
 
 
@@ -131,13 +153,19 @@ def dashboard(
     if drawn["start_ns"].nunique() < 2:
         return nothing(title or "No metrics over time", NO_SAMPLES if drawn.empty else ONE_READING)
     places = drawn[DEVICE].drop_duplicates().sort_values(DEVICE)
-    rows = pd.concat([drawn, bins[bins["metric"].isin(BESIDE)]]).sort_values("start_ns", kind="stable")
+    rows = pd.concat([drawn, bins[bins["metric"].isin(BESIDE)]]).sort_values(
+        "start_ns", kind="stable"
+    )
     rows = places.assign(label=devices(places)).merge(rows, on=DEVICE)
     first, last = int(drawn["start_ns"].min()), int((drawn["start_ns"] + drawn["dur_ns"]).max())
     frame = Frame(first, last, unit(last - first, TIME), _chosen(rows))
     shown = rows[rows["label"].isin(frame.gpus)]
-    recorded = [(quantity, shown[shown["metric"].isin(quantity.metrics)]) for quantity in QUANTITIES]
-    quantities = [Panel(one, rows, _limit(one, shown, limits, frame)) for one, rows in recorded if len(rows)]
+    recorded = [
+        (quantity, shown[shown["metric"].isin(quantity.metrics)]) for quantity in QUANTITIES
+    ]
+    quantities = [
+        Panel(one, rows, _limit(one, shown, limits, frame)) for one, rows in recorded if len(rows)
+    ]
     pictures = _pictures(quantities, stretches(shown), frame)
     panels = theme.together(
         pictures, title or title_of(rows, limits), explained(rows, frame), picture=DASHBOARD_PICTURE
@@ -155,7 +183,9 @@ def _chosen(rows: pd.DataFrame) -> list[str]:
     return gpus[gpus.isin(mean.nsmallest(MOST_GPUS).index)].tolist()
 
 
-def _limit(quantity: Quantity, shown: pd.DataFrame, limits: pd.DataFrame | None, frame: Frame) -> pd.DataFrame:
+def _limit(
+    quantity: Quantity, shown: pd.DataFrame, limits: pd.DataFrame | None, frame: Frame
+) -> pd.DataFrame:
     """Return the limit of each GPU over time, a constant one where none was recorded."""
     recorded = shown.loc[shown["metric"] == quantity.limit, LIMIT]
     if limits is None or not quantity.limited:
@@ -163,7 +193,9 @@ def _limit(quantity: Quantity, shown: pd.DataFrame, limits: pd.DataFrame | None,
     labels = shown[[*DEVICE, "label"]].drop_duplicates()
     held = (limits["quantity"] == quantity.limited) & limits["at_limit_frac"].notna()
     constant = limits.loc[held, [*DEVICE, "limit"]].merge(labels, on=DEVICE)
-    constant = constant[~constant["label"].isin(recorded["label"])].rename(columns={"limit": "mean"})
+    constant = constant[~constant["label"].isin(recorded["label"])].rename(
+        columns={"limit": "mean"}
+    )
     span = {"start_ns": frame.first, "dur_ns": frame.last - frame.first}
     return pd.concat([recorded, constant.assign(**span)[LIMIT]], ignore_index=True)
 
@@ -173,7 +205,9 @@ def _pictures(drawn: list[Panel], lowered: pd.DataFrame, frame: Frame) -> list[a
     pictures = []
     for place, one in enumerate(drawn, start=1):
         x = across(frame, labels=place == len(drawn) and lowered.empty)
-        shaded = len(frame.gpus) == 1 and len(lowered) and THROTTLED.intersection(one.quantity.metrics)
+        shaded = (
+            len(frame.gpus) == 1 and len(lowered) and THROTTLED.intersection(one.quantity.metrics)
+        )
         behind = shades(lowered, frame, x) if shaded else []
         pictures.append(panel(one, frame, x, behind=behind))
     lanes = [throttled_lanes(lowered, frame, across(frame, labels=True))] if len(lowered) else []
@@ -183,12 +217,20 @@ def _pictures(drawn: list[Panel], lowered: pd.DataFrame, frame: Frame) -> list[a
 def across(frame: Frame, *, labels: bool) -> alt.X:
     """Return the axis of time of a panel, with labels or without."""
     title = f"time since the start of the capture ({frame.time.symbol})"
-    room = alt.Scale(domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False)
-    axis = alt.Axis(tickCount=8) if labels else alt.Axis(tickCount=8, labels=False, ticks=False, title=None)
+    room = alt.Scale(
+        domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False
+    )
+    axis = (
+        alt.Axis(tickCount=8)
+        if labels
+        else alt.Axis(tickCount=8, labels=False, ticks=False, title=None)
+    )
     return alt.X("time:Q", title=title, scale=room, axis=axis)
 
 
-def panel(shown: Panel, frame: Frame, x: alt.X, *, behind: Iterable[alt.Chart] = ()) -> alt.LayerChart:
+def panel(
+    shown: Panel, frame: Frame, x: alt.X, *, behind: Iterable[alt.Chart] = ()
+) -> alt.LayerChart:
     """Return one quantity over time with its limit, in front of the marks `behind`."""
     axes, scale = Axes(x, shown.up(alt.Axis(tickCount=3))), shown.scale
     drawn = lines.levels(shown.rows, scale, frame)
@@ -204,29 +246,42 @@ def panel(shown: Panel, frame: Frame, x: alt.X, *, behind: Iterable[alt.Chart] =
 def framed(layers: Iterable[alt.Chart], name: str, height: int) -> alt.LayerChart:
     """Return layers as a picture among others, its name above the left end of its axis of time."""
     chart = theme.panel(layers, name, picture=PICTURE, size=(WIDTH, height))
-    chart.title = alt.TitleParams(text=name, fontSize=12, fontWeight="normal", frame="group", offset=4)
+    chart.title = alt.TitleParams(
+        text=name, fontSize=12, fontWeight="normal", frame="group", offset=4
+    )
     return chart
 
 
 def _said(shown: Panel) -> str:
     name, present = shown.quantity.name, shown.rows["metric"].unique()
     meaning = METRICS[present[0]] if len(present) == 1 else ""
-    meaning = f"{name}: {meaning}" if name and meaning else name or meaning[:1].upper() + meaning[1:]
+    meaning = (
+        f"{name}: {meaning}" if name and meaning else name or meaning[:1].upper() + meaning[1:]
+    )
     if shown.limit.empty:
         return meaning
-    low, high = (number(value / shown.scale.size) for value in shown.limit["mean"].agg(["min", "max"]))
+    low, high = (
+        number(value / shown.scale.size) for value in shown.limit["mean"].agg(["min", "max"])
+    )
     return f"{meaning}; dashed: limit {low if low == high else f'{low} to {high}'} {shown.scale.symbol}"
 
 
 def overview(shown: Panel, frame: Frame) -> alt.LayerChart:
     """Return the whole time of a panel in a strip; the part that is chosen in it is what all panels show."""
     ends = [frame.first / frame.time.size, frame.last / frame.time.size]
-    title, axis = f"time since the start of the capture ({frame.time.symbol})", alt.Axis(title=None, tickCount=8)
-    x = alt.X("time:Q", title=title, scale=alt.Scale(domain=ends, nice=False, zero=False), axis=axis)
+    title, axis = (
+        f"time since the start of the capture ({frame.time.symbol})",
+        alt.Axis(title=None, tickCount=8),
+    )
+    x = alt.X(
+        "time:Q", title=title, scale=alt.Scale(domain=ends, nice=False, zero=False), axis=axis
+    )
     # What lies between the lines must be hit too.
     ground = alt.Chart(inline(pd.DataFrame({"time": ends[:1], "end": ends[1:]})))
     ground = ground.mark_rect(color=GREY, opacity=0.08, cursor="crosshair", tooltip=False)
-    ground = ground.encode(x, alt.X2("end"), y=alt.value(0), y2=alt.value("height")).properties(name="whole")
+    ground = ground.encode(x, alt.X2("end"), y=alt.value(0), y2=alt.value("height")).properties(
+        name="whole"
+    )
     chosen = ground.add_params(
         alt.selection_interval(name="zoom", encodings=["x"], zoom=False),
         alt.param(name="left", expr=f"zoom.time ? zoom.time[0] : {ends[0]!r}"),
@@ -239,7 +294,9 @@ def overview(shown: Panel, frame: Frame) -> alt.LayerChart:
 def means(rows: pd.DataFrame, metric: str) -> pd.Series:
     """Return the mean of a metric of each GPU (index: its label), weighted by the time for which readings count."""
     of_metric = rows[rows["metric"] == metric]
-    parts = of_metric.assign(whole=of_metric["mean"] * of_metric["covered_ns"]).groupby("label", sort=False)
+    parts = of_metric.assign(whole=of_metric["mean"] * of_metric["covered_ns"]).groupby(
+        "label", sort=False
+    )
     return parts["whole"].sum() / parts["covered_ns"].sum()
 
 
@@ -251,13 +308,20 @@ def title_of(rows: pd.DataFrame, limits: pd.DataFrame | None) -> str:
     if metric is None:
         return f"Metrics of {who} over time"
     mean = means(rows, metric)
-    low, high = (percent(end) if metric.endswith("_frac") else f"{number(end)} W" for end in (mean.min(), mean.max()))
+    low, high = (
+        percent(end) if metric.endswith("_frac") else f"{number(end)} W"
+        for end in (mean.min(), mean.max())
+    )
     does = DOES[metric][several].format(low if low == high else f"{low} to {high}")
     return f"{who} {does}{_at_limit(limits)}"
 
 
 def _at_limit(limits: pd.DataFrame | None) -> str:
-    power = pd.Series(dtype=float) if limits is None else limits.loc[limits["quantity"] == "power", "at_limit_frac"]
+    power = (
+        pd.Series(dtype=float)
+        if limits is None
+        else limits.loc[limits["quantity"] == "power", "at_limit_frac"]
+    )
     if not power.gt(0).any():
         return ""
     return f", power at its limit for {'up to ' if len(power) > 1 else ''}{percent(power.max())}"
@@ -270,8 +334,15 @@ def explained(rows: pd.DataFrame, frame: Frame) -> list[str]:
     span = duration(frame.last - frame.first)
     counted = f"{readings:,} readings of {metrics} metric{'s' * (metrics > 1)} over {span}"
     band = {1: "; band: from the least to the most"}.get(len(frame.gpus), "")
-    band = "; band: from the lowest to the highest GPU" if len(frame.gpus) > len(LINE_COLOURS) else band
-    notes = [f"{counted}. Lines: mean of each {duration(float(drawn['dur_ns'].max()))}{band}.", throttled_words(drawn)]
+    band = (
+        "; band: from the lowest to the highest GPU"
+        if len(frame.gpus) > len(LINE_COLOURS)
+        else band
+    )
+    notes = [
+        f"{counted}. Lines: mean of each {duration(float(drawn['dur_ns'].max()))}{band}.",
+        throttled_words(drawn),
+    ]
     gpus = rows["label"].nunique()
     limit = f"Drawn are the {len(frame.gpus)} of {gpus} GPUs that are lowest in the first panel."
     return [*notes, limit] if gpus > len(frame.gpus) else notes
@@ -283,7 +354,9 @@ def stretches(rows: pd.DataFrame) -> pd.DataFrame:
     lowered = rows.assign(cause=cause)[cause.notna() & (rows["mean"] > 0)].sort_values(
         "mean", ascending=False, kind="stable"
     )
-    return lowered.drop_duplicates(["label", "cause", "start_ns"]).sort_values(["label", "start_ns"])
+    return lowered.drop_duplicates(["label", "cause", "start_ns"]).sort_values(
+        ["label", "start_ns"]
+    )
 
 
 def throttled_lanes(lowered: pd.DataFrame, frame: Frame, x: alt.X) -> alt.LayerChart:
@@ -291,18 +364,32 @@ def throttled_lanes(lowered: pd.DataFrame, frame: Frame, x: alt.X) -> alt.LayerC
     gpus, causes = [gpu for gpu in frame.gpus if (lowered["label"] == gpu).any()], _causes(lowered)
     place = alt.Y("gpu:N", title=None, sort=gpus, scale=alt.Scale(domain=gpus, paddingInner=0.2))
     part = alt.YOffset("cause:N", sort=causes, scale=alt.Scale(domain=causes, paddingInner=0))
-    density = alt.FillOpacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.3, 1]), legend=None)
-    shown = hover(("gpu", "clock lowered on"), ("cause", "because of"), ("told", "share of the bin"))
+    density = alt.FillOpacity(
+        "share:Q", scale=alt.Scale(domain=[0, 1], range=[0.3, 1]), legend=None
+    )
+    shown = hover(
+        ("gpu", "clock lowered on"), ("cause", "because of"), ("told", "share of the bin")
+    )
     shown += hover(("time", f"bin starts at ({frame.time.symbol})", ",.6~g"))
     channels = (x, alt.X2("end"), place, part, _fill(causes), density, shown)
     bars = theme.marked(_drawn(lowered, frame), "bar", *channels, clip=True)
-    return framed([bars], "Clock lowered: the denser, the more of the time", LANE * len(gpus) * (1 + len(causes)))
+    return framed(
+        [bars],
+        "Clock lowered: the denser, the more of the time",
+        LANE * len(gpus) * (1 + len(causes)),
+    )
 
 
 def shades(lowered: pd.DataFrame, frame: Frame, x: alt.X) -> list[alt.Chart]:
     """Return pale rectangles over the height of a panel."""
-    marks = alt.Chart(inline(_drawn(lowered, frame))).mark_rect(clip=True, tooltip=False, opacity=0.25)
-    return [marks.encode(x, alt.X2("end"), _fill(_causes(lowered)), y=alt.value(0), y2=alt.value("height"))]
+    marks = alt.Chart(inline(_drawn(lowered, frame))).mark_rect(
+        clip=True, tooltip=False, opacity=0.25
+    )
+    return [
+        marks.encode(
+            x, alt.X2("end"), _fill(_causes(lowered)), y=alt.value(0), y2=alt.value("height")
+        )
+    ]
 
 
 def _causes(lowered: pd.DataFrame) -> list[str]:
@@ -311,7 +398,10 @@ def _causes(lowered: pd.DataFrame) -> list[str]:
 
 def _drawn(lowered: pd.DataFrame, frame: Frame) -> pd.DataFrame:
     return when(lowered, frame).assign(
-        gpu=lowered["label"], cause=lowered["cause"], share=lowered["mean"].round(4), told=lowered["mean"].map(percent)
+        gpu=lowered["label"],
+        cause=lowered["cause"],
+        share=lowered["mean"].round(4),
+        told=lowered["mean"].map(percent),
     )
 
 

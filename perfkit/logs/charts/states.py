@@ -33,7 +33,9 @@ def states(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     state = rows["state"].astype(str)
     begin, end = ends(rows["share_frac"], rows[["rank", "gpu"]].apply(tuple, axis=1))
     texts = {"share": rows["share_frac"].map(percent), "told": rows["ns"].map(duration)}
-    drawn = pd.DataFrame({"label": theme.devices(rows), "state": state, "begin": begin, "end": end, **texts})
+    drawn = pd.DataFrame(
+        {"label": theme.devices(rows), "state": state, "begin": begin, "end": end, **texts}
+    )
     names = [name for name in STATE_COLOURS if name in set(state)]
     shades = alt.Scale(domain=names, range=[STATE_COLOURS[name] for name in names])
     tips = hover(("label", "GPU"), "state", "share", ("told", "time"))

@@ -31,7 +31,9 @@ from perfkit.readers.text import by_number, capture_table, content, devices_tabl
 VERSION = 5
 KIND = "monitor"
 LARGEST = 4 * 10**9
-READS = "a log of `dcgmi dmon`, a scrape of dcgm-exporter, or what `perfkit record prometheus` wrote"
+READS = (
+    "a log of `dcgmi dmon`, a scrape of dcgm-exporter, or what `perfkit record prometheus` wrote"
+)
 DIAGNOSIS = "perfkit.logs.diagnosis"
 RECORDER = ("prometheus", "perfkit.logs.prometheus")
 RANKED = ("SAMPLES", "DEVICES")  # tables in which hosts of one file are ranks of their own
@@ -89,7 +91,9 @@ def read(path: Path) -> Profile:
     return Profile(
         reader="dcgm",
         path=path,
-        capture=capture_table(path, log.tool, log.version, start if log.timed else None, frame["time_ns"].max()),
+        capture=capture_table(
+            path, log.tool, log.version, start if log.timed else None, frame["time_ns"].max()
+        ),
         loaders={name: partial(frames.__getitem__, name) for name in frames},
         missing=tuple(lacking),
         notes=tuple(notes),
@@ -111,10 +115,16 @@ def whole_gpus(series: Sequence[fields.Series], notes: list[str]) -> list[fields
                 "they are relative to the instance, not to the GPU"
             )
         if left := sum(len(s.values) for s in parts if s.gpu < 0):
-            notes.append(f"values of MIG instances are left out ({left}): the log does not say of which GPU they are")
+            notes.append(
+                f"values of MIG instances are left out ({left}): the log does not say of which GPU they are"
+            )
         return [*whole, *known]
-    notes.append("there are values of MIG instances only: gpu numbers the instances, values are relative to one")
-    instances = sorted({(s.host, s.gpu, s.instance) for s in parts}, key=lambda i: (i[0], i[1], by_number(i[2])))
+    notes.append(
+        "there are values of MIG instances only: gpu numbers the instances, values are relative to one"
+    )
+    instances = sorted(
+        {(s.host, s.gpu, s.instance) for s in parts}, key=lambda i: (i[0], i[1], by_number(i[2]))
+    )
     hosts = [host for host, _, _ in instances]
     numbers = {instance: i - hosts.index(instance[0]) for i, instance in enumerate(instances)}
     return [replace(s, gpu=numbers[s.host, s.gpu, s.instance], instance="") for s in parts]
@@ -128,7 +138,9 @@ def ranks(hosts: set[str], notes: list[str]) -> dict[str, int]:
     return {host: rank for rank, host in enumerate(ordered)}
 
 
-def samples(series: Sequence[fields.Series], rank: dict[str, int], notes: list[str]) -> pd.DataFrame:
+def samples(
+    series: Sequence[fields.Series], rank: dict[str, int], notes: list[str]
+) -> pd.DataFrame:
     """Return SAMPLES with the times of the series; of fields that give one metric, the first that has a value."""
     points_of: dict[tuple[int, int, str], list[Points]] = {}
     every = 0
@@ -143,29 +155,47 @@ def samples(series: Sequence[fields.Series], rank: dict[str, int], notes: list[s
                 part = f"mig_{'_'.join(one.instance.lower().split())}_" if one.instance else ""
                 points_of.setdefault((rank[one.host], one.gpu, part + metric), []).append(points)
     missing = every - sum(len(times) for parts in points_of.values() for times, _ in parts)
-    notes += [f"{missing} of {every} values are missing (N/A, blank or impossible)"] if missing else []
-    there = {key: points for key, points in sorted(points_of.items()) if any(len(times) for times, _ in points)}
+    notes += (
+        [f"{missing} of {every} values are missing (N/A, blank or impossible)"] if missing else []
+    )
+    there = {
+        key: points
+        for key, points in sorted(points_of.items())
+        if any(len(times) for times, _ in points)
+    }
     once = {key: _once(points) for key, points in there.items()}
     differing = sum(count for _, count in once.values())
-    notes += [f"second values of one metric at one time are left out ({differing})"] if differing else []
+    notes += (
+        [f"second values of one metric at one time are left out ({differing})"] if differing else []
+    )
     return samples_table({key: points for key, (points, _) in once.items()})
 
 
 def _in_time(series: Sequence[fields.Series], notes: list[str]) -> Sequence[fields.Series]:
     """Leave out points without a time, and those more than ten years from most others: their clock was not set."""
     ends = [(int(s.times_ns.min()), int(s.times_ns.max())) for s in series if len(s.times_ns)]
-    if not ends or max(last for _, last in ends) - min(first for first, _ in ends) <= text.TEN_YEARS_NS:
+    if (
+        not ends
+        or max(last for _, last in ends) - min(first for first, _ in ends) <= text.TEN_YEARS_NS
+    ):
         return series
     times = np.concatenate([s.times_ns for s in series])
     usual = int(np.median(times[times != fields.NEVER])) if (times != fields.NEVER).any() else 0
     inside = (times != fields.NEVER) & (np.abs(times - usual) <= text.TEN_YEARS_NS)
     left = int((~inside).sum())
-    notes.append(f"values without a time, or more than ten years before or after most others, are left out ({left})")
+    notes.append(
+        f"values without a time, or more than ten years before or after most others, are left out ({left})"
+    )
     parts = np.split(inside, np.cumsum([len(s.times_ns) for s in series])[:-1])
-    return [replace(s, times_ns=s.times_ns[part], values=s.values[part]) for s, part in zip(series, parts, strict=True)]
+    return [
+        replace(s, times_ns=s.times_ns[part], values=s.values[part])
+        for s, part in zip(series, parts, strict=True)
+    ]
 
 
-def _in_units(field: fields.Field, values: Sequence[fields.Values], notes: list[str]) -> dict[str, list[fields.Values]]:
+def _in_units(
+    field: fields.Field, values: Sequence[fields.Values], notes: list[str]
+) -> dict[str, list[fields.Values]]:
     """Return the metrics of one field, each with one array per series."""
     together = np.concatenate(values)
     together = without_blanks(together) if field.number else together
@@ -191,10 +221,14 @@ def _once(points: Sequence[Points]) -> tuple[Points, int]:
     return (times[first], values[first]), int((values != values[kept]).sum())
 
 
-def devices(listed: Sequence[fields.Device], frame: pd.DataFrame, rank: dict[str, int]) -> pd.DataFrame:
+def devices(
+    listed: Sequence[fields.Device], frame: pd.DataFrame, rank: dict[str, int]
+) -> pd.DataFrame:
     """Return DEVICES of the GPUs that the log names, with the memory and highest clock that it sampled."""
     named = {(rank[d.host], d.gpu): d for d in listed if d.host in rank}
-    sampled = frame[frame["metric"].isin(["memory_total_bytes", "sm_max_clock_hz"])].astype({"metric": str})
+    sampled = frame[frame["metric"].isin(["memory_total_bytes", "sm_max_clock_hz"])].astype(
+        {"metric": str}
+    )
     first = sampled.groupby(["rank", "gpu", "metric"])["value"].first().to_dict()
     sizes = [first.get((*key, "memory_total_bytes"), np.nan) for key in named]
     columns = {
@@ -202,7 +236,9 @@ def devices(listed: Sequence[fields.Device], frame: pd.DataFrame, rank: dict[str
         "gpu": [gpu for _, gpu in named],
         "name": [device.name for device in named.values()],
         "compute_capability": [device.compute_capability for device in named.values()],
-        "memory_bytes": pd.array([round(size) if abs(size) < text.EXACT else None for size in sizes], dtype="Int64"),
+        "memory_bytes": pd.array(
+            [round(size) if abs(size) < text.EXACT else None for size in sizes], dtype="Int64"
+        ),
         "clock_hz": [first.get((*key, "sm_max_clock_hz"), np.nan) for key in named],
     }
     return devices_table(columns, len(named))
@@ -210,7 +246,9 @@ def devices(listed: Sequence[fields.Device], frame: pd.DataFrame, rank: dict[str
 
 def without_blanks(values: fields.Values) -> fields.Values:
     """Return `values` with NaN for what DCGM writes where there is no value."""
-    return np.where(np.isin(values, BLANKS) | (values >= BLANK_INT64) | np.isinf(values), np.nan, values)
+    return np.where(
+        np.isin(values, BLANKS) | (values >= BLANK_INT64) | np.isinf(values), np.nan, values
+    )
 
 
 def scaled(values: fields.Values, field: fields.Field) -> tuple[fields.Values, str]:
@@ -229,10 +267,15 @@ def scaled(values: fields.Values, field: fields.Field) -> tuple[fields.Values, s
     if not above.any():
         return possible, note
     if above.sum() > (possible > 0).sum() / 2:
-        return possible / 100, f"{field.metric}: written as percent (up to {number(float(np.nanmax(possible)))})"
+        return (
+            possible / 100,
+            f"{field.metric}: written as percent (up to {number(float(np.nanmax(possible)))})",
+        )
     if np.nanmax(possible) > OVERSHOOT:
         wrong = number(float(np.nanmax(possible)))
-        return np.full_like(values, np.nan), f"{field.metric}: left out, it should be at most 1 and is up to {wrong}"
+        return np.full_like(
+            values, np.nan
+        ), f"{field.metric}: left out, it should be at most 1 and is up to {wrong}"
     return _within(values, 1.0, field)
 
 
@@ -250,4 +293,6 @@ def reasons(values: fields.Values) -> dict[str, fields.Values]:
     is_mask = (
         (values >= 0) & (values < text.EXACT) & (np.floor(values) == values)
     )  # False for NaN and for what is no mask
-    return text.lowered(np.where(is_mask, values, 0).astype(np.int64), np.where(is_mask, text.EVERY, 0))
+    return text.lowered(
+        np.where(is_mask, values, 0).astype(np.int64), np.where(is_mask, text.EVERY, 0)
+    )

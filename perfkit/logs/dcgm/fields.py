@@ -37,7 +37,15 @@ PREFIXES = ("dcgm_", SMI)
 # What the reader needs of a series; the rest (pods, containers, jobs) need not be kept.
 NEEDED = (
     *("__name__", "gpu", "device", "UUID", "uuid", "modelName", "Hostname", "instance"),
-    *("GPU_I_ID", "GPU_I_PROFILE", "DCGM_FI_DRIVER_VERSION", "index", "name", "compute_cap", "driver_version"),
+    *(
+        "GPU_I_ID",
+        "GPU_I_PROFILE",
+        "DCGM_FI_DRIVER_VERSION",
+        "index",
+        "name",
+        "compute_cap",
+        "driver_version",
+    ),
 )
 
 Values = NDArray[np.float64]
@@ -61,10 +69,18 @@ class Field(NamedTuple):
 # 1000 (ReadAndCacheNvLinkBandwidth in DcgmCacheManager.cpp). Last are the metrics of utkuozdemir/nvidia_gpu_exporter:
 # what `nvidia-smi --query-gpu` says, in base units.
 FIELDS = tuple(
-    Field(int(row["number"] or 0), row["dmon"], tuple(row["names"].split()), row["metric"], float(row["scale"] or 1))
+    Field(
+        int(row["number"] or 0),
+        row["dmon"],
+        tuple(row["names"].split()),
+        row["metric"],
+        float(row["scale"] or 1),
+    )
     for row in csv_rows(__file__, "fields.csv")
 )
-METRICS: Mapping[str, Field] = {name: field for field in FIELDS for name in field.names}  # by Prometheus metric
+METRICS: Mapping[str, Field] = {
+    name: field for field in FIELDS for name in field.names
+}  # by Prometheus metric
 BY_COLUMN: Mapping[str, Field] = {field.short: field for field in FIELDS if field.short}
 ORDER: Mapping[Field, int] = {field: i for i, field in enumerate(FIELDS)}
 
@@ -185,11 +201,15 @@ def gathered(listed: Sequence[Raw], notes: list[str]) -> tuple[list[Series], lis
             devices[host, gpu] = Device(host, gpu, name, labels.get("compute_cap", ""))
         if one.name != INFO:
             if uuid_of(labels) and not instance:
-                owners.setdefault((host, gpu), set()).add(uuid_of(labels).casefold().removeprefix("gpu-"))
+                owners.setdefault((host, gpu), set()).add(
+                    uuid_of(labels).casefold().removeprefix("gpu-")
+                )
             series.append(Series(METRICS[one.name], host, gpu, one.times_ns, one.values, instance))
     if impossible:
         example = printable(impossible[0], 20)
-        notes.append(f"series of GPUs with a number that cannot be are left out ({len(impossible)}, such as {example})")
+        notes.append(
+            f"series of GPUs with a number that cannot be are left out ({len(impossible)}, such as {example})"
+        )
     notes += _numbered_twice(owners)
     return series, list(devices.values())
 
@@ -202,7 +222,9 @@ def _numbered_twice(owners: Mapping[tuple[str, int], set[str]]) -> list[str]:
     gpu, count = twice[0]
     others = f"; so are those of {len(twice) - 1} other numbers" if len(twice) > 1 else ""
     gpus = "two" if count == 2 else count
-    return [f"{gpus} GPUs are numbered {gpu} on one host: their values are read as those of one GPU{others}"]
+    return [
+        f"{gpus} GPUs are numbered {gpu} on one host: their values are read as those of one GPU{others}"
+    ]
 
 
 def _numbers(series: Sequence[Raw]) -> Numbers:
@@ -227,11 +249,18 @@ def _numbers(series: Sequence[Raw]) -> Numbers:
 
 def driver(listed: Sequence[Raw]) -> str:
     """Return the driver's version, empty if no label says it."""
-    versions = (one.labels.get("DCGM_FI_DRIVER_VERSION") or one.labels.get("driver_version") for one in listed)
+    versions = (
+        one.labels.get("DCGM_FI_DRIVER_VERSION") or one.labels.get("driver_version")
+        for one in listed
+    )
     return next((version for version in versions if version), "")
 
 
 def unknown(names: Iterable[str]) -> str:
     """Name the GPU metrics that are not read, in a few words."""
-    left = sorted({name for name in names if name.casefold().startswith(PREFIXES)} - set(METRICS) - {INFO, INDEX})
+    left = sorted(
+        {name for name in names if name.casefold().startswith(PREFIXES)}
+        - set(METRICS)
+        - {INFO, INDEX}
+    )
     return several(left, 3)

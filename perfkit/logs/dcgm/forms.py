@@ -45,11 +45,17 @@ METRIC_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 PAIR = r'[a-zA-Z_][a-zA-Z0-9_]*\s*=\s*"(?:[^"\\]|\\.)*"'
 BRACES = rf"\{{\s*(?P<labels>(?:{PAIR}\s*(?:,\s*{PAIR}\s*)*(?:,\s*)?)?)\}}"
 TIME = r"-?\d+(?:\.\d*)?(?:[eE]\+?\d+)?"
-SAMPLE = re.compile(rf"\s*(?P<name>{METRIC_NAME})(?:\s*{BRACES})?\s+(?P<value>\S+)(?:\s+(?P<time>{TIME}))?\s*$")
+SAMPLE = re.compile(
+    rf"\s*(?P<name>{METRIC_NAME})(?:\s*{BRACES})?\s+(?P<value>\S+)(?:\s+(?P<time>{TIME}))?\s*$"
+)
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 ESCAPED = re.compile(r"\\(.)")
-FIRST = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:# ?(?:HELP|TYPE|EOF|UNIT)\b|[a-zA-Z_:][\w:]*(?:\s*\{| ))")
-KNOWN = re.compile(rb"^(?:# TYPE )?(?:DCGM_FI_|dcgm_|nvidia_smi_)\w+(?:\s*\{| +[^\s,])", re.MULTILINE)
+FIRST = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:# ?(?:HELP|TYPE|EOF|UNIT)\b|[a-zA-Z_:][\w:]*(?:\s*\{| ))"
+)
+KNOWN = re.compile(
+    rb"^(?:# TYPE )?(?:DCGM_FI_|dcgm_|nvidia_smi_)\w+(?:\s*\{| +[^\s,])", re.MULTILINE
+)
 MS_NS, S_NS = 1_000_000, 1_000_000_000
 
 ANSWER = re.compile(rb'\s*\{\s*"(?:status|data|warnings|infos)"\s*:')
@@ -58,7 +64,11 @@ GPU_METRIC = re.compile(rb'"(?:DCGM_FI_|dcgm_|nvidia_smi_)\w+"')
 KEY = re.compile(rb'"(data|result|metric|values?)"\s*:')
 
 Point = tuple[float, str]
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what decoding damaged JSON raises
+UNREADABLE = (
+    msgspec.DecodeError,
+    UnicodeDecodeError,
+    RecursionError,
+)  # what decoding damaged JSON raises
 
 
 def whole_lines(path: Path, notes: list[str]) -> list[str]:
@@ -157,7 +167,9 @@ def _other(log: Dmon, table: Rows | None, words: list[str], number: int) -> Rows
     return table
 
 
-def _dmon_series(path: Path, table: Rows, entities: Sequence[tuple[str, str]]) -> Iterator[fields.Series]:
+def _dmon_series(
+    path: Path, table: Rows, entities: Sequence[tuple[str, str]]
+) -> Iterator[fields.Series]:
     """Yield one series per entity and column that stands for a metric."""
     columns = [i for i, column in enumerate(table.columns) if column in fields.BY_COLUMN]
     if not columns:
@@ -177,17 +189,26 @@ def _dmon_series(path: Path, table: Rows, entities: Sequence[tuple[str, str]]) -
     of = np.array(table.entities)
     rows = [np.flatnonzero(of == code) for code in range(len(entities))]
     only = [int(number) for kind, number in entities if kind == "GPU"]
-    owner = only[0] if len(only) == 1 else -1 if only else 0  # of instances, whose rows do not name their GPU
+    owner = (
+        only[0] if len(only) == 1 else -1 if only else 0
+    )  # of instances, whose rows do not name their GPU
     for i in columns:
         column = table.columns[i]
         cells: Iterable[object] = frame[i + 2]
-        if frame[i + 2].dtype.kind not in "iuf":  # something else than numbers is in it: that is missing or an error
-            cells = [_value(path, n, column, str(cell)) for n, cell in zip(table.numbers, cells, strict=True)]
+        if (
+            frame[i + 2].dtype.kind not in "iuf"
+        ):  # something else than numbers is in it: that is missing or an error
+            cells = [
+                _value(path, n, column, str(cell))
+                for n, cell in zip(table.numbers, cells, strict=True)
+            ]
         values = np.array(cells, np.float64)
         for (kind, number), own in zip(entities, rows, strict=True):
             gpu, instance = (owner, f"{GPUS[kind]}{number}") if GPUS[kind] else (int(number), "")
             if len(own):
-                yield fields.Series(fields.BY_COLUMN[column], "", gpu, times[own], values[own], instance)
+                yield fields.Series(
+                    fields.BY_COLUMN[column], "", gpu, times[own], values[own], instance
+                )
 
 
 def _value(path: Path, number: int, column: str, cell: str) -> float:
@@ -196,13 +217,21 @@ def _value(path: Path, number: int, column: str, cell: str) -> float:
     value = fields.decimal(cell)
     if value is None:
         printed = printable(cell, 30)
-        raise ReadError(f"{path}: line {number} has {printed!r} in column {column}, which is no number. {AGAIN}")
+        raise ReadError(
+            f"{path}: line {number} has {printed!r} in column {column}, which is no number. {AGAIN}"
+        )
     return value
 
 
 def _dmon_notes(log: Dmon) -> list[str]:
-    unknown = sorted({column for table in log.tables for column in table if column not in fields.BY_COLUMN})
-    notes = [f"columns that no metric is known for are left out ({', '.join(unknown)})"] if unknown else []
+    unknown = sorted(
+        {column for table in log.tables for column in table if column not in fields.BY_COLUMN}
+    )
+    notes = (
+        [f"columns that no metric is known for are left out ({', '.join(unknown)})"]
+        if unknown
+        else []
+    )
     if log.ragged:
         where = f"{len(log.ragged)}, first in line {log.ragged[0]}"
         notes.append(f"rows with more or fewer cells than their header are left out ({where})")
@@ -245,7 +274,9 @@ def read_exposition(path: Path) -> fields.Reading:
     notes: list[str] = []
     text = whole_lines(path, notes)
     lines = list(parsed(path, text))
-    samples = [f for f in lines if f.name in fields.METRICS or f.name in (fields.INFO, fields.INDEX)]
+    samples = [
+        f for f in lines if f.name in fields.METRICS or f.name in (fields.INFO, fields.INDEX)
+    ]
     left_out = unknown(f.name for f in lines)
     if not any(f.name in fields.METRICS for f in samples):
         raise ReadError(
@@ -254,10 +285,14 @@ def read_exposition(path: Path) -> fields.Reading:
         )
     timed = all(f.time for f in samples)
     if not timed and samples[-1].scrape:
-        notes.append(f"{1 + samples[-1].scrape} scrapes without time stamps: they are taken to be 1 s apart. {SERVER}")
+        notes.append(
+            f"{1 + samples[-1].scrape} scrapes without time stamps: they are taken to be 1 s apart. {SERVER}"
+        )
     elif not timed:
         notes.append("one scrape without time stamp: its time is 0")
-    notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
+    notes += (
+        [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
+    )
     in_seconds = any(line.strip() == EOF for line in text)
     raw = _exposed(samples, (S_NS if in_seconds else MS_NS) if timed else 0)
     series, devices = fields.gathered(raw, notes)
@@ -311,8 +346,14 @@ def _exposed(lines: Sequence[Found], unit: int) -> list[fields.Raw]:
     return [
         fields.Raw(
             name,
-            {key: ESCAPED.sub(lambda e: "\n" if e[1] == "n" else e[1], value) for key, value in LABEL.findall(labels)},
-            np.array([_nanoseconds(f.time, unit) if unit else f.scrape * TICK_NS for f in group], np.int64),
+            {
+                key: ESCAPED.sub(lambda e: "\n" if e[1] == "n" else e[1], value)
+                for key, value in LABEL.findall(labels)
+            },
+            np.array(
+                [_nanoseconds(f.time, unit) if unit else f.scrape * TICK_NS for f in group],
+                np.int64,
+            ),
             np.array([f.value for f in group]),
         )
         for (name, labels), group in groups.items()
@@ -357,7 +398,9 @@ class Names(msgspec.Struct):
 def is_answer(head: bytes) -> bool:
     """Say whether the beginning of a file is an answer with metrics of GPUs."""
     return (
-        ANSWER.match(head) is not None and RESULT_TYPE.search(head) is not None and GPU_METRIC.search(head) is not None
+        ANSWER.match(head) is not None
+        and RESULT_TYPE.search(head) is not None
+        and GPU_METRIC.search(head) is not None
     )
 
 
@@ -373,8 +416,12 @@ def read_answer(path: Path) -> fields.Reading:
             f"{path}: no metric of a GPU that perfkit knows (found: {left_out or 'none'}). "
             "Ask for them with `perfkit record prometheus URL`."
         )
-    notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
-    return fields.Reading("Prometheus", kept, timed=True, version=fields.driver(series), devices=devices, notes=notes)
+    notes += (
+        [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
+    )
+    return fields.Reading(
+        "Prometheus", kept, timed=True, version=fields.driver(series), devices=devices, notes=notes
+    )
 
 
 def _answer(path: Path) -> tuple[list[Result], list[str]]:
@@ -388,7 +435,9 @@ def _answer(path: Path) -> tuple[list[Result], list[str]]:
         ) from e
     if answer.status != "success" or answer.data is None:
         reason = printable(answer.error or answer.status, 200)
-        raise ReadError(f"{path}: the server answered with an error ({reason}). Correct the query and ask again.")
+        raise ReadError(
+            f"{path}: the server answered with an error ({reason}). Correct the query and ask again."
+        )
     if answer.data.result_type not in ("matrix", "vector"):
         raise ReadError(
             f"{path}: the answer is a {printable(answer.data.result_type, 20)}, not time series. "
@@ -397,11 +446,15 @@ def _answer(path: Path) -> tuple[list[Result], list[str]]:
     # A key that stands more often in the text than in what was decoded of it; empty if there is none.
     there = Counter(key.decode() for key in KEY.findall(data))
     decoded = Counter({"data": 1, "result": 1, "metric": len(answer.data.result)})
-    decoded["values"] = decoded["value"] = len(answer.data.result)  # a series has one of them, or both without points
+    decoded["values"] = decoded["value"] = len(
+        answer.data.result
+    )  # a series has one of them, or both without points
     decoded.update(label for one in answer.data.result for label in one.metric if label in there)
     twice = next((key for key in there if there[key] > decoded[key]), "")
     if twice:
-        raise ReadError(f"{path}: an object has the key {twice!r} twice, and one value is lost. Ask for it again.")
+        raise ReadError(
+            f"{path}: an object has the key {twice!r} twice, and one value is lost. Ask for it again."
+        )
     return answer.data.result, answer.warnings
 
 
@@ -410,8 +463,12 @@ def _answered(path: Path, result: Result) -> fields.Raw:
     values = [fields.decimal(value) for _, value in points]
     if None in values:
         wrong = printable(points[values.index(None)][1], 30)
-        raise ReadError(f"{path}: a value of a series is no number ({wrong!r}). Ask the server for it again.")
+        raise ReadError(
+            f"{path}: a value of a series is no number ({wrong!r}). Ask the server for it again."
+        )
     ms = np.rint(np.array([time for time, _ in points], dtype=np.float64) * 1000)
     dated = np.abs(ms) < LATEST_NS / MS_NS  # False for NaN
     times = np.where(dated, np.where(dated, ms, 0).astype(np.int64) * MS_NS, fields.NEVER)
-    return fields.Raw(result.metric["__name__"], result.metric, times, np.array(values, dtype=np.float64))
+    return fields.Raw(
+        result.metric["__name__"], result.metric, times, np.array(values, dtype=np.float64)
+    )

@@ -71,7 +71,11 @@ class Answer(NamedTuple):
 def _utilisation(fact: Facts, _: Peaks) -> Answer:
     high, count = fact["busy_high_frac"], fact["busy_count"]
     if not count >= FEWEST:
-        what: str = "no utilisation is recorded" if pd.isna(count) else f"too few readings ({count:.0f}) to tell"
+        what: str = (
+            "no utilisation is recorded"
+            if pd.isna(count)
+            else f"too few readings ({count:.0f}) to tell"
+        )
         reason = f"{what}: record it for a minute, with `nvidia-smi dmon -s pucvmet -o DT`"
         return Answer("cannot tell", high, CONSISTENT, "frac", reason)
     reason = (
@@ -93,7 +97,13 @@ def _memory(fact: Facts, _: Peaks) -> Answer:
         f"{percent(fact['memory_mean_frac'])} on average"
     )
     full = share >= FULL_MEMORY
-    advice = ": the next allocation may fail" if full else "" if share >= LOW_POWER else ": there is room for more"
+    advice = (
+        ": the next allocation may fail"
+        if full
+        else ""
+        if share >= LOW_POWER
+        else ": there is room for more"
+    )
     return Answer(_judged(full), share, FULL_MEMORY, "frac", reason + advice)
 
 
@@ -115,7 +125,9 @@ def _power(fact: Facts, _: Peaks) -> Answer:
         f"the limit for {percent(fact['power_at_limit_frac'])} of the time"
     )
     low = share < LOW_POWER
-    return Answer(_judged(low), share, LOW_POWER, "frac", reason + (": the GPU does little" if low else ""))
+    return Answer(
+        _judged(low), share, LOW_POWER, "frac", reason + (": the GPU does little" if low else "")
+    )
 
 
 def _throttling(fact: Facts, _: Peaks) -> Answer:
@@ -143,7 +155,9 @@ def _near_slowdown(fact: Facts) -> list[str]:
             f"the slowdown at {number(fact['temperature_limit'])}"
         )
     if fact["temperature_margin_at_limit_frac"] > 0:
-        found.append(f"the margin to the slowdown fell to {number(fact['temperature_margin_worst'])} degrees")
+        found.append(
+            f"the margin to the slowdown fell to {number(fact['temperature_margin_worst'])} degrees"
+        )
     return found
 
 
@@ -153,7 +167,11 @@ def _traffic_answer(fact: Facts, peaks: Peaks) -> Answer:
         reason = "no traffic is recorded: `nvidia-smi dmon -s t`, or DCGM fields 1009 to 1012"
         return Answer("cannot tell", math.nan, math.nan, "bytes_per_s", reason)
     busiest = ", ".join(f"{LINKS[metric][0]} {size(rate)}/s" for metric, rate in rates.items())
-    shares = {m: rate / (LINKS[m][2] * peak) for m, rate in rates.items() if (peak := peaks[LINKS[m][1]]) is not None}
+    shares = {
+        m: rate / (LINKS[m][2] * peak)
+        for m, rate in rates.items()
+        if (peak := peaks[LINKS[m][1]]) is not None
+    }
     if not shares:
         reason = f"95 % of the time at most {busiest}; without the links' peaks there is nothing to compare with"
         return Answer("cannot tell", max(rates.values()), math.nan, "bytes_per_s", reason)
@@ -179,16 +197,24 @@ __all__ = ["at_limit", "checks", "dips", "idle", "imbalance", "ledger", "summary
 __all__ += ["utilisation"]
 
 
-def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+def facts(
+    samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None
+) -> pd.DataFrame:
     """Return one row per monitored rank and gpu of 0 and up (the index) with what is known, NaN where it is not.
 
     Columns are those of `at_limit` after the quantity and an underscore, of `throttling` after "throttling_", the 95th
     percentile of each metric of LINKS and the mean of power_w and memory_used_bytes under their names, and `busy_...`.
     """
-    lowered = throttling(samples, window=window).set_index(readings.DEVICE)[_CAUSES].add_prefix("throttling_")
+    lowered = (
+        throttling(samples, window=window)
+        .set_index(readings.DEVICE)[_CAUSES]
+        .add_prefix("throttling_")
+    )
     limits = at_limit(samples, devices, window=window)
     of_quantity = [
-        limits[limits["quantity"] == quantity].set_index(readings.DEVICE)[_OF_LIMIT].add_prefix(f"{quantity}_")
+        limits[limits["quantity"] == quantity]
+        .set_index(readings.DEVICE)[_OF_LIMIT]
+        .add_prefix(f"{quantity}_")
         for quantity in levels.QUANTITIES
     ]
     drawn = readings.readings(samples, "power_w", "memory_used_bytes", window=window)
@@ -205,7 +231,11 @@ def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None
     busy = busy.drop_duplicates(readings.DEVICE).set_index(readings.DEVICE)
     table = pd.concat([lowered, *of_quantity, means_of, busy, traffic], axis=1)
     # The devices of 0 and up with any of OF_A_DEVICE. Readings of a series follow each other: few rows tell all.
-    columns = samples["rank"].to_numpy(), samples["gpu"].to_numpy(), samples["metric"].cat.codes.to_numpy()
+    columns = (
+        samples["rank"].to_numpy(),
+        samples["gpu"].to_numpy(),
+        samples["metric"].cat.codes.to_numpy(),
+    )
     series = samples.take(stretches(columns, len(samples)))
     series = series[(series["gpu"] >= 0) & where(series["metric"], OF_A_DEVICE.__contains__)]
     keys = series[readings.DEVICE].drop_duplicates().sort_values(readings.DEVICE)
@@ -249,5 +279,13 @@ def checks(
     ]
     table = pd.DataFrame(rows, columns=[*readings.DEVICE, "check", *Answer._fields])
     choices = {"check": CHECKS, "verdict": VERDICTS, "unit": ("frac", "bytes_per_s")}
-    kinds = {"rank": "int32", "gpu": "int32", "value": "float64", "threshold": "float64", "reason": "string"}
-    return table.assign(**{name: pd.Categorical(table[name], of) for name, of in choices.items()}).astype(kinds)
+    kinds = {
+        "rank": "int32",
+        "gpu": "int32",
+        "value": "float64",
+        "threshold": "float64",
+        "reason": "string",
+    }
+    return table.assign(
+        **{name: pd.Categorical(table[name], of) for name, of in choices.items()}
+    ).astype(kinds)

@@ -10,17 +10,37 @@ from numpy.typing import NDArray
 from perfkit import hardware
 from perfkit.analysis.grouping import over
 from perfkit.analysis.intervals import Int, Window
-from perfkit.analysis.readings import BUSY, DEVICE, Float, Readings, as_of, means, of_each, percentiles, readings, wide
+from perfkit.analysis.readings import (
+    BUSY,
+    DEVICE,
+    Float,
+    Readings,
+    as_of,
+    means,
+    of_each,
+    percentiles,
+    readings,
+    wide,
+)
 from perfkit.tables import DEVICES
 
 PIPES = ("tensor_active_frac", "fp64_active_frac", "fp32_active_frac", "fp16_active_frac")
 # Different sampling of two metrics makes this much of a difference without a contradiction.
 SAMPLING_ERROR = 0.05
-COMPARED = ("gpu_busy_frac", "sm_active_frac", "tensor_active_frac", "power_w", "memory_used_bytes", "sm_clock_hz")
+COMPARED = (
+    "gpu_busy_frac",
+    "sm_active_frac",
+    "tensor_active_frac",
+    "power_w",
+    "memory_used_bytes",
+    "sm_clock_hz",
+)
 NEAR_POWER = NEAR_MEMORY = 0.95
 NEAR_TEMPERATURE_C = 5.0
 SHEET = "data sheet of the GPU"
-ABOVE_SHEET = 1.1  # of the data sheet's limit; what draws more is another GPU, or has a limit of its own
+ABOVE_SHEET = (
+    1.1  # of the data sheet's limit; what draws more is another GPU, or has a limit of its own
+)
 QUANTITIES = ("power", "memory", "temperature", "temperature_margin")
 
 
@@ -41,7 +61,9 @@ def stretches(found: Readings, fulfils: NDArray[np.bool_]) -> Stretches:
     return Stretches(np.searchsorted(found.first, first, side="right") - 1, first, stop)
 
 
-def at_limit(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+def at_limit(
+    samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None
+) -> pd.DataFrame:
     """Return power, memory and temperature of each device against the limit that held at the time of each reading.
 
     The limit of the power is the enforced one, else the data sheet's for the exact name in `devices` (DEVICES); that of
@@ -65,7 +87,9 @@ def at_limit(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | N
     refused = (table["source"] == SHEET) & (table["worst_frac"] > ABOVE_SHEET)
     table.loc[refused, ["mean_frac", "worst_frac", "at_limit_frac"]] = np.nan
     # The best source of a limit comes first.
-    return table.drop_duplicates([*DEVICE, "quantity"]).sort_values([*DEVICE, "quantity"], ignore_index=True)
+    return table.drop_duplicates([*DEVICE, "quantity"]).sort_values(
+        [*DEVICE, "quantity"], ignore_index=True
+    )
 
 
 def _limited(
@@ -83,24 +107,34 @@ def _limited(
     yield power, rated_power(power, devices), "power", SHEET
     used, whole = recorded("memory_used_bytes", "memory_total_bytes")
     yield used, whole, "memory", "recorded total"
-    free, reserved = (as_of(readings(samples, m), used) for m in ("memory_free_bytes", "driver_reserved_bytes"))
+    free, reserved = (
+        as_of(readings(samples, m), used) for m in ("memory_free_bytes", "driver_reserved_bytes")
+    )
     yield used, used.value + free + np.nan_to_num(reserved), "memory", "used, free and reserved"
     yield used, _of_device(used, devices, lambda device: device["memory_bytes"]), "memory", "device"
-    yield *recorded("temperature_c", "temperature_slowdown_c"), "temperature", "recorded slowdown temperature"
+    yield (
+        *recorded("temperature_c", "temperature_slowdown_c"),
+        "temperature",
+        "recorded slowdown temperature",
+    )
     margin = readings(samples, "temperature_margin_c", window=window)
     yield margin, np.zeros(len(margin.time)), "temperature_margin", "recorded margin"
 
 
 def rated_power(found: Readings, devices: pd.DataFrame) -> Float:
     """Return the power limit of the data sheet for each reading, in W, NaN where the device is not known."""
-    return _of_device(found, devices, lambda device: getattr(hardware.peaks(str(device["name"])), "tdp_w", None))
+    return _of_device(
+        found, devices, lambda device: getattr(hardware.peaks(str(device["name"])), "tdp_w", None)
+    )
 
 
 def _of_device(found: Readings, devices: pd.DataFrame, limit: Callable[[pd.Series], Any]) -> Float:
     """Return a limit that does not change for each reading, NaN where the device is not known."""
     known = {(device["rank"], device["gpu"]): limit(device) for _, device in devices.iterrows()}
     each = [known.get(place) for place in zip(*(found.series[key] for key in DEVICE), strict=True)]
-    return pd.to_numeric(pd.Series(each, dtype=object)).to_numpy("float64", na_value=np.nan)[found.row_series]
+    return pd.to_numeric(pd.Series(each, dtype=object)).to_numpy("float64", na_value=np.nan)[
+        found.row_series
+    ]
 
 
 def _figures(found: Readings, limit: Float, quantity: str) -> pd.DataFrame:
@@ -125,7 +159,11 @@ def _figures(found: Readings, limit: Float, quantity: str) -> pd.DataFrame:
 
 
 def dips(
-    samples: pd.DataFrame, *, metric: str = "gpu_busy_frac", below: float = 0.5, window: Window | None = None
+    samples: pd.DataFrame,
+    *,
+    metric: str = "gpu_busy_frac",
+    below: float = 0.5,
+    window: Window | None = None,
 ) -> pd.DataFrame:
     """Return the stretches in which `metric` is below a share of the device's time-weighted median.
 
@@ -187,11 +225,17 @@ def imbalance(
     """
     found = readings(samples, *metrics, window=window)
     mean = wide(found, means(found), metrics)
-    rows = [(metric, *_spread(mean[metric].dropna())) for metric in metrics if mean[metric].notna().sum() > 1]
+    rows = [
+        (metric, *_spread(mean[metric].dropna()))
+        for metric in metrics
+        if mean[metric].notna().sum() > 1
+    ]
     places = [f"{which}_{key}" for which in ("lowest", "highest") for key in DEVICE]
     figures = ["lowest", "mean", "highest", "spread_frac"]
     table = pd.DataFrame(rows, columns=["metric", "devices", *figures[:3], *places, figures[3]])
-    kinds = {"devices": "int64"} | dict.fromkeys(figures, "float64") | dict.fromkeys(places, "int32")
+    kinds = (
+        {"devices": "int64"} | dict.fromkeys(figures, "float64") | dict.fromkeys(places, "int32")
+    )
     return table.astype(kinds).assign(metric=pd.Categorical(table["metric"], metrics))
 
 
@@ -225,7 +269,11 @@ def utilisation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Da
     table["pipe"] = _named(pipes.eq(table["pipe_active_frac"], axis=0))
     # A text for every row in which a part exceeds its whole.
     notes = pd.Series("", table.index, dtype="string")
-    for part, whole in (("sm_active", "gpu_busy"), ("sm_occupancy", "sm_active"), ("pipe_active", "sm_active")):
+    for part, whole in (
+        ("sm_active", "gpu_busy"),
+        ("sm_occupancy", "sm_active"),
+        ("pipe_active", "sm_active"),
+    ):
         exceeds = table[f"{part}_frac"] > table[f"{whole}_frac"] + SAMPLING_ERROR
         note = f"{part}_frac exceeds {whole}_frac, which cannot be: check what was recorded. "
         notes = notes.mask(exceeds, notes + note)

@@ -53,7 +53,9 @@ CAPPED = 0.8  # of the limit; a GPU that is at its own limit draws more
 HELD = 0.1  # of the memory that the fullest GPU of the rank has in use
 
 
-def ledger(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+def ledger(
+    samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None
+) -> pd.DataFrame:
     """Return how long each GPU was in each state; a GPU without a reading of its utilisation has no row.
 
     `samples` is SAMPLES; `devices` is DEVICES, whose data sheet gives the power limit where none was recorded. Counters
@@ -64,7 +66,9 @@ def ledger(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | Non
     power over the limit in this state, NaN where not recorded.
     """
     parts = _parts(samples, devices, window)
-    weighted = parts.assign(clock=parts["clock_frac"] * parts["ns"], power=parts["power_frac"] * parts["ns"])
+    weighted = parts.assign(
+        clock=parts["clock_frac"] * parts["ns"], power=parts["power_frac"] * parts["ns"]
+    )
     by = weighted.groupby([*DEVICE, "state"], observed=True)
     table = by[["ns"]].sum()
     for name, column in (("clock_frac", "clock"), ("power_frac", "power")):
@@ -88,11 +92,14 @@ def _parts(samples: pd.DataFrame, devices: pd.DataFrame, window: Window | None) 
     share = np.where(inside, np.clip(found.value, 0, 1), 0)
     running_ns = np.rint(share * found.hold).astype(np.int64)
     columns = {
-        "clock_frac": _recorded(samples, found, "sm_clock_hz") / _recorded(samples, found, "sm_max_clock_hz"),
+        "clock_frac": _recorded(samples, found, "sm_clock_hz")
+        / _recorded(samples, found, "sm_max_clock_hz"),
         "power_frac": _recorded(samples, found, "power_w") / _limit(samples, devices, found),
     }
     frame = place.assign(**columns)
-    running = frame.assign(state=_while_running(samples, found, columns["power_frac"]), ns=running_ns)
+    running = frame.assign(
+        state=_while_running(samples, found, columns["power_frac"]), ns=running_ns
+    )
     between = np.where(row < first, "not started", np.where(row > last, "ended", "idle"))
     rest = frame.assign(state=between, ns=found.hold - running_ns)
     rest["state"] = _without_work(samples, found, running, rest)
@@ -153,13 +160,17 @@ def _while_running(samples: pd.DataFrame, found: Readings, power: Float) -> NDAr
     return np.select(conditions, names, "working")
 
 
-def _without_work(samples: pd.DataFrame, found: Readings, running: pd.DataFrame, rest: pd.DataFrame) -> pd.Series:
+def _without_work(
+    samples: pd.DataFrame, found: Readings, running: pd.DataFrame, rest: pd.DataFrame
+) -> pd.Series:
     """Return the states of the time without a kernel, for GPUs that never work too.
 
     Such a GPU is unused beside another one of its rank that works. It is idle if it has a part in the work: a program
     holds memory there, or where the memory is not known another GPU waits.
     """
-    works = pd.Series(_of_each(np.maximum, found, (found.value >= HARDLY).astype(np.int64)) > 0, rest.index)
+    works = pd.Series(
+        _of_each(np.maximum, found, (found.value >= HARDLY).astype(np.int64)) > 0, rest.index
+    )
     by_rank = works.groupby(rest["rank"]).transform("any")
     waits = running["state"].eq("little power").groupby(rest["rank"]).transform("any")
     held = _held(samples, rest)

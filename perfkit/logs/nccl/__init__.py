@@ -74,7 +74,10 @@ def _report(text: str, path: Path) -> Profile:
     table = report.table
     if not table.rows and not report.error:
         raise ReadError(f"{path}: the report of nccl-tests holds no results. Run the test again.")
-    frames = {"COLLECTIVES": _collectives_table([table], [], path), "DEVICES": _devices_table([table])}
+    frames = {
+        "COLLECTIVES": _collectives_table([table], [], path),
+        "DEVICES": _devices_table([table]),
+    }
     notes = [
         *_setup_note([table], Facts()),
         *_failed_note(report.error),
@@ -83,7 +86,9 @@ def _report(text: str, path: Path) -> Profile:
     ]
     if report.repeated:
         where = f"{len(report.repeated)}, such as {_quoted(report.repeated[0])}"
-        notes.append(f"keys are there twice in one object, the last value of each is read ({where})")
+        notes.append(
+            f"keys are there twice in one object, the last value of each is read ({where})"
+        )
     if report.t0_unix_ns is not None:
         notes.append("its start is local time without a zone, taken as UTC")
     capture = capture_table(path, "nccl-tests", "", report.t0_unix_ns)
@@ -95,7 +100,9 @@ def _log(text: str, path: Path) -> Profile:
     benchmarks = benchmark.read_tables(written.lines)
     binary = next((table.binary for table in benchmarks if table.binary is not None), None)
     if binary is not None:
-        raise ReadError(f"{path}: binary data among the rows of a table, in line {binary}. Copy the log again.")
+        raise ReadError(
+            f"{path}: binary data among the rows of a table, in line {binary}. Copy the log again."
+        )
     facts = log.facts_of(written.said, (line.text for line in written.lines))
     called, network = log.calls(written.said, facts), log.links(written.said)
     hinted = (line.text for line in written.lines if any(hint in line.text for hint in _HINTS))
@@ -114,7 +121,8 @@ def _log(text: str, path: Path) -> Profile:
         *_failed_note(failure),
         *_benchmark_notes(benchmarks, path),
         *log.link_notes(network),
-        *[f"{called.unsized} calls or choices of unknown message size are left out"] * bool(called.unsized),
+        *[f"{called.unsized} calls or choices of unknown message size are left out"]
+        * bool(called.unsized),
         *[f"{damaged} lines of NCCL that are not whole are left out"] * bool(damaged),
         *written.notes,
         *(f"NCCL warned: {_quoted(text)}" for text in list(facts.warnings)[:SHOWN]),
@@ -123,22 +131,36 @@ def _log(text: str, path: Path) -> Profile:
     notes += [f"and {more} more warnings of NCCL"] if more > 0 else []
     version = next((table.version for table in benchmarks), "") or next(iter(facts.versions), "")
     capture = capture_table(path, "nccl-tests" if benchmarks else "NCCL", version)
-    hosts = {entry.host for entry in written.said} | {device.host for table in benchmarks for device in table.devices}
+    hosts = {entry.host for entry in written.said} | {
+        device.host for table in benchmarks for device in table.devices
+    }
     return _profile(path, frames, notes, capture, hosts)
 
 
 def _profile(
-    path: Path, frames: dict[str, pd.DataFrame], notes: list[str], capture: pd.DataFrame, hosts: set[str]
+    path: Path,
+    frames: dict[str, pd.DataFrame],
+    notes: list[str],
+    capture: pd.DataFrame,
+    hosts: set[str],
 ) -> Profile:
     """Return a profile of the tables with rows; the rank is that of the log if it is of one rank only."""
     kept = {name: frame for name, frame in frames.items() if len(frame)}
     ranks = frames["COLLECTIVES"]["rank"].unique()
-    own = int(ranks[0]) if len(ranks) == 1 and (frames["COLLECTIVES"]["source"] == "log").any() else None
+    own = (
+        int(ranks[0])
+        if len(ranks) == 1 and (frames["COLLECTIVES"]["source"] == "log").any()
+        else None
+    )
     if own:
-        kept["COLLECTIVES"] = kept["COLLECTIVES"].assign(rank=pd.Series(0, kept["COLLECTIVES"].index, dtype="int32"))
+        kept["COLLECTIVES"] = kept["COLLECTIVES"].assign(
+            rank=pd.Series(0, kept["COLLECTIVES"].index, dtype="int32")
+        )
     loaders = {name: partial(kept.__getitem__, name) for name in kept}
     node = node_of(next(iter(hosts))) if len(hosts) == 1 else ""
-    missing = tuple(Missing(table, *remedy) for table, remedy in REMEDIES.items() if table not in kept)
+    missing = tuple(
+        Missing(table, *remedy) for table, remedy in REMEDIES.items() if table not in kept
+    )
     return Profile("nccl", path, capture, loaders, missing, tuple(notes), own, node)
 
 
@@ -175,16 +197,32 @@ def _ranks(table: benchmark.Table, collective: str | None) -> int | None:
     return max(table.ranks or 0, benchmark.implied_ranks(table.rows, collective) or 0) or None
 
 
-def _collectives_table(benchmarks: Sequence[benchmark.Table], calls: Sequence[Call], path: Path) -> pd.DataFrame:
+def _collectives_table(
+    benchmarks: Sequence[benchmark.Table], calls: Sequence[Call], path: Path
+) -> pd.DataFrame:
     """Return COLLECTIVES: both halves of each row of the tables, then the calls."""
-    columns = ["rank", "operation", "bytes", "dtype", "ranks", "dur_ns", "algorithm", "protocol", "placement", "source"]
+    columns = [
+        "rank",
+        "operation",
+        "bytes",
+        "dtype",
+        "ranks",
+        "dur_ns",
+        "algorithm",
+        "protocol",
+        "placement",
+        "source",
+    ]
     rows: list[tuple[object, ...]] = []
     for table in benchmarks:
         name = _collective(table, path)
         for row in table.rows:
             place = (0, name, row.bytes, row.dtype, _ranks(table, name))
             chosen = (row.algorithm, row.protocol)
-            rows += [(*place, timing.dur_ns, *chosen, timing.placement, "benchmark") for timing in row.timings]
+            rows += [
+                (*place, timing.dur_ns, *chosen, timing.placement, "benchmark")
+                for timing in row.timings
+            ]
     for call in calls:
         message = (call.rank, call.operation, call.bytes, call.dtype, call.ranks)
         rows.append((*message, float("nan"), call.algorithm, call.protocol, None, "log"))
@@ -209,7 +247,9 @@ def _links_table(edges: dict[Edge, str | None], facts: Facts) -> pd.DataFrame:
 def _devices_table(benchmarks: Sequence[benchmark.Table]) -> pd.DataFrame:
     """Return DEVICES: the GPUs of rank 0's node, as the first table lists them."""
     listed = next((table.devices for table in benchmarks if table.devices), [])
-    names = {device.gpu: device.name for device in reversed(listed) if device.host == listed[0].host}
+    names = {
+        device.gpu: device.name for device in reversed(listed) if device.host == listed[0].host
+    }
     return devices_table({"gpu": list(names), "name": list(names.values())}, len(names))
 
 
@@ -251,14 +291,22 @@ def _table_notes(table: benchmark.Table, collective: str | None) -> list[str]:
     if not table.rows and not table.damaged:
         notes.append("no rows: the run ended before its first result")
     elif table.rows and not table.ended:
-        notes.append(f"ends after {len(table.rows)} rows without a summary: the run or the log was cut off")
+        notes.append(
+            f"ends after {len(table.rows)} rows without a summary: the run or the log was cut off"
+        )
     if table.rows and collective is None and not table.program:
-        notes.append("the log does not say which collective it is; run a later nccl-tests, or name the file after it")
+        notes.append(
+            "the log does not say which collective it is; run a later nccl-tests, or name the file after it"
+        )
     ranks = _ranks(table, collective)
     if table.rows and table.ranks and ranks != table.ranks:
-        notes.append(f"its list of devices has {table.ranks} ranks, its bandwidths are those of {ranks}, which count")
+        notes.append(
+            f"its list of devices has {table.ranks} ranks, its bandwidths are those of {ranks}, which count"
+        )
     if table.rows and ranks is None:
-        notes.append("without its list of devices the number of ranks is unknown, and so is the bus bandwidth")
+        notes.append(
+            "without its list of devices the number of ranks is unknown, and so is the bus bandwidth"
+        )
     if wrong or table.out_of_bounds:
         notes.append(
             f"data corrupt in {wrong} rows ({table.out_of_bounds} values out of bounds): its times say nothing"
@@ -271,7 +319,9 @@ def _table_notes(table: benchmark.Table, collective: str | None) -> list[str]:
         notes.append(f"sizes end below {table.reduced_to} bytes, for lack of memory")
     if table.damaged:
         what = "that are not whole" if table.headed else "without a header"
-        notes.append(f"{len(table.damaged)} rows {what} are left out (line {table.damaged[0]} first)")
+        notes.append(
+            f"{len(table.damaged)} rows {what} are left out (line {table.damaged[0]} first)"
+        )
     return notes
 
 
@@ -285,7 +335,9 @@ def _setup_note(benchmarks: Sequence[benchmark.Table], facts: Facts) -> list[str
     listed = next((table for table in benchmarks if table.devices), benchmark.Table())
     if listed.devices:
         gpus = max(len(listed.devices), listed.ranks or 0)  # a report lists one GPU per process
-        parts.append(f"{_counted(gpus, 'GPU')} on {_counted(len({d.host for d in listed.devices}), 'node')}")
+        parts.append(
+            f"{_counted(gpus, 'GPU')} on {_counted(len({d.host for d in listed.devices}), 'node')}"
+        )
     if facts.sizes:
         nodes = f" on {_counted(max(facts.nodes), 'node')}" if facts.nodes else ""
         local = f" ({max(facts.local_ranks)} per node)" if facts.local_ranks else ""

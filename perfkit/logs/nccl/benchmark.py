@@ -31,7 +31,9 @@ _DEVICE = re.compile(
     r"#\s+Rank\s+(\d{1,9}) (?:Group\s+(\d{1,9}) )?Pid\s+\d+ on\s+(\S+) device\s+(\d{1,9}) \[[^\]]*\] (.*\S)"
 )
 # The same lines where the ``#`` that begins them was taken for markup, as it is in a pasted text.
-_UNMARKED = re.compile(r"\b(?=nThread:? \d+ nGpus:? \d+ |Using devices\s*$|Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on )")
+_UNMARKED = re.compile(
+    r"\b(?=nThread:? \d+ nGpus:? \d+ |Using devices\s*$|Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on )"
+)
 _END = re.compile(r"# (?:Avg bus bandwidth|Collective test concluded)")
 # What mpirun --tag-output ([1,0]<stdout>:) and mpiexec -prepend-rank ([0]) repeat at each flush of the output.
 _TAG = re.compile(r"\[\d+(?:,\d+\]<std\w+>:|\])\s*$")
@@ -40,7 +42,11 @@ _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
 _HEADER = re.compile(r"#\s+size\s+count\s+type\s.*\b(?:cpu)?time\s+algbw\s+busbw\b")
 _TIME = re.compile(r"\b(?:cpu)?time\b")
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{0,9})?(?:e[+-]?\d\d?)?|inf|-?nan")
-_TAILS = (r"", r"[A-Z]\w* [A-Z]\w* \d+|N/A N/A N/A", r"\d{4}-\d\d-\d\d [\d:]{8}")  # measured; rccl-tests -A; -S 1
+_TAILS = (
+    r"",
+    r"[A-Z]\w* [A-Z]\w* \d+|N/A N/A N/A",
+    r"\d{4}-\d\d-\d\d [\d:]{8}",
+)  # measured; rccl-tests -A; -S 1
 LONGEST = 1000  # characters of a header, with what a launcher puts before it
 FIELD = 7  # characters of a time, right-aligned under its label
 ROUNDED = 0.005  # GB/s, half of the last digit of a bandwidth
@@ -108,7 +114,9 @@ class _Reading:
             self._inside(self._layout, line)
         else:
             self._name(line.text)
-            if starts_row(line.text) and numbers(line.text) >= LEAST:  # a row that no header announces
+            if (
+                starts_row(line.text) and numbers(line.text) >= LEAST
+            ):  # a row that no header announces
                 self.tables[-1].damaged.append(line.number)
 
     def _comment(self, text: str) -> None:
@@ -127,7 +135,9 @@ class _Reading:
         """Begin the rows; a second table under the same devices is another one."""
         last = self.tables[-1]
         if last.headed:
-            self.tables.append(Table(devices=last.devices, version=last.version, library=last.library))
+            self.tables.append(
+                Table(devices=last.devices, version=last.version, library=last.library)
+            )
         table = self.tables[-1]
         table.headed, table.cpu_time, table.named = True, header.cpu_time, self._named
         if table.devices:
@@ -142,7 +152,10 @@ class _Reading:
         """Take what a line says that is no row of the test."""
         table = self.tables[-1]
         if banner := BANNER.search(text):
-            table.version, table.library = banner[1] or table.version, int(banner[2] or table.library)
+            table.version, table.library = (
+                banner[1] or table.version,
+                int(banner[2] or table.library),
+            )
         if starting := re.search(r"# Collective test starting: (\w+)", text):
             table.program = starting[1]
         if device := _DEVICE.search(text):
@@ -214,7 +227,11 @@ def nanoseconds(microseconds: str) -> float:
     >>> nanoseconds("1.1"), nanoseconds("1.2e+08"), nanoseconds("N/A")
     (1100.0, 120000000000.0, nan)
     """
-    return float("nan") if microseconds in ("N/A", "nan", "-nan") else float(Decimal(microseconds).scaleb(3))
+    return (
+        float("nan")
+        if microseconds in ("N/A", "nan", "-nan")
+        else float(Decimal(microseconds).scaleb(3))
+    )
 
 
 @dataclass(frozen=True)
@@ -255,9 +272,13 @@ class Layout:
             placements = placements[::-1]
         timings = tuple(self._timing(*half) for half in zip(placements, measured, strict=False))
         size, count, dtype = cells[:3]
-        return Row(int(size), int(count), dtype, cells[3] if has_redop else "", int(root), timings, *after)
+        return Row(
+            int(size), int(count), dtype, cells[3] if has_redop else "", int(root), timings, *after
+        )
 
-    def _measured(self, cells: list[str]) -> tuple[list[list[str]], tuple[str | None, str | None] | None]:
+    def _measured(
+        self, cells: list[str]
+    ) -> tuple[list[list[str]], tuple[str | None, str | None] | None]:
         """Return the one or two measurements of a row, and algorithm and protocol, None if the rest is no rest."""
         measured: list[list[str]] = []
         while len(measured) < 2 and _is_measured(cells[: self.width], self.width):
@@ -265,14 +286,25 @@ class Layout:
             cells = cells[self.width :]
         if not any(re.fullmatch(tail, " ".join(cells)) for tail in _TAILS):
             return measured, None
-        return measured, (algorithm(cells[0]), protocol(cells[1])) if len(cells) == 3 else (None, None)
+        return measured, (algorithm(cells[0]), protocol(cells[1])) if len(cells) == 3 else (
+            None,
+            None,
+        )
 
     def _timing(self, placement: str, cells: list[str]) -> Timing:
-        time, algbw, busbw, checked = (*cells, "N/A")[:4]  # a table without checks may lack their column
+        time, algbw, busbw, checked = (*cells, "N/A")[
+            :4
+        ]  # a table without checks may lack their column
         dur_ns = float("nan") if self.cpu_time else nanoseconds(time)
         wrong = None
-        if checked != "N/A":  # the number of wrong elements, or 1 for an error that its asterisk says to be too large
-            wrong = float(checked.removesuffix("*")) if self.counts_wrong else float(checked.endswith("*"))
+        if (
+            checked != "N/A"
+        ):  # the number of wrong elements, or 1 for an error that its asterisk says to be too large
+            wrong = (
+                float(checked.removesuffix("*"))
+                if self.counts_wrong
+                else float(checked.endswith("*"))
+            )
         return Timing(placement, dur_ns, float(algbw), float(busbw), wrong)
 
 
@@ -311,7 +343,9 @@ def layout(text: str) -> Layout | None:
 
 def is_report(head: str) -> bool:
     """Say whether a text begins as such a report does."""
-    return head.lstrip().startswith("{") and all(f'"{key}":' in head for key in ("nccl_version", "version", "args"))
+    return head.lstrip().startswith("{") and all(
+        f'"{key}":' in head for key in ("nccl_version", "version", "args")
+    )
 
 
 @dataclass(frozen=True)
@@ -336,13 +370,25 @@ def read_report(text: str, path: Path) -> Report:
         for result in report["results"]:
             halves = (at for at in ("out_of_place", "in_place") if result.get(at) is not None)
             timings = tuple(_timing(at, result[at]) for at in halves)
-            size, count, dtype = _whole(result["size"]), _whole(result["count"]), writable(result["type"])
-            table.rows.append(Row(size, count, dtype, str(result["redop"] or ""), int(result["root"]), timings))
-        errors = [writable(error) for error in report.get("errors") or () if isinstance(error, str) and error]
+            size, count, dtype = (
+                _whole(result["size"]),
+                _whole(result["count"]),
+                writable(result["type"]),
+            )
+            table.rows.append(
+                Row(size, count, dtype, str(result["redop"] or ""), int(result["root"]), timings)
+            )
+        errors = [
+            writable(error)
+            for error in report.get("errors") or ()
+            if isinstance(error, str) and error
+        ]
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError) as e:
         why = printable(f"{type(e).__name__}: {e}", 120)
         raise ReadError(f"{path}: not as nccl-tests writes a report ({why}). {_AGAIN}.") from e
-    return Report(table, _start(report.get("start_time")), errors[0] if errors else "", whole, repeated)
+    return Report(
+        table, _start(report.get("start_time")), errors[0] if errors else "", whole, repeated
+    )
 
 
 def _parsed(text: str, repeated: list[str]) -> tuple[Any, bool]:
@@ -352,7 +398,9 @@ def _parsed(text: str, repeated: list[str]) -> tuple[Any, bool]:
         """Return an object with the last value of each key, and note the keys that are there again."""
         made = dict(pairs)
         if len(made) < len(pairs):
-            repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+            repeated.extend(
+                key for key, count in Counter(key for key, _ in pairs).items() if count > 1
+            )
         return made
 
     try:
@@ -363,7 +411,9 @@ def _parsed(text: str, repeated: list[str]) -> tuple[Any, bool]:
         end = text.rfind("}", 0, end)
         for closing in ("]}", "}", ""):
             try:
-                return json.loads(text[: end + 1] + closing, parse_float=str, object_pairs_hook=once), False
+                return json.loads(
+                    text[: end + 1] + closing, parse_float=str, object_pairs_hook=once
+                ), False
             except (ValueError, RecursionError):
                 continue
     return None, False
@@ -374,7 +424,12 @@ def _table(report: dict[str, Any]) -> Table:
     config = report.get("config") or {}
     listed = report.get("devices") or config.get("devices") or []
     devices = [
-        Device(int(d.get("group", 0)), writable(d["hostname"]), _whole(d["device"], 31), writable(d["device_info"]))
+        Device(
+            int(d.get("group", 0)),
+            writable(d["hostname"]),
+            _whole(d["device"], 31),
+            writable(d["device_info"]),
+        )
         for d in listed
     ]
     processes = sum(d.group == devices[0].group for d in devices)
@@ -382,7 +437,9 @@ def _table(report: dict[str, Any]) -> Table:
     return Table(
         program=re.split(r"[/\\]", writable(args[0]))[-1],
         devices=devices,
-        ranks=processes * _whole(config["nthreads"], 15) * _whole(config["ngpus"], 15) if processes else None,
+        ranks=processes * _whole(config["nthreads"], 15) * _whole(config["ngpus"], 15)
+        if processes
+        else None,
         library=int(report["nccl_version"]),
         cpu_time=any("cpu_time" in (result.get("in_place") or {}) for result in report["results"]),
         out_of_bounds=int((report.get("out_of_bounds") or {}).get("count", 0)),

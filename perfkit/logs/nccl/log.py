@@ -17,16 +17,36 @@ from perfkit.logs.text import lines
 # In this order: the letters of a test's or a call's name that tell the operation.
 JOINED = ("reduce_scatter", "all_reduce", "all_gather", "all_to_all", "send_recv")
 NAMES = {name.replace("_", ""): name for name in JOINED}
-NAMES |= {"broadcast": "broadcast", "bcast": "broadcast", "gather": "gather", "scatter": "scatter", "reduce": "reduce"}
+NAMES |= {
+    "broadcast": "broadcast",
+    "bcast": "broadcast",
+    "gather": "gather",
+    "scatter": "scatter",
+    "reduce": "reduce",
+}
 # ncclDataType_t in its order, as nccl-tests spells it, with the bytes of an element (nccl.h; src/common.cu there).
 DTYPES = (
     *(("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8)),
     *(("half", 2), ("float", 4), ("double", 8), ("bfloat16", 2), ("f8e4m3", 1), ("f8e5m2", 1)),
 )
 ELEMENT_BYTES = {**dict(DTYPES), "char": 1, "int": 4, "fp8_e4m3": 1, "fp8_e5m2": 1}
-ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")  # NCCL_ALGO_*, in order
+ALGORITHMS = (
+    "tree",
+    "ring",
+    "collnet_direct",
+    "collnet_chain",
+    "nvls",
+    "nvls_tree",
+    "pat",
+)  # NCCL_ALGO_*, in order
 PROTOCOLS = ("LL", "LL128", "Simple")
-PARTED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")  # count is a rank's part of the message
+PARTED = (
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "gather",
+    "scatter",
+)  # count is a rank's part of the message
 
 
 @dataclass(frozen=True)
@@ -56,7 +76,9 @@ class Row:
 
 _MARK = re.compile(r"NCCL (INFO|WARN|TRACE|ABORT|CALL) ")
 _WRITER = re.compile(r"([^\s:]{1,80}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] (?:\S{1,120} ){0,3}$")
-_GLUED = re.compile(r"-?\d+")  # a root or a number of wrong elements, after which the test flushes its output
+_GLUED = re.compile(
+    r"-?\d+"
+)  # a root or a number of wrong elements, after which the test flushes its output
 _REACH = 400  # characters before NCCL's mark in which its writer is looked for
 VERSION = re.compile(r"\b[NR]CCL version\s?:? (\d+\.\d+[\w.+-]*)")
 _COMM = re.compile(
@@ -210,7 +232,11 @@ def _parted(text: str) -> tuple[str, Said, int] | None:
         return None
     host, pid, gpu = marks[-1][0].groups()
     level, end = marks[-1][1][1], marks[-1][1].end()
-    return text[: marks[0][0].start()], Said(host, int(pid), int(gpu), level, text[end:].strip()), len(marks) - 1
+    return (
+        text[: marks[0][0].start()],
+        Said(host, int(pid), int(gpu), level, text[end:].strip()),
+        len(marks) - 1,
+    )
 
 
 def _unglue(log: Log, at: list[int]) -> None:
@@ -221,7 +247,10 @@ def _unglue(log: Log, at: list[int]) -> None:
     counts = Counter(line_of_nccl.host for line_of_nccl in log.said)
     inner = {}
     for host, often in counts.items():
-        end = next((end for end, count in counts.most_common() if count > often and host.endswith(end)), host)
+        end = next(
+            (end for end, count in counts.most_common() if count > often and host.endswith(end)),
+            host,
+        )
         inner[host] = end if often == 1 or _GLUED.fullmatch(host.removesuffix(end)) else host
     for place, (line, line_of_nccl) in enumerate(zip(at, log.said, strict=True)):
         host = inner[line_of_nccl.host]
@@ -282,11 +311,19 @@ def calls(written: Iterable[Said], facts: Facts) -> Calls:
             chosen.append(choice)
     # The ranks of the processes that call; if one is not said, they count in the order of their first calls.
     processes = list(dict.fromkeys(line.process for line, _ in made))
-    stated = {process: rank for process in processes if (rank := facts.rank_of(process)) is not None}
-    ranks = stated if len(stated) == len(processes) else {process: n for n, process in enumerate(processes)}
+    stated = {
+        process: rank for process in processes if (rank := facts.rank_of(process)) is not None
+    }
+    ranks = (
+        stated
+        if len(stated) == len(processes)
+        else {process: n for n, process in enumerate(processes)}
+    )
     rows = [_call(call, ranks[line.process]) for line, call in made]
     sized = [_sized(choice, facts) for choice in chosen]
-    called, choices = ([call for call in every if call and call.bytes <= LARGEST_SIZE] for every in (rows, sized))
+    called, choices = (
+        [call for call in every if call and call.bytes <= LARGEST_SIZE] for every in (rows, sized)
+    )
     unsized = len(rows) + len(sized) - len(called) - len(choices)
     return Calls(_decided(called, choices) if rows else choices, unsized, damaged)
 
@@ -316,10 +353,14 @@ def _decided(rows: list[Call], choices: list[Call]) -> list[Call]:
     """Return calls with the algorithm and protocol chosen for their operation and size, where that is one choice."""
     options_of: dict[tuple[str | None, int], set[Choice]] = {}
     for choice in choices:
-        options_of.setdefault((choice.operation, choice.bytes), set()).add((choice.algorithm, choice.protocol))
+        options_of.setdefault((choice.operation, choice.bytes), set()).add(
+            (choice.algorithm, choice.protocol)
+        )
     decided = []
     for row in rows:
-        options = options_of.get((row.operation, row.bytes)) or options_of.get((None, row.bytes)) or ()
+        options = (
+            options_of.get((row.operation, row.bytes)) or options_of.get((None, row.bytes)) or ()
+        )
         if len(options) == 1:
             chosen = next(iter(options))
             row = row._replace(algorithm=chosen[0], protocol=chosen[1])
@@ -372,7 +413,9 @@ def _by_host(transport: str) -> bool:
 
 def _branches(network: Links, channel: int, children: str, rank: int, parent: int) -> None:
     above = [(int(child), rank) for child in children.split("/")] + [(rank, parent)]
-    network.edges.update({("tree", channel, low, high): None for low, high in above if low >= 0 and high >= 0})
+    network.edges.update(
+        {("tree", channel, low, high): None for low, high in above if low >= 0 and high >= 0}
+    )
 
 
 def link_notes(links: Links) -> list[str]:
@@ -403,7 +446,10 @@ def _named(word: str, names: tuple[str, ...]) -> str | None:
     """Return an algorithm or a protocol, given by name or number, as COLLECTIVES spells it."""
     if word.isdecimal():
         return names[int(word)] if int(word) < len(names) else None
-    return next((name for name in names if name.replace("_", "") == word or name.upper() == word.upper()), None)
+    return next(
+        (name for name in names if name.replace("_", "") == word or name.upper() == word.upper()),
+        None,
+    )
 
 
 algorithm, protocol = (partial(_named, names=names) for names in (ALGORITHMS, PROTOCOLS))
@@ -423,11 +469,17 @@ def candidates(rows: Sequence[Row], ranks: int | None) -> list[str]:
         return ["gather", "scatter"] if parted else ["reduce" if reduces else "broadcast"]
     if parted and reduces:
         return ["reduce_scatter"]
-    both = ["all_gather", "all_to_all"] if parted else ["all_reduce", "send_recv"] if reduces else []
+    both = (
+        ["all_gather", "all_to_all"] if parted else ["all_reduce", "send_recv"] if reduces else []
+    )
     wrong = {timing.placement: timing.wrong for timing in row.timings}
     if both and wrong.get("out_of_place") is not None and "in_place" in wrong:
-        return [both[0] if wrong["in_place"] is not None else both[1]]  # whether results in place were checked too
+        return [
+            both[0] if wrong["in_place"] is not None else both[1]
+        ]  # whether results in place were checked too
     if both and reduces and ranks is not None and ranks > 2:
         best = max(row.timings, key=lambda t: t.busbw)
-        return [both[0] if best.busbw > 1.15 * best.algbw else both[1]]  # at least 4/3 from three ranks on, or 1
+        return [
+            both[0] if best.busbw > 1.15 * best.algbw else both[1]
+        ]  # at least 4/3 from three ranks on, or 1
     return both

@@ -21,7 +21,14 @@ from perfkit.errors import ReadError
 from perfkit.format import duration, several
 from perfkit.logs.nvidia_smi import fields
 from perfkit.logs.nvidia_smi.inventory import text_log, xml_log
-from perfkit.logs.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
+from perfkit.logs.nvidia_smi.logs import (
+    FAILED,
+    dmon_log,
+    header_names,
+    is_dmon,
+    is_query,
+    query_log,
+)
 from perfkit.logs.text import EXACT, TEN_YEARS_NS, Asked, samples_table, unanswered
 from perfkit.profile import QUERY, Loader, Missing, Profile
 from perfkit.readers.text import capture_table, devices_table, head, nullable, utf8
@@ -54,13 +61,22 @@ ASKED = (
     Asked(("power_limit_w",), "Which power limit did each GPU have?", INVENTORY),
     Asked(
         (
-            *("throttled_power_frac", "throttled_thermal_frac", "power_violation_frac", "thermal_violation_frac"),
+            *(
+                "throttled_power_frac",
+                "throttled_thermal_frac",
+                "power_violation_frac",
+                "thermal_violation_frac",
+            ),
             *("throttled_sw_power_ns", "throttled_sw_thermal_ns"),
         ),
         "Was the clock lowered?",
         fields.DMON_COMMAND,
     ),
-    Asked(("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"), "How much data crossed PCIe?", fields.DMON_COMMAND),
+    Asked(
+        ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"),
+        "How much data crossed PCIe?",
+        fields.DMON_COMMAND,
+    ),
 )
 
 
@@ -73,7 +89,9 @@ def read(path: Path) -> Profile:
     """Read a log; GPUs go by its index, else their place in it, times by the first sample, and notes count N/A."""
     kind = form(path)
     if kind not in READ:
-        raise ReadError(f"{path}: {refused(path) or 'no log of nvidia-smi. Record one with `nvidia-smi dmon`.'}")
+        raise ReadError(
+            f"{path}: {refused(path) or 'no log of nvidia-smi. Record one with `nvidia-smi dmon`.'}"
+        )
     return _filled(READ[kind](path))
 
 
@@ -98,7 +116,9 @@ def refused(path: Path) -> str | None:
     if {"gpu", "pid", "type"} <= set(words):
         how = f"Record the GPUs with `{fields.DMON_COMMAND}`."
         return f"nvidia-smi pmon counts per process, and no table holds that. {how}"
-    if {"pid", "used_gpu_memory"} <= {*header_names(line)} or {"pid", "used_memory"} <= {*header_names(line)}:
+    if {"pid", "used_gpu_memory"} <= {*header_names(line)} or {"pid", "used_memory"} <= {
+        *header_names(line)
+    }:
         return f"a list of processes (--query-compute-apps) says nothing of the GPUs. Record them with `{QUERY}`."
     if HEADLESS.match(line):
         return f"rows of nvidia-smi without a header do not say what they are. Record without `noheader`: `{QUERY}`."
@@ -122,7 +142,9 @@ def _filled(log: fields.Log) -> Profile:
         raise fields.unreadable(log.path, log.where, log.names.get(e.name, e.name), e) from e
     values |= throttled
     if not values:
-        raise ReadError(f"{log.path}: no column has a value that is a metric of the GPU. Record `{QUERY}`.")
+        raise ReadError(
+            f"{log.path}: no column has a value that is a metric of the GPU. Record `{QUERY}`."
+        )
     devices = _devices(log, values)
     loaders: dict[str, Loader] = {"SAMPLES": partial(_samples, log.gpu, log.time_ns, values)}
     if len(devices):
@@ -219,7 +241,9 @@ def _devices(log: fields.Log, values: Values) -> pd.DataFrame:
     columns = {
         "gpu": gpus,
         "name": _texts(name, first),
-        "compute_capability": [text if re.fullmatch(r"\d+\.\d+", text) else "" for text in capabilities],
+        "compute_capability": [
+            text if re.fullmatch(r"\d+\.\d+", text) else "" for text in capabilities
+        ],
         "memory_bytes": nullable(np.where(exact, np.rint(sizes), 0).astype(np.int64), ~exact),
         "clock_hz": number("sm_max_clock_hz"),
     }

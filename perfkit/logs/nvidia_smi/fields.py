@@ -39,7 +39,10 @@ DMON_COMMAND = "nvidia-smi dmon -s pucvmet -o DT -f LOG"
 # those that NVML counts over the life of the GPU, as nvidia-smi's manual says.
 ROWS = csv_rows(__file__, "fields.csv")
 METRICS = {row["column"]: row["metric"] for row in ROWS if row["metric"]}
-FIELDS = {metric: tuple(name for name, of in METRICS.items() if of == metric) for metric in METRICS.values()}
+FIELDS = {
+    metric: tuple(name for name, of in METRICS.items() if of == metric)
+    for metric in METRICS.values()
+}
 DMON = {row["dmon"]: (row["column"], row["dmon_unit"]) for row in ROWS if row["dmon"]}
 PERCENT = 0.01
 # By the suffix of the metric: how much one of a printed unit is; the first where none is printed.
@@ -57,7 +60,15 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 NUMBER = re.compile(r"(-?\d{1,15}(?:\.\d{1,15})?)\s*(\S*)", re.ASCII)
 MISSING = (
-    *("N/A", "-", "Not Supported", "Unknown Error", "Not Found", "Function Not Found", "Insufficient Permissions"),
+    *(
+        "N/A",
+        "-",
+        "Not Supported",
+        "Unknown Error",
+        "Not Found",
+        "Function Not Found",
+        "Insufficient Permissions",
+    ),
     "Requested functionality has been deprecated",
 )
 
@@ -185,10 +196,14 @@ def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, NDArray[np.floa
         single = {reason: name for reason, name in named.items() if reason in BITS}
         if not single:
             return {}, []
-        active, recorded = _from_singles({BITS[reason]: (name, columns[name]) for reason, name in single.items()})
+        active, recorded = _from_singles(
+            {BITS[reason]: (name, columns[name]) for reason, name in single.items()}
+        )
         asked = sum({BITS[reason] for reason in single})
     metrics = lowered(active, recorded)
-    return {metric: values for metric, values in metrics.items() if not np.isnan(values).all()}, _partly(asked)
+    return {
+        metric: values for metric, values in metrics.items() if not np.isnan(values).all()
+    }, _partly(asked)
 
 
 def _mask(name: str, column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -206,7 +221,9 @@ def _mask(name: str, column: Column) -> tuple[NDArray[np.int64], NDArray[np.int6
     return masks[column.codes], recorded[column.codes]
 
 
-def _from_singles(columns: Mapping[int, tuple[str, Column]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _from_singles(
+    columns: Mapping[int, tuple[str, Column]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Join columns of one reason each."""
     rows = len(next(iter(columns.values()))[1].codes)
     active, recorded = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
@@ -232,7 +249,9 @@ def _partly(asked: int) -> list[str]:
     for metric, bits in THROTTLING.items():
         lacking = [name for bit, name in names.items() if bit & bits and not bit & asked]
         if lacking and bits & asked and bits != OTHER:
-            notes.append(f"{metric} knows nothing of {', '.join(sorted(lacking))}: query clocks_event_reasons.active")
+            notes.append(
+                f"{metric} knows nothing of {', '.join(sorted(lacking))}: query clocks_event_reasons.active"
+            )
     return notes
 
 
@@ -240,7 +259,9 @@ class Mixed(ValueError):
     """Rows of several GPUs that nothing tells apart."""
 
 
-def numbered(columns: Mapping[str, Column], times: NDArray[np.int64] | None) -> tuple[NDArray[np.int32], list[str]]:
+def numbered(
+    columns: Mapping[str, Column], times: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int32], list[str]]:
     """Return the GPU of each row and notes; Unreadable if an index is none, Mixed if rows of GPUs look alike."""
     if "index" in columns:
         return indices("index", columns["index"]), []
@@ -264,7 +285,9 @@ def numbered(columns: Mapping[str, Column], times: NDArray[np.int64] | None) -> 
     if identified:
         return gpu, [f"no index: GPUs are numbered in the order in which they appear ({ADD})"]
     count = int(gpu.max()) + 1
-    return gpu, [f"no index: the rows are taken to be of {count} GPU{'s' * (count > 1)}, in their order ({ADD})"]
+    return gpu, [
+        f"no index: the rows are taken to be of {count} GPU{'s' * (count > 1)}, in their order ({ADD})"
+    ]
 
 
 def indices(name: str, column: Column) -> NDArray[np.int32]:

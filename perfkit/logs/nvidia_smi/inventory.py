@@ -23,20 +23,32 @@ from perfkit.readers.text import content, utf8
 MARGIN = "temperature.slowdown.tlimit"
 # Where the text has the reasons that lowered the clock; the XML has them by their names.
 REASONS = {name: name.replace("_", " ") for name in BITS} | {"gpu_idle": "idle"}
-REASONS |= {name: f"hw slowdown/{REASONS[name]}" for name in ("hw_thermal_slowdown", "hw_power_brake_slowdown")}
+REASONS |= {
+    name: f"hw slowdown/{REASONS[name]}"
+    for name in ("hw_thermal_slowdown", "hw_power_brake_slowdown")
+}
 KINDS = ("event", "throttle")  # since driver 535, and before
 COLUMNS = {(kind, name): f"clocks_event_reasons.{name}" for kind in KINDS for name in BITS}
 TEXT_NAMES = {row["text"]: row["column"] for row in ROWS if row["text"]}
-TEXT_NAMES |= {f"clocks {kind} reasons/{REASONS[name]}": column for (kind, name), column in COLUMNS.items()}
+TEXT_NAMES |= {
+    f"clocks {kind} reasons/{REASONS[name]}": column for (kind, name), column in COLUMNS.items()
+}
 XML_NAMES = {row["xml"]: row["column"] for row in ROWS if row["xml"]}
-XML_NAMES |= {f"clocks_{kind}_reasons/clocks_{kind}_reason_{name}": column for (kind, name), column in COLUMNS.items()}
+XML_NAMES |= {
+    f"clocks_{kind}_reasons/clocks_{kind}_reason_{name}": column
+    for (kind, name), column in COLUMNS.items()
+}
 TITLE = re.compile(r"=+NVSMI LOG=+")
 GPU = re.compile(r"GPU [0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f.]+")
 SEPARATOR = re.compile(r" :(?: |$)")
 
 DEEPEST = 8  # elements that may enclose one that is read
 ENDS = (
-    *(expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN, expat.errors.XML_ERROR_PARTIAL_CHAR),
+    *(
+        expat.errors.XML_ERROR_NO_ELEMENTS,
+        expat.errors.XML_ERROR_UNCLOSED_TOKEN,
+        expat.errors.XML_ERROR_PARTIAL_CHAR,
+    ),
 )
 
 NO_TIME = "no time: the values are of one moment, the wall clock is not known"
@@ -58,7 +70,9 @@ def text_log(path: Path) -> Log:
             inventories.append(Inventory(values, gpus))
         elif GPU.fullmatch(text):
             if text in there:
-                raise ReadError(f"{path}: line {number} describes {text} again, without a title above. {AGAIN}.")
+                raise ReadError(
+                    f"{path}: line {number} describes {text} again, without a title above. {AGAIN}."
+                )
             there.add(text)
             values, stack = {}, []
             gpus.append(values)
@@ -120,10 +134,14 @@ class _Document:
                 raise ReadError(f"{self._path}: line {e.lineno} is damaged ({e}). {AGAIN}.") from e
             self.cut = True
         except LookupError as e:
-            raise ReadError(f"{self._path}: the encoding that the document names is unknown ({e}). {AGAIN}.") from e
+            raise ReadError(
+                f"{self._path}: the encoding that the document names is unknown ({e}). {AGAIN}."
+            ) from e
 
     def _entity(self, name: str, *_: object) -> None:
-        raise ReadError(f"{self._path}: the document has an entity {name[:40]!r}, nvidia-smi none. {AGAIN}.")
+        raise ReadError(
+            f"{self._path}: the document has an entity {name[:40]!r}, nvidia-smi none. {AGAIN}."
+        )
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._stack.append(tag)
@@ -157,14 +175,21 @@ class Inventory:
     gpus: Sequence[Mapping[str, str]]
 
 
-def _log(path: Path, inventories: Sequence[Inventory], names: Mapping[str, str], notes: Sequence[str]) -> Log:
+def _log(
+    path: Path, inventories: Sequence[Inventory], names: Mapping[str, str], notes: Sequence[str]
+) -> Log:
     """Return inventories as a log; `names` maps their paths to columns, the first that a GPU has wins."""
     rows = [(taken, number) for taken in inventories for number in range(len(taken.gpus))]
     if not rows:
         raise ReadError(f"{path}: no GPU is described to its end. {AGAIN}.")
     named = [_named(taken.gpus[number], names) for taken, number in rows]
-    columns = {name: Column.of([row.get(name, "N/A") for row in named]) for name in dict.fromkeys(names.values())}
-    columns = {name: column for name, column in columns.items() if any(name in row for row in named)}
+    columns = {
+        name: Column.of([row.get(name, "N/A") for row in named])
+        for name in dict.fromkeys(names.values())
+    }
+    columns = {
+        name: column for name, column in columns.items() if any(name in row for row in named)
+    }
     columns["driver_version"] = Column.of([_head(taken, "driver version") for taken, _ in rows])
     times = [printed(_head(taken, "timestamp")) for taken, _ in rows]
     gpu = np.array([number for _, number in rows], np.int32)
@@ -182,8 +207,12 @@ def _log(path: Path, inventories: Sequence[Inventory], names: Mapping[str, str],
     ]
     # A limit that is a margin is no temperature, nor is the sum of margin and temperature a constant.
     margins = {int(gpu[i]): row[MARGIN] for i, row in enumerate(named) if MARGIN in row}
-    listed = ", ".join(f"GPU {number} at {value}" for number, value in margins.items() if not is_missing(value))
-    margin_notes = [f"limits are given as margins, the slowdown of {listed}: see temperature_margin_c"] * bool(listed)
+    listed = ", ".join(
+        f"GPU {number} at {value}" for number, value in margins.items() if not is_missing(value)
+    )
+    margin_notes = [
+        f"limits are given as margins, the slowdown of {listed}: see temperature_margin_c"
+    ] * bool(listed)
     return Log(
         path=path,
         tool="nvidia-smi -q",

@@ -31,7 +31,9 @@ SEPARATORS = ",;\t|"
 FAILED = ("NVIDIA-SMI has failed", "Failed to", "Unable to determine", "No devices were found")
 
 DMON_PLACE = ("Date", "Time", "gpu")
-DMON_NO_TIMES = "no times: rows of a GPU are taken to be 1 s apart, as dmon prints them; record with `-o DT`"
+DMON_NO_TIMES = (
+    "no times: rows of a GPU are taken to be 1 s apart, as dmon prints them; record with `-o DT`"
+)
 NO_DATE = "no date: the wall clock is not known; record with `-o DT`"
 
 UNIT = re.compile(r"\[([^\[\]]*)\]\s*$")
@@ -47,7 +49,15 @@ QUERY_NO_TIMES = "no times: rows of a GPU are taken to be 1 s apart; add `timest
 
 BINARY = re.compile(rb"[^\t\r\n\x20-\x7e\x80-\xff]")
 MESSAGES = tuple(message.encode() for message in FAILED)
-DMON_HEADERS = (b"#", b"gpu ", b"Idx ", b"Date ", b"Time ", b"YYYYMMDD ", b"HH:MM:SS ")  # some logs lost their "#"
+DMON_HEADERS = (
+    b"#",
+    b"gpu ",
+    b"Idx ",
+    b"Date ",
+    b"Time ",
+    b"YYYYMMDD ",
+    b"HH:MM:SS ",
+)  # some logs lost their "#"
 BLOCK = 1 << 22  # bytes; larger ones are slower, smaller ones have more dictionaries to unite
 AGAIN = "Take it out of the log, or record the log again"
 
@@ -80,7 +90,9 @@ def is_query(line: str) -> bool:
 
 def header_names(line: str, separators: str = ",") -> list[str]:
     """Return the names of the columns in a header, empty where one is none."""
-    matches = [FIELD.fullmatch(part.strip()) for part in re.split(f"[{re.escape(separators)}]", line)]
+    matches = [
+        FIELD.fullmatch(part.strip()) for part in re.split(f"[{re.escape(separators)}]", line)
+    ]
     return [match[1] if match else "" for match in matches]
 
 
@@ -88,20 +100,26 @@ def dmon_log(path: Path) -> Log:
     """Read a log of dmon."""
     lines = _lines(path, spaced=True)
     # The names of the columns and their units, which every screen repeats.
-    screens = dict.fromkeys(tuple(line.decode(errors="replace").removeprefix("#").split()) for line in lines.headers)
+    screens = dict.fromkeys(
+        tuple(line.decode(errors="replace").removeprefix("#").split()) for line in lines.headers
+    )
     headers = [list(words) for words in screens if "gpu" in words]
     if len(headers) != 1 or len(set(headers[0])) != len(headers[0]):
         raise ReadError(f"{lines.path}: {_trouble(headers)}")
     names = headers[0]
     usual = tuple(fields.DMON[name][1] if name in fields.DMON else "" for name in names)
-    listed = next((words for words in screens if "Idx" in words and len(words) == len(usual)), usual)
+    listed = next(
+        (words for words in screens if "Idx" in words and len(words) == len(usual)), usual
+    )
     units = dict(zip(names, listed, strict=True))
     metric_names = [
         name
         for name in names
         if name in fields.DMON and fields.scale(units[name], fields.METRICS[fields.DMON[name][0]])
     ]
-    read: dict[str, Column] = lines.columns(names, [name for name in names if name in (*DMON_PLACE, *metric_names)])
+    read: dict[str, Column] = lines.columns(
+        names, [name for name in names if name in (*DMON_PLACE, *metric_names)]
+    )
     try:
         gpu = fields.indices("gpu", read["gpu"])
         if "Time" in read:
@@ -115,7 +133,8 @@ def dmon_log(path: Path) -> Log:
         path=path,
         tool="nvidia-smi dmon",
         columns={
-            fields.DMON[name][0]: Column(read[name].codes, read[name].texts, units[name]) for name in metric_names
+            fields.DMON[name][0]: Column(read[name].codes, read[name].texts, units[name])
+            for name in metric_names
         },
         gpu=gpu,
         time_ns=times,
@@ -132,7 +151,9 @@ def _trouble(names: list[list[str]]) -> str:
         before, after = (printable(" ".join(words), 200) for words in names[:2])
         return f"the columns change within the log ({before}, later {after}). Split it there."
     if names:
-        return f"a column is there twice ({printable(' '.join(names[0]), 200)}). Record the log again."
+        return (
+            f"a column is there twice ({printable(' '.join(names[0]), 200)}). Record the log again."
+        )
     return "the words of the header are not separated by spaces or commas. Keep the log as dmon wrote it."
 
 
@@ -143,13 +164,17 @@ def query_log(path: Path) -> Log:
     wanted = [name for name in names if name in KNOWN or name.startswith(fields.PREFIXES)]
     read = lines.columns(names, [name for name in names if name in (*wanted, "timestamp")])
     stamps = read.pop("timestamp", None)
-    columns = {name: Column(column.codes, column.texts, units[name]) for name, column in read.items()}
+    columns = {
+        name: Column(column.codes, column.texts, units[name]) for name, column in read.items()
+    }
     try:
         times, first, gpu, notes = _placed(columns, stamps, len(lines.numbers))
     except fields.Unreadable as e:
         raise fields.unreadable(path, lines.where, e.name, e) from e
     except fields.Mixed as e:
-        raise ReadError(f"{path}: rows of several GPUs, which nothing tells apart. Record `{QUERY}`.") from e
+        raise ReadError(
+            f"{path}: rows of several GPUs, which nothing tells apart. Record `{QUERY}`."
+        ) from e
     return Log(
         path=path,
         tool="nvidia-smi --query-gpu",
@@ -159,7 +184,9 @@ def query_log(path: Path) -> Log:
         t0_unix_ns=first,
         where=lines.where,
         names={},
-        unread=tuple(name for name in names if name not in (*wanted, "timestamp", "count", "serial")),
+        unread=tuple(
+            name for name in names if name not in (*wanted, "timestamp", "count", "serial")
+        ),
         notes=(*lines.notes, *notes),
     )
 
@@ -176,7 +203,9 @@ def _query_header(lines: Lines) -> tuple[list[str], dict[str, str]]:
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ReadError(f"{lines.path}: the column {printable(twice[0], 80)} is there more than once. Keep only one.")
+        raise ReadError(
+            f"{lines.path}: the column {printable(twice[0], 80)} is there more than once. Keep only one."
+        )
     units = [match[1] if (match := UNIT.search(part)) else "" for part in header.split(",")]
     return names, dict(zip(names, units, strict=True))
 
@@ -214,7 +243,9 @@ class Lines:
         from pyarrow import csv
 
         kinds = dict.fromkeys(wanted, pa.dictionary(pa.int32(), pa.binary()))
-        memory = pa.BufferOutputStream()  # not Python's: a thread of pyarrow that frees that at exit aborts
+        memory = (
+            pa.BufferOutputStream()
+        )  # not Python's: a thread of pyarrow that frees that at exit aborts
         memory.write(self.rows)
         try:
             table = csv.read_csv(
@@ -227,9 +258,13 @@ class Lines:
             raise self._ragged(len(names), e) from e
         read = {}
         for name in kinds:
-            whole = table[name].unify_dictionaries().combine_chunks()  # however many chunks it came in
+            whole = (
+                table[name].unify_dictionaries().combine_chunks()
+            )  # however many chunks it came in
             texts = [text.decode(errors="replace").strip() for text in whole.dictionary.to_pylist()]
-            read[name] = Column(whole.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), texts)
+            read[name] = Column(
+                whole.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), texts
+            )
         return read
 
     def _ragged(self, width: int, e: Exception) -> ReadError:
@@ -237,7 +272,9 @@ class Lines:
         for row, line in enumerate(self.rows.splitlines()):
             count = line.count(self.separator.encode()) + 1
             if count != width:
-                return ReadError(f"{self.path}: {self.where(row)} has {count} fields, the header has {width}. {AGAIN}.")
+                return ReadError(
+                    f"{self.path}: {self.where(row)} has {count} fields, the header has {width}. {AGAIN}."
+                )
         return ReadError(f"{self.path}: a line is damaged ({e}). {AGAIN}.")
 
 
@@ -248,7 +285,9 @@ def _lines(path: Path, spaced: bool = False) -> Lines:
     if binary:
         at = binary.start()
         where = f"line {line_of(data, at)}"
-        raise ReadError(f"{path}: {where} holds bytes that are no text ({data[at : at + 8]!r}). {AGAIN}.")
+        raise ReadError(
+            f"{path}: {where} holds bytes that are no text ({data[at : at + 8]!r}). {AGAIN}."
+        )
     data = data.replace(b",", b" ").replace(b"\r", b" ") if spaced else data.replace(b"\r", b"")
     *whole, rest = data.split(b"\n")
     first = next((line.strip() for line in whole if line.strip()), b"")
@@ -264,11 +303,15 @@ def _lines(path: Path, spaced: bool = False) -> Lines:
             rows.append(b" ".join(line.split()) if spaced else line)
             numbers.append(number)
     if not rows:
-        raise ReadError(f"{path}: the log has a header and no whole row. Let nvidia-smi run while the program does.")
+        raise ReadError(
+            f"{path}: the log has a header and no whole row. Let nvidia-smi run while the program does."
+        )
     messages = [line.decode(errors="replace")[:200] for line in others if line.startswith(MESSAGES)]
     notes = [CUT] * bool(rest.strip()) + [f"nvidia-smi said {message!r}" for message in messages]
     headers = tuple(line for line in others if line.startswith(beginnings))
-    return Lines(path, headers, numbers, b"\n".join(rows) + b"\n", " " if spaced else ",", tuple(notes))
+    return Lines(
+        path, headers, numbers, b"\n".join(rows) + b"\n", " " if spaced else ",", tuple(notes)
+    )
 
 
 def logged(column: Column, name: str) -> Times:
@@ -282,7 +325,9 @@ def logged(column: Column, name: str) -> Times:
         times = None
     if times is None or (np.abs(times) > MOST_DAYS * DAY).any():
         raise fields.Unreadable(
-            name, column, next((i for i, text in enumerate(column.texts) if not _is_logged(text)), 0)
+            name,
+            column,
+            next((i for i, text in enumerate(column.texts) if not _is_logged(text)), 0),
         )
     stamps: Times = times[column.codes]
     return stamps

@@ -76,7 +76,9 @@ def read(path: Path) -> Profile:
     database = Database(path if path.is_dir() else path.parent)
     loaders = database.loaders()
     missing_tables = missing(database.totals, loaders)
-    return Profile("hpctoolkit", path, database.capture(path), loaders, missing_tables, database.notes())
+    return Profile(
+        "hpctoolkit", path, database.capture(path), loaders, missing_tables, database.notes()
+    )
 
 
 class Database:
@@ -85,12 +87,16 @@ class Database:
     def __init__(self, folder: Path) -> None:
         for kind in (META, files.PROFILE):
             if not (folder / kind.name).exists():
-                raise ReadError(f"{folder / kind.name}: the database lacks this file. {files.AGAIN}")
+                raise ReadError(
+                    f"{folder / kind.name}: the database lacks this file. {files.AGAIN}"
+                )
         self._meta = File(folder, META)
         self._profiles = Profiles(File(folder, files.PROFILE))
         self._has_cct = (folder / files.CCT.name).exists()
         if self._has_cct:
-            File(folder, files.CCT)  # the values of profile.db in another order: only checked to be whole
+            File(
+                folder, files.CCT
+            )  # the values of profile.db in another order: only checked to be whole
         self._metrics = contexts.metrics(self._meta)
         self._kinds = contexts.identities(self._meta)
         self._entries = contexts.entries(self._meta)
@@ -149,7 +155,9 @@ class Database:
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader of the figures should know about this database."""
-        without = [] if self._has_cct else ["cct.db is missing: perfkit does not need it, hpcviewer does"]
+        without = (
+            [] if self._has_cct else ["cct.db is missing: perfkit does not need it, hpcviewer does"]
+        )
         return (*self._made_up, *lost(self.totals), *unsampled(self.totals), *without)
 
 
@@ -177,7 +185,9 @@ def lost(totals: pd.DataFrame) -> list[str]:
         f"{whole:.12g}: the call paths do not hold all that was measured"
         for name, unit, whole, has in apart[["unit", "whole", "entries"]].itertuples()
     ]
-    return notes[:SHOWN] + ([f"{len(notes) - SHOWN} more metrics do not add up"] if len(notes) > SHOWN else [])
+    return notes[:SHOWN] + (
+        [f"{len(notes) - SHOWN} more metrics do not add up"] if len(notes) > SHOWN else []
+    )
 
 
 def incomplete(totals: pd.DataFrame, count: int) -> list[str]:
@@ -192,10 +202,14 @@ def incomplete(totals: pd.DataFrame, count: int) -> list[str]:
 
 def unsampled(totals: pd.DataFrame) -> list[str]:
     """Say how many samples of the GPU's program counters are lacking."""
-    taken, expected, dropped = (float(totals["entries"].get(name, 0.0)) for name in (TAKEN, EXPECTED, DROPPED))
+    taken, expected, dropped = (
+        float(totals["entries"].get(name, 0.0)) for name in (TAKEN, EXPECTED, DROPPED)
+    )
     notes = []
     if taken < expected:
-        share = f"{percent(taken / expected)} of the expected samples of GPU instructions were taken"
+        share = (
+            f"{percent(taken / expected)} of the expected samples of GPU instructions were taken"
+        )
         notes.append(f"{share} ({taken:,.0f} of {expected:,.0f})")
     if dropped > 0:
         notes.append(f"samples of GPU instructions that were dropped: {dropped:,.0f}")
@@ -227,7 +241,9 @@ def call_metrics(profiles: Profiles, metrics: Sequence[Metric], tree: pd.DataFra
         rows = by_metric[starts[i] : starts[i + 1]]
         if len(rows):
             parts.append((i, *_exclusive(place[rows], value[rows] * one.factor, parent, is_root)))
-    metric = np.repeat([i for i, *_ in parts], [len(place) for _, place, *_ in parts]).astype(np.int16)
+    metric = np.repeat([i for i, *_ in parts], [len(place) for _, place, *_ in parts]).astype(
+        np.int16
+    )
     place, inclusive, exclusive = (np.concatenate([p[i] for p in parts]) for i in (1, 2, 3))
     order = np.argsort(place * len(metrics) + metric, kind="stable")
     frame = {
@@ -240,7 +256,9 @@ def call_metrics(profiles: Profiles, metrics: Sequence[Metric], tree: pd.DataFra
     return tables.CALL_METRICS.make(pd.DataFrame(frame, copy=False))
 
 
-def _exclusive(place: Ints, value: Floats, parent: Ints, is_root: NDArray[np.bool_]) -> tuple[Ints, Floats, Floats]:
+def _exclusive(
+    place: Ints, value: Floats, parent: Ints, is_root: NDArray[np.bool_]
+) -> tuple[Ints, Floats, Floats]:
     """Return the contexts that have one metric, and its value with and without what is called from them."""
     inclusive = np.zeros(len(parent))
     inclusive[place] = value
@@ -255,14 +273,19 @@ def _exclusive(place: Ints, value: Floats, parent: Ints, is_root: NDArray[np.boo
 
 def labels(metric: NDArray[np.int16], metrics: Sequence[Metric]) -> dict[str, pd.Categorical]:
     """Return the columns metric and unit."""
-    return {"metric": category(metric, [m.name for m in metrics]), "unit": category(metric, [m.unit for m in metrics])}
+    return {
+        "metric": category(metric, [m.name for m in metrics]),
+        "unit": category(metric, [m.unit for m in metrics]),
+    }
 
 
 def stalls(call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return STALLS: what each context alone has of each reason to wait."""
     of_metric = [reason(name) for name in call_metrics["metric"].cat.categories]
     is_stall = np.array([name is not None for name in of_metric], bool)
-    kept = call_metrics[is_stall[call_metrics["metric"].cat.codes] & (call_metrics["exclusive"] != 0)]
+    kept = call_metrics[
+        is_stall[call_metrics["metric"].cat.codes] & (call_metrics["exclusive"] != 0)
+    ]
     frame = {
         "rank": kept["rank"],
         "launch": np.full(len(kept), -1, np.int64),
@@ -282,7 +305,10 @@ def reason(metric: str) -> str | None:
 def threads(profiles: Profiles, kinds: Sequence[str]) -> pd.DataFrame:
     """Return THREADS: the CPU threads and GPU streams."""
     identities = [
-        [(kinds[kind] if kind < len(kinds) else f"identity {kind}", number) for kind, number in profiles.identity(at)]
+        [
+            (kinds[kind] if kind < len(kinds) else f"identity {kind}", number)
+            for kind, number in profiles.identity(at)
+        ]
         for at in profiles.threads
     ]
     nodes = {number for identity in identities for kind, number in identity if kind == "NODE"}
@@ -292,7 +318,9 @@ def threads(profiles: Profiles, kinds: Sequence[str]) -> pd.DataFrame:
         "thread": np.array(profiles.threads, np.int64),
         "kind": pd.Categorical(np.where(on_gpu, "gpu", "cpu")),
         "name": pd.Categorical([_name(identity, len(nodes) > 1) for identity in identities]),
-        "mpi_rank": pd.array([dict(identity).get("RANK") for identity in identities], dtype="Int64"),
+        "mpi_rank": pd.array(
+            [dict(identity).get("RANK") for identity in identities], dtype="Int64"
+        ),
     }
     return tables.THREADS.make(pd.DataFrame(frame))
 
@@ -307,15 +335,21 @@ def _name(identity: Sequence[tuple[str, int]], several_nodes: bool) -> str:
     return " ".join(words) or "unnamed"
 
 
-def thread_metrics(profiles: Profiles, metrics: Sequence[Metric], entries: Sequence[Entry]) -> pd.DataFrame:
+def thread_metrics(
+    profiles: Profiles, metrics: Sequence[Metric], entries: Sequence[Entry]
+) -> pd.DataFrame:
     """Return THREAD_METRICS: the values of every thread at the entry points."""
     nodes, order = np.unique([e.node for e in entries], return_index=True)
     numbers = [m.thread for m in metrics]
-    parts = [(position, *named(profiles.of(nodes, position), numbers)) for position in profiles.threads]
+    parts = [
+        (position, *named(profiles.of(nodes, position), numbers)) for position in profiles.threads
+    ]
     context, metric, value = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
     frame = {
         "rank": np.zeros(len(context), np.int32),
-        "thread": np.repeat([part[0] for part in parts], [len(part[1]) for part in parts]).astype(np.int64),
+        "thread": np.repeat([part[0] for part in parts], [len(part[1]) for part in parts]).astype(
+            np.int64
+        ),
         "entry": category(np.searchsorted(nodes, context), [entries[i].name for i in order]),
         **labels(metric, metrics),
         "inclusive": value * np.array([m.factor for m in metrics])[metric],

@@ -18,9 +18,17 @@ SUM, AS_IT_IS = 0, "$$"  # how a summary combines the threads, and what it does 
 COPIED = 1
 UNKNOWN = "<unknown function>"
 _PREFIXES = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-UNITS = {f"{prefix}{name}": ("s", factor) for prefix, factor in _PREFIXES.items() for name in ("sec", "s")}
+UNITS = {
+    f"{prefix}{name}": ("s", factor)
+    for prefix, factor in _PREFIXES.items()
+    for name in ("sec", "s")
+}
 UNITS |= {"b": ("bytes", 1.0), "bytes": ("bytes", 1.0), "cyc": ("cycles", 1.0)}
-COUNTED = ((r"GINS\b", "instructions"), (r"GCYCLES\b", "cycles"), (r"GSAMP:(TOT|EXP|DRP)$", "samples"))
+COUNTED = (
+    (r"GINS\b", "instructions"),
+    (r"GCYCLES\b", "cycles"),
+    (r"GSAMP:(TOT|EXP|DRP)$", "samples"),
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,9 @@ class Functions:
 
 
 CONTEXT = 3  # section of meta.db
-HEAD = struct.Struct("<QQ7xB")  # of a context: size and place of its children, words of its flexible part
+HEAD = struct.Struct(
+    "<QQ7xB"
+)  # of a context: size and place of its children, words of its flexible part
 HEAD_BYTES, WORD = 32, 8
 HAS_FUNCTION, HAS_PLACE, HAS_POINT = 1, 2, 4
 FUNCTION, LOOP, LINE, INSTRUCTION = range(4)
@@ -102,15 +112,34 @@ BY_FUNCTION, BY_PLACE, BY_POINT, BY_NOTHING = range(4)  # what a context is call
 def metrics(meta: File) -> list[Metric]:
     """Return the metrics that are stored inclusive and summed over the threads, in order of their names."""
     at = meta.sections[METRICS][0]
-    first, count, size, inst_size, sum_size, scopes, n_scopes, scope_size = meta.fields(at, "QIBBBxQHB", "the metrics")
+    first, count, size, inst_size, sum_size, scopes, n_scopes, scope_size = meta.fields(
+        at, "QIBBBxQHB", "the metrics"
+    )
     scope = meta.records(scopes, n_scopes, scope_size, {"type": ("u1", 8)}, "the scopes")
     inclusive = [scopes + int(i) * scope_size for i in np.flatnonzero(scope["type"] == EXECUTION)]
-    parts = {"name": ("<u8", 0), "insts": ("<u8", 8), "sums": ("<u8", 16), "n": ("<u2", 24), "n_sums": ("<u2", 26)}
-    of_summary = {"scope": ("<u8", 0), "formula": ("<u8", 8), "combine": ("u1", 16), "metric": ("<u2", 18)}
+    parts = {
+        "name": ("<u8", 0),
+        "insts": ("<u8", 8),
+        "sums": ("<u8", 16),
+        "n": ("<u2", 24),
+        "n_sums": ("<u2", 26),
+    }
+    of_summary = {
+        "scope": ("<u8", 0),
+        "formula": ("<u8", 8),
+        "combine": ("u1", 16),
+        "metric": ("<u2", 18),
+    }
     metrics_of: dict[str, Metric] = {}
     for row in meta.records(first, count, size, parts, "the metrics"):
         pointer, insts, sums, n, n_sums = map(int, row)
-        rows = meta.records(insts, n, inst_size, {"scope": ("<u8", 0), "metric": ("<u2", 8)}, "the scopes of a metric")
+        rows = meta.records(
+            insts,
+            n,
+            inst_size,
+            {"scope": ("<u8", 0), "metric": ("<u2", 8)},
+            "the scopes of a metric",
+        )
         thread = next((int(row["metric"]) for row in rows if int(row["scope"]) in inclusive), None)
         rows = meta.records(sums, n_sums, sum_size, of_summary, "the summaries of a metric")
         summed = (r for r in rows[rows["combine"] == SUM] if int(r["scope"]) in inclusive)
@@ -135,7 +164,9 @@ def measured(text: str) -> tuple[str, str, float]:
     split = re.fullmatch(r"(.*\S)\s*\(([^()]*)\)", text, re.DOTALL)
     if split and split[2].strip().casefold() in UNITS:
         return split[1], *UNITS[split[2].strip().casefold()]
-    unit = next((unit for pattern, unit in COUNTED if re.match(pattern, text, re.IGNORECASE)), "count")
+    unit = next(
+        (unit for pattern, unit in COUNTED if re.match(pattern, text, re.IGNORECASE)), "count"
+    )
     return text, unit, 1.0
 
 
@@ -148,24 +179,46 @@ def identities(meta: File) -> list[str]:
 def file_names(meta: File) -> Listed:
     """Return the paths of the source files; of those copied into the database, where they were copied from."""
     first, count, stride = meta.fields(meta.sections[FILES][0], "QIH", "the source files")
-    rows = meta.records(first, count, stride, {"flags": ("<u4", 0), "path": ("<u8", 8)}, "the source files")
+    rows = meta.records(
+        first, count, stride, {"flags": ("<u4", 0), "path": ("<u8", 8)}, "the source files"
+    )
     paths = [(meta.text(at), flags & COPIED) for flags, at in rows.tolist()]
-    return Listed(first, stride, [p.removeprefix("src") if copied and p[:4] == "src/" else p for p, copied in paths])
+    return Listed(
+        first,
+        stride,
+        [p.removeprefix("src") if copied and p[:4] == "src/" else p for p, copied in paths],
+    )
 
 
 def function_names(meta: File, module: Listed, file: Listed) -> Functions:
     """Return the functions; one without a name is called by its address, or else by where it is defined."""
     first, count, stride = meta.fields(meta.sections[FUNCTIONS][0], "QIH", "the functions")
-    parts = {"name": ("<u8", 0), "module": ("<u8", 8), "offset": ("<u8", 16), "file": ("<u8", 24), "line": ("<u4", 32)}
+    parts = {
+        "name": ("<u8", 0),
+        "module": ("<u8", 8),
+        "offset": ("<u8", 16),
+        "file": ("<u8", 24),
+        "line": ("<u4", 32),
+    }
     rows = meta.records(first, count, stride, parts, "the functions")
-    in_module = meta.numbered(rows["module"], module.first, module.stride, len(module.texts), "a module")
+    in_module = meta.numbered(
+        rows["module"], module.first, module.stride, len(module.texts), "a module"
+    )
     in_file = meta.numbered(rows["file"], file.first, file.stride, len(file.texts), "a source file")
     names = [
         meta.text(row[0])
-        or (address(module.texts[m], row[2]) if m >= 0 else place(file.texts[f], row[4]) if f >= 0 else UNKNOWN)
+        or (
+            address(module.texts[m], row[2])
+            if m >= 0
+            else place(file.texts[f], row[4])
+            if f >= 0
+            else UNKNOWN
+        )
         for row, m, f in zip(rows.tolist(), in_module.tolist(), in_file.tolist(), strict=True)
     ]
-    return Functions(Listed(first, stride, names), in_module, in_file, rows["line"].astype(np.int64))
+    return Functions(
+        Listed(first, stride, names), in_module, in_file, rows["line"].astype(np.int64)
+    )
 
 
 def address(module: str, offset: int) -> str:
@@ -184,7 +237,10 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
     # The paths of the load modules.
     first, count, stride = meta.fields(meta.sections[MODULES][0], "QIH", "the modules")
     rows = meta.records(first, count, stride, {"path": ("<u8", 8)}, "the modules")
-    modules, files = Listed(first, stride, [meta.text(at) for at in rows["path"].tolist()]), file_names(meta)
+    modules, files = (
+        Listed(first, stride, [meta.text(at) for at in rows["path"].tolist()]),
+        file_names(meta),
+    )
     functions = function_names(meta, modules, files)
     context = contexts(meta, walked.at, functions, files, modules)
     # Code without line information is said to be in the file [module].
@@ -197,11 +253,15 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
     line[(file < 0) | (line == 0)] = -1
     module = np.where(defined, _of(functions.module, context.function), context.module)
     operation = np.array([*(name.startswith(OPERATION) for name in functions.listed.texts), False])
-    kind = np.where((context.kind == FUNCTION) & operation[context.function], GPU_OPERATION, context.kind)
+    kind = np.where(
+        (context.kind == FUNCTION) & operation[context.function], GPU_OPERATION, context.kind
+    )
     called, labels = _called(context, file, functions, files, modules)
     node = np.r_[[e.node for e in entries], context.node].astype(np.int64)
     order = np.argsort(node, kind="stable")
-    wrong = np.diff(node[order], prepend=0) == 0  # it is there twice, or has the number of the whole program
+    wrong = (
+        np.diff(node[order], prepend=0) == 0
+    )  # it is there twice, or has the number of the whole program
     if wrong.any():
         raise meta.damaged(f"the context {node[order][wrong][0]} is there more than once")
     roots = np.arange(len(entries))
@@ -210,7 +270,9 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
         of_all: Ints = np.r_[np.broadcast_to(of_roots, roots.shape), values].astype(np.int64)
         return of_all[order]
 
-    numbers: Ints = np.r_[node[: len(roots)][::-1], node[len(roots) :]]  # entry point i is position -1 - i in `above`
+    numbers: Ints = np.r_[
+        node[: len(roots)][::-1], node[len(roots) :]
+    ]  # entry point i is position -1 - i in `above`
     parent, number = placed(-1, numbers[walked.above + len(roots)]), placed(-1, line)
     frame = {
         "rank": np.zeros(len(node), np.int32),
@@ -219,7 +281,9 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
         "depth": placed(0, walked.depth).astype(np.int32),
         "entry": category(placed(roots, walked.entry), [e.name for e in entries]),
         "kind": category(placed(ENTRY, kind), KINDS),
-        "name": category(placed(len(labels) + roots, called), [*labels, *(e.name for e in entries)]),
+        "name": category(
+            placed(len(labels) + roots, called), [*labels, *(e.name for e in entries)]
+        ),
         "file": category(placed(-1, file), files.texts),
         "line": nullable(number, number < 0),
         "module": category(placed(-1, module), modules.texts),
@@ -240,7 +304,9 @@ def _called(
     placed, pointed, loop = context.file >= 0, context.module >= 0, context.kind == LOOP
     unknown = (file < 0) | (context.line == 0)
     by_point = pointed & ((context.kind == INSTRUCTION) | loop & unknown | ~placed)
-    by = np.select([context.kind == FUNCTION, by_point, placed], [BY_FUNCTION, BY_POINT, BY_PLACE], BY_NOTHING)
+    by = np.select(
+        [context.kind == FUNCTION, by_point, placed], [BY_FUNCTION, BY_POINT, BY_PLACE], BY_NOTHING
+    )
     first = np.choose(by, [context.function, context.file, context.module, -1])
     lines = (context.line * (by == BY_PLACE)).astype(np.uint64)
     second, offsets = pd.factorize(np.where(by_point, context.offset, lines))
@@ -256,7 +322,9 @@ def _called(
         return place(files.texts[first], second) if by == BY_PLACE else "<unknown>"
 
     whole = offsets.tolist()
-    return called, [("loop at " if loop else "") + label(by, i - 1, whole[j]) for by, loop, i, j in keys]
+    return called, [
+        ("loop at " if loop else "") + label(by, i - 1, whole[j]) for by, loop, i, j in keys
+    ]
 
 
 def entries(meta: File) -> list[Entry]:
@@ -264,7 +332,10 @@ def entries(meta: File) -> list[Entry]:
     first, count, stride = meta.fields(meta.sections[CONTEXT][0], "QHB", "the entry points")
     parts = {"size": ("<u8", 0), "first": ("<u8", 8), "node": ("<u4", 16), "name": ("<u8", 24)}
     rows = meta.records(first, count, stride, parts, "the entry points")
-    return [Entry(node, meta.text(name) or "unknown entry", at, size) for size, at, node, name in rows.tolist()]
+    return [
+        Entry(node, meta.text(name) or "unknown entry", at, size)
+        for size, at, node, name in rows.tolist()
+    ]
 
 
 def walk(meta: File, roots: list[Entry]) -> Walked:
@@ -280,7 +351,9 @@ def walk(meta: File, roots: list[Entry]) -> Walked:
         end, before = begin + size, len(at)
         left -= size
         if left < 0 or not low <= begin <= end <= high or begin % WORD:
-            raise meta.damaged(f"the contexts at byte {begin} do not fit into their section, or are there twice")
+            raise meta.damaged(
+                f"the contexts at byte {begin} do not fit into their section, or are there twice"
+            )
         last = end - HEAD_BYTES
         while begin <= last:
             children, first, words = unpack(content, begin)
@@ -289,19 +362,29 @@ def walk(meta: File, roots: list[Entry]) -> Walked:
             at.append(begin)
             begin += HEAD_BYTES + WORD * words
         if begin != end:
-            raise meta.damaged(f"the context before byte {begin} does not end with its array at byte {end}")
+            raise meta.damaged(
+                f"the context before byte {begin} does not end with its array at byte {end}"
+            )
         arrays.append((above, depth, entry, len(at) - before))
     columns = np.array(arrays, np.int64).reshape(-1, 4)
-    return Walked(np.array(at, np.int64), *(np.repeat(columns[:, i], columns[:, 3]) for i in range(3)))
+    return Walked(
+        np.array(at, np.int64), *(np.repeat(columns[:, i], columns[:, 3]) for i in range(3))
+    )
 
 
-def contexts(meta: File, at: Ints, functions: Functions, files: Listed, modules: Listed) -> Contexts:
+def contexts(
+    meta: File, at: Ints, functions: Functions, files: Listed, modules: Listed
+) -> Contexts:
     """Return what the contexts at these offsets are; a lexical type of a later version by what the context has."""
     words = np.frombuffer(meta.keep(), "<u8", meta.size // WORD)
     heads = words[at // WORD + 2]
-    flags, kind = ((heads >> np.uint64(shift) & np.uint64(0xFF)).astype(np.int64) for shift in (32, 48))
+    flags, kind = (
+        (heads >> np.uint64(shift) & np.uint64(0xFF)).astype(np.int64) for shift in (32, 48)
+    )
     length = (heads >> np.uint64(56)).astype(np.int64)
-    has_function, has_place, has_point = ((flags & bit) != 0 for bit in (HAS_FUNCTION, HAS_PLACE, HAS_POINT))
+    has_function, has_place, has_point = (
+        (flags & bit) != 0 for bit in (HAS_FUNCTION, HAS_PLACE, HAS_POINT)
+    )
     place = at // WORD + HEAD_BYTES // WORD + has_function
     point = place + 2 * has_place
     if (point + 2 * has_point - at // WORD - HEAD_BYTES // WORD > length).any():
@@ -311,12 +394,20 @@ def contexts(meta: File, at: Ints, functions: Functions, files: Listed, modules:
         return np.where(where, words[np.where(where, position, 0)], np.uint64(0))
 
     new = kind > INSTRUCTION
-    kind[new] = np.select([has_function[new], has_place[new], has_point[new]], [FUNCTION, LINE, INSTRUCTION], FUNCTION)
+    kind[new] = np.select(
+        [has_function[new], has_place[new], has_point[new]], [FUNCTION, LINE, INSTRUCTION], FUNCTION
+    )
     of, listed = meta.numbered, functions.listed
     return Contexts(
         (heads & np.uint64(0xFFFFFFFF)).astype(np.int64),
         kind,
-        of(word(place - 1, has_function), listed.first, listed.stride, len(listed.texts), "a function"),
+        of(
+            word(place - 1, has_function),
+            listed.first,
+            listed.stride,
+            len(listed.texts),
+            "a function",
+        ),
         of(word(place, has_place), files.first, files.stride, len(files.texts), "a source file"),
         (word(place + 1, has_place) & np.uint64(0xFFFFFFFF)).astype(np.int64),
         of(word(point, has_point), modules.first, modules.stride, len(modules.texts), "a module"),

@@ -60,7 +60,9 @@ class File:
             raise ReadError(f"{self.path}: the file is empty (0 bytes). {AGAIN}")
         magic, form, major, self.minor = HEADER.unpack(self.take(0, HEADER.size, "the header"))
         if (magic, form) != (MAGIC, kind.format):
-            raise self.damaged(f"the file starts with {magic + form!r}, not {MAGIC + kind.format!r}")
+            raise self.damaged(
+                f"the file starts with {magic + form!r}, not {MAGIC + kind.format!r}"
+            )
         if major != MAJOR:
             raise ReadError(
                 f"{self.path}: the format is {major}.{self.minor}, perfkit reads {MAJOR}.x. "
@@ -70,13 +72,17 @@ class File:
         self.sections = [(start, start + size) for size, start in SECTION.iter_unpack(raw)]
         last = max(end for _, end in self.sections)
         if last > self.size:
-            raise self.damaged(f"a section ends at byte {last}, the file has {self.size}: it is cut")
+            raise self.damaged(
+                f"a section ends at byte {last}, the file has {self.size}: it is cut"
+            )
         footer = bytes(self.take(self.size - len(kind.footer), len(kind.footer), "the footer"))
         if footer != kind.footer:
             raise self.damaged(f"the file ends with {footer!r}, not {kind.footer!r}: it is cut")
 
     def _closed(self, why: OSError) -> ReadError:
-        return ReadError(f"{self.path}: the file cannot be opened ({why.strerror}). Check its permissions.")
+        return ReadError(
+            f"{self.path}: the file cannot be opened ({why.strerror}). Check its permissions."
+        )
 
     def damaged(self, what: str) -> ReadError:
         """Return the error that says what is wrong with this file."""
@@ -105,18 +111,24 @@ class File:
         except OSError as e:
             raise self._closed(e) from e
         if len(taken) != size:
-            raise self.damaged(f"{what} has {len(taken)} bytes of {size}: the file was cut while it was read")
+            raise self.damaged(
+                f"{what} has {len(taken)} bytes of {size}: the file was cut while it was read"
+            )
         return taken
 
     def fields(self, at: int, form: str, what: str) -> tuple[int, ...]:
         """Return the numbers of one structure of the little-endian form `form`."""
         return struct.unpack(f"<{form}", self.take(at, struct.calcsize(f"<{form}"), what))
 
-    def records(self, at: int, count: int, stride: int, parts: Mapping[str, tuple[str, int]], what: str) -> Records:
+    def records(
+        self, at: int, count: int, stride: int, parts: Mapping[str, tuple[str, int]], what: str
+    ) -> Records:
         """Return an array of structures `stride` bytes apart, of which the named parts are known: (type, offset)."""
         least = max(np.dtype(form).itemsize + offset for form, offset in parts.values())
         if count and stride < least:
-            raise self.damaged(f"{what} are {stride} bytes apart, fewer than the {least} each takes")
+            raise self.damaged(
+                f"{what} are {stride} bytes apart, fewer than the {least} each takes"
+            )
         layout: DTypeLike = {
             "names": list(parts),
             "formats": [form for form, _ in parts.values()],
@@ -125,7 +137,9 @@ class File:
         }
         return np.frombuffer(self.take(at, count * stride, what), np.dtype(layout), count)
 
-    def numbered(self, pointers: NDArray[np.uint64], first: int, stride: int, count: int, what: str) -> Ints:
+    def numbered(
+        self, pointers: NDArray[np.uint64], first: int, stride: int, count: int, what: str
+    ) -> Ints:
         """Return the positions in an array that pointers point at, -1 for a pointer of 0."""
         if not len(pointers):
             return np.zeros(0, np.int64)
@@ -133,7 +147,9 @@ class File:
         position, rest = np.divmod(far, np.uint64(max(stride, 1)))
         wrong = (pointers != 0) & ((rest != 0) | (position >= count))
         if wrong.any():
-            raise self.damaged(f"a pointer to {what} ({int(pointers[wrong][0]):#x}) points at none of the {count}")
+            raise self.damaged(
+                f"a pointer to {what} ({int(pointers[wrong][0]):#x}) points at none of the {count}"
+            )
         return np.where(pointers == 0, -1, position.astype(np.int64))
 
     def text(self, at: int) -> str:
@@ -141,7 +157,9 @@ class File:
         content = self.keep()
         end = content.find(b"\0", at) if 0 < at < len(content) else 0
         if end < 0 or (at and not end):
-            raise self.damaged(f"a text would start at byte {at} and has no end, the file has {self.size} bytes")
+            raise self.damaged(
+                f"a text would start at byte {at} and has no end, the file has {self.size} bytes"
+            )
         return content[at:end].decode("utf-8", errors="replace")
 
 
@@ -157,7 +175,9 @@ class Traces:
 
     def __init__(self, file: File, profiles: int) -> None:
         self._file = file
-        first, count, stride, self.start, self.end = file.fields(file.sections[TRACES][0], "QIBxxxQQ", "the traces")
+        first, count, stride, self.start, self.end = file.fields(
+            file.sections[TRACES][0], "QIBxxxQQ", "the traces"
+        )
         self._lines = file.records(first, count, stride, TRACE_PARTS, "the traces")
         # Traces without elements have no times: their first is then after their last (2^63 - 1 and 2^63).
         is_empty = (self._lines["start"] == self._lines["end"]).all()
@@ -183,11 +203,15 @@ class Traces:
     def table(self) -> pd.DataFrame:
         """Return TRACE; being idle is no row."""
         lines = [(int(line["profile"]), self._elements(line)) for line in self._lines]
-        thread = np.repeat([thread for thread, _ in lines], [len(e) for _, e in lines]).astype(np.int64)
+        thread = np.repeat([thread for thread, _ in lines], [len(e) for _, e in lines]).astype(
+            np.int64
+        )
         time = np.concatenate([e["time"] for _, e in lines])
         node = np.concatenate([e["node"] for _, e in lines])
         if ((time < self.start) | (time > self.end)).any():
-            raise self._file.damaged("an element of a trace is before the first or after the last of them")
+            raise self._file.damaged(
+                "an element of a trace is before the first or after the last of them"
+            )
         last = np.cumsum([len(e) for _, e in lines if len(e)]) - 1
         dur = np.diff(time.astype(np.int64), append=0)  # to the next element of the same trace
         dur[last] = 0
@@ -240,10 +264,14 @@ class Profiles:
 
     @cached_property
     def _infos(self) -> Records:
-        first, count, stride = self.file.fields(self.file.sections[PROFILES][0], "QIB", "the profiles")
+        first, count, stride = self.file.fields(
+            self.file.sections[PROFILES][0], "QIB", "the profiles"
+        )
         infos = self.file.records(first, count, stride, PARTS, "the profiles")
         if not count or not infos["flags"][SUMMARY] & IS_SUMMARY:
-            raise self.file.damaged(f"the first of {count} profiles is not the sum over all threads")
+            raise self.file.damaged(
+                f"the first of {count} profiles is not the sum over all threads"
+            )
         return infos
 
     def __len__(self) -> int:
@@ -282,7 +310,9 @@ class Profiles:
     def _index(self, position: int) -> tuple[Ints, Ints]:
         """Return the contexts that have values, and between which positions their values are."""
         info, what = self._infos[position], f"the contexts of profile {position}"
-        rows = self.file.records(int(info["p_contexts"]), int(info["contexts"]), INDEX_BYTES, INDEX, what)
+        rows = self.file.records(
+            int(info["p_contexts"]), int(info["contexts"]), INDEX_BYTES, INDEX, what
+        )
         context = rows["context"].astype(np.int64)
         bounds = np.append(rows["start"], info["values"])
         if (np.diff(context) <= 0).any() or (bounds[1:] < bounds[:-1]).any():

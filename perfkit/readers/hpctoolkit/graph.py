@@ -22,7 +22,9 @@ from perfkit.tables import CALL_METRICS, CALLTREE
 
 FIRST = ("CPUTIME", "GPUOP")  # what a call path is looked at by, where it was measured
 NS_PER_S = 1_000_000_000
-AS_FRAME = str.maketrans({";": ":", "\n": " ", "\r": " "})  # what separates frames and stacks of a flame graph
+AS_FRAME = str.maketrans(
+    {";": ":", "\n": " ", "\r": " "}
+)  # what separates frames and stacks of a flame graph
 
 
 class CallGraph(GraphFrame):  # type: ignore[misc]
@@ -68,10 +70,16 @@ class CallGraph(GraphFrame):  # type: ignore[misc]
             squashed.update_inclusive_columns()
         return squashed
 
-    def subgraph_sum(self, columns: list[str], out_columns: list[str] | None = None, function: Any = None) -> None:
+    def subgraph_sum(
+        self, columns: list[str], out_columns: list[str] | None = None, function: Any = None
+    ) -> None:
         """Let `out_columns` hold the sum of `columns` over a context and all below it; as Hatchet's, in one pass."""
         nodes = self.dataframe.index
-        if function is not None or nodes.nlevels > 1 or any(len(node.parents) > 1 for node in nodes):
+        if (
+            function is not None
+            or nodes.nlevels > 1
+            or any(len(node.parents) > 1 for node in nodes)
+        ):
             super().subgraph_sum(columns, out_columns, *([function] if function else []))
             return
         sums = self.dataframe[columns].fillna(0.0).to_numpy(float, copy=True)
@@ -122,7 +130,9 @@ def graph_frame(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> CallGraph
     CALLTREE.check(calltree)
     CALL_METRICS.check(call_metrics)
     if call_metrics.empty:
-        raise PerfkitError("call_metrics: no call path has a metric. Record one: `hpcrun -e CPUTIME`.")
+        raise PerfkitError(
+            "call_metrics: no call path has a metric. Record one: `hpcrun -e CPUTIME`."
+        )
     several = bool(calltree["rank"].min() != calltree["rank"].max())
     nodes, roots = _nodes(calltree, several)
     # Each metric's two columns, in the order of `calltree`, and each metric's unit.
@@ -134,7 +144,9 @@ def graph_frame(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> CallGraph
         for column, source in ((f"{metric} (inc)", "inclusive"), (str(metric), "exclusive")):
             columns[column] = np.zeros(len(calltree))
             columns[column][places[rows]] = call_metrics[source].to_numpy()[rows]
-    frame = pd.DataFrame({**_told(calltree, several), **columns}).set_axis(pd.Index(nodes, name="node"))
+    frame = pd.DataFrame({**_told(calltree, several), **columns}).set_axis(
+        pd.Index(nodes, name="node")
+    )
     first = next((metric for metric in FIRST if metric in units), next(iter(units)))
     return CallGraph(
         Graph(roots),
@@ -142,7 +154,9 @@ def graph_frame(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> CallGraph
         exc_metrics=list(units),
         inc_metrics=[f"{metric} (inc)" for metric in units],
         default_metric=f"{first} (inc)",
-        metadata={"units": {**units, **{f"{metric} (inc)": unit for metric, unit in units.items()}}},
+        metadata={
+            "units": {**units, **{f"{metric} (inc)": unit for metric, unit in units.items()}}
+        },
     )
 
 
@@ -160,9 +174,13 @@ def _own(graph_frame: GraphFrame) -> CallGraph:
 
 def _nodes(calltree: pd.DataFrame, several: bool) -> tuple[list[Node], list[Node]]:
     """Return a node per row and the roots, numbered as Hatchet does, in pre-order, but without its recursion."""
-    named = zip(calltree["rank"], calltree["name"], calltree["kind"], calltree["depth"], strict=True)
+    named = zip(
+        calltree["rank"], calltree["name"], calltree["kind"], calltree["depth"], strict=True
+    )
     nodes = [
-        Node(Frame({"name": name, "type": kind, **({"rank": rank} if several else {})}), depth=depth)
+        Node(
+            Frame({"name": name, "type": kind, **({"rank": rank} if several else {})}), depth=depth
+        )
         for rank, name, kind, depth in named
     ]
     is_root = calltree["parent"].isna().to_numpy()
@@ -186,13 +204,17 @@ def _from_last(siblings: list[Node]) -> list[Node]:
 
 def _places(calltree: pd.DataFrame, rank: pd.Series, node: pd.Series) -> NDArray[np.intp]:
     """Return the row of `calltree` of each context; -1 where there is none."""
-    return pd.MultiIndex.from_frame(calltree[["rank", "node"]]).get_indexer(pd.MultiIndex.from_arrays([rank, node]))
+    return pd.MultiIndex.from_frame(calltree[["rank", "node"]]).get_indexer(
+        pd.MultiIndex.from_arrays([rank, node])
+    )
 
 
 def _check_known(places: NDArray[np.intp], message: str) -> None:
     unknown = int((places < 0).sum())
     if unknown:
-        raise PerfkitError(f"{message.format(unknown)} Pass both tables whole, and filter the frame they make.")
+        raise PerfkitError(
+            f"{message.format(unknown)} Pass both tables whole, and filter the frame they make."
+        )
 
 
 def _told(calltree: pd.DataFrame, several: bool) -> dict[str, pd.Series]:

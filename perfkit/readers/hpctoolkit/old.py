@@ -69,7 +69,16 @@ class Experiment:
     file: dict[int, str]
 
 
-UNREADABLE = (ArithmeticError, AttributeError, LookupError, NameError, OSError, StopIteration, TypeError, ValueError)
+UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NameError,
+    OSError,
+    StopIteration,
+    TypeError,
+    ValueError,
+)
 _ALONE = threading.Lock()  # Hatchet's reader keeps what it reads in global variables
 
 
@@ -96,7 +105,10 @@ ROUNDING = 1e-12  # of the inclusive value: what differences of sums leave of 0
 def sniff(path: Path) -> bool:
     """Say whether `path` is an experiment.xml or a folder that holds one, by its first bytes."""
     start = head(_experiment(path), LOOKED_AT)
-    return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<?xml") and b"HPCToolkitExperiment" in start
+    return (
+        start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<?xml")
+        and b"HPCToolkitExperiment" in start
+    )
 
 
 def read(path: Path) -> Profile:
@@ -109,15 +121,23 @@ def read(path: Path) -> Profile:
     for row in rows.drop_duplicates("nid").itertuples():  # what is above comes first
         above = found[row.node.parents[0]] if row.node.parents else None
         found[row.node] = _context(row, above, experiment)
-    tree = tables.CALLTREE.make(pd.DataFrame(list(found.values()), columns=tables.CALLTREE.column_names))
+    tree = tables.CALLTREE.make(
+        pd.DataFrame(list(found.values()), columns=tables.CALLTREE.column_names)
+    )
     inclusive = values.groupby(rows["nid"]).sum()
     at_roots = values[rows["nid"].isin(tree.loc[tree["parent"].isna(), "node"])]
     of = rows.loc[at_roots.index]
     number = {identity: i for i, identity in enumerate(files)}
     thread = [number[identity] for identity in zip(of["rank"], of["thread"], strict=True)]
     entry = of["nid"].map(tree.set_index("node")["entry"].astype(object))
-    sums = at_roots.groupby([pd.Series(thread, of.index, name="thread"), entry.rename("entry")]).sum()
-    frame = sums.rename_axis("metric", axis=1).melt(value_name="inclusive", ignore_index=False).reset_index()
+    sums = at_roots.groupby(
+        [pd.Series(thread, of.index, name="thread"), entry.rename("entry")]
+    ).sum()
+    frame = (
+        sums.rename_axis("metric", axis=1)
+        .melt(value_name="inclusive", ignore_index=False)
+        .reset_index()
+    )
     of_threads = _in_units(frame[frame["inclusive"] != 0], experiment.metrics).assign(rank=0)
     made = {
         "CALLTREE": tree,
@@ -159,12 +179,16 @@ def _context(row: Any, above: dict[str, Any] | None, experiment: Experiment) -> 
     }
 
 
-def _call_metrics(inclusive: pd.DataFrame, tree: pd.DataFrame, metrics: list[Metric]) -> pd.DataFrame:
+def _call_metrics(
+    inclusive: pd.DataFrame, tree: pd.DataFrame, metrics: list[Metric]
+) -> pd.DataFrame:
     parent = tree.set_index("node")["parent"].reindex(inclusive.index)
     below = inclusive.groupby(parent).sum().reindex(inclusive.index, fill_value=0.0)
     exclusive = inclusive - below
     exclusive = exclusive.mask(exclusive.abs() <= ROUNDING * inclusive.abs(), 0.0)
-    long = inclusive.rename_axis(index="node", columns="metric").melt(value_name="inclusive", ignore_index=False)
+    long = inclusive.rename_axis(index="node", columns="metric").melt(
+        value_name="inclusive", ignore_index=False
+    )
     frame = long.assign(exclusive=exclusive.melt()["value"].to_numpy()).reset_index()
     frame = frame[(frame["inclusive"] != 0) | (frame["exclusive"] != 0)]
     return tables.CALL_METRICS.make(_in_units(frame, metrics).assign(rank=0))
@@ -173,7 +197,9 @@ def _call_metrics(inclusive: pd.DataFrame, tree: pd.DataFrame, metrics: list[Met
 def _in_units(frame: pd.DataFrame, metrics: list[Metric]) -> pd.DataFrame:
     """Return rows with the column unit, and their values in it."""
     factor = frame["metric"].map({m.name: m.factor for m in metrics}).astype("float64")
-    values = {column: frame[column] * factor for column in ("inclusive", "exclusive") if column in frame}
+    values = {
+        column: frame[column] * factor for column in ("inclusive", "exclusive") if column in frame
+    }
     return frame.assign(unit=frame["metric"].map({m.name: m.unit for m in metrics}), **values)
 
 
@@ -186,7 +212,11 @@ def _threads(identities: list[tuple[int, int]]) -> pd.DataFrame:
         "kind": ["gpu" if thread >= FIRST_STREAM else "cpu" for _, thread in identities],
         "name": [
             (f"rank {rank} " if is_parallel else "")
-            + (f"GPU stream {thread - FIRST_STREAM}" if thread >= FIRST_STREAM else f"thread {thread}")
+            + (
+                f"GPU stream {thread - FIRST_STREAM}"
+                if thread >= FIRST_STREAM
+                else f"thread {thread}"
+            )
             for rank, thread in identities
         ],
         "mpi_rank": [rank if is_parallel else pd.NA for rank, _ in identities],
@@ -196,7 +226,9 @@ def _threads(identities: list[tuple[int, int]]) -> pd.DataFrame:
 
 def _totals(entries: pd.Series, experiment: Experiment, files: Threads) -> pd.DataFrame:
     """Return every metric's `unit`, `whole` and `entries` as `Database`, `stored` in its files, `stated` in the XML."""
-    first = [np.fromfile(file, ">f8", experiment.columns, offset=HEADER.size) for file in files.values()]
+    first = [
+        np.fromfile(file, ">f8", experiment.columns, offset=HEADER.size) for file in files.values()
+    ]
     metrics = experiment.metrics
     stored = np.sum(first, axis=0)[[m.column for m in metrics]]
     columns = {
@@ -207,7 +239,9 @@ def _totals(entries: pd.Series, experiment: Experiment, files: Threads) -> pd.Da
     }
     factor = np.array([m.factor for m in metrics])
     values = {name: column * factor for name, column in columns.items()}
-    return pd.DataFrame({"unit": [m.unit for m in metrics], **values}, index=[m.name for m in metrics])
+    return pd.DataFrame(
+        {"unit": [m.unit for m in metrics], **values}, index=[m.name for m in metrics]
+    )
 
 
 def damaged(path: Path, why: str) -> ReadError:
@@ -227,14 +261,26 @@ def described(path: Path) -> Experiment:
         summed = {m.attrib["i"]: m.attrib["n"] for m in root.iter("Metric")}
         totals = {summed.get(m.attrib["n"], ""): float(m.attrib["v"]) for m in data.findall("M")}
         contexts = list(_contexts(data))
-        function = {number: functions[e.attrib["n"]] for number, e, _ in contexts if e.tag in ("PF", "Pr")}
+        function = {
+            number: functions[e.attrib["n"]] for number, e, _ in contexts if e.tag in ("PF", "Pr")
+        }
         file = {number: files[above] for number, _, above in contexts if above is not None}
     except (KeyError, ValueError, StopIteration) as e:
-        raise damaged(path, f"the file lacks an element or attribute, or has another value there ({e!r})") from e
+        raise damaged(
+            path, f"the file lacks an element or attribute, or has another value there ({e!r})"
+        ) from e
     numbers = frozenset(number for number, _, _ in contexts)
     if len(numbers) < len(contexts):
         raise damaged(path, "a context is there more than once")
-    return Experiment(path, root.get("version", ""), _metrics(listed, totals), len(listed), numbers, function, file)
+    return Experiment(
+        path,
+        root.get("version", ""),
+        _metrics(listed, totals),
+        len(listed),
+        numbers,
+        function,
+        file,
+    )
 
 
 def _parsed(path: Path) -> ElementTree.Element:
@@ -286,9 +332,13 @@ def metric_files(experiment: Experiment) -> Threads:
     for path in sorted(folder.glob("*.metric-db")):
         name = METRIC_DB.search(path.name)
         if not name:
-            raise ReadError(f"{path}: the name does not end with rank, thread, host, process and number. Restore it.")
+            raise ReadError(
+                f"{path}: the name does not end with rank, thread, host, process and number. Restore it."
+            )
         if (int(name[1]), int(name[2])) in files:
-            raise ReadError(f"{path}: another file is of the same rank and thread. Remove the one of another run.")
+            raise ReadError(
+                f"{path}: another file is of the same rank and thread. Remove the one of another run."
+            )
         files[int(name[1]), int(name[2])] = path
         _check_whole(path, experiment)
     if not files:
@@ -306,7 +356,9 @@ def _check_whole(path: Path, experiment: Experiment) -> None:
             head = file.read(HEADER.size)
         size = path.stat().st_size
     except OSError as e:
-        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
+        raise ReadError(
+            f"{path}: the file cannot be opened ({e.strerror}). Check its permissions."
+        ) from e
     if len(head) < HEADER.size:
         raise damaged(path, f"the file has {size} bytes, which is less than its header")
     *magic, contexts, columns = HEADER.unpack(head)
@@ -316,9 +368,14 @@ def _check_whole(path: Path, experiment: Experiment) -> None:
         raise damaged(path, f"the file has {columns} metrics, {EXPERIMENT} {experiment.columns}")
     strange = [number for number in experiment.numbers if not 0 < number <= contexts]
     if strange:
-        raise damaged(path, f"the file has {contexts} contexts, not the {strange[0]} of {EXPERIMENT}")
+        raise damaged(
+            path, f"the file has {contexts} contexts, not the {strange[0]} of {EXPERIMENT}"
+        )
     if size != HEADER.size + 8 * contexts * columns:
-        raise damaged(path, f"the file has {size} bytes, its header says {HEADER.size + 8 * contexts * columns}")
+        raise damaged(
+            path,
+            f"the file has {size} bytes, its header says {HEADER.size + 8 * contexts * columns}",
+        )
 
 
 def hatchet_rows(experiment: Experiment, files: Threads) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -351,7 +408,9 @@ def _frame(xml: Path) -> pd.DataFrame:
 
     folder = str(xml.parent)
     if glob.escape(folder) != folder:
-        raise ReadError(f"{folder}: Hatchet takes *, ? and [ in a path for a pattern. Rename the folder.")
+        raise ReadError(
+            f"{folder}: Hatchet takes *, ? and [ in a path for a pattern. Rename the folder."
+        )
     try:
         with _in_turn():
             frame: pd.DataFrame = hatchet.GraphFrame.from_hpctoolkit(folder).dataframe
@@ -370,7 +429,10 @@ def _in_turn() -> Iterator[None]:
     """Let Hatchet read the metric files here: its pool of processes forks one that may have threads."""
     from hatchet.readers import hpctoolkit_reader
 
-    with _ALONE, pd.option_context("mode.copy_on_write", False):  # it writes into the values of a frame
+    with (
+        _ALONE,
+        pd.option_context("mode.copy_on_write", False),
+    ):  # it writes into the values of a frame
         theirs = hpctoolkit_reader.mp
         hpctoolkit_reader.mp = SimpleNamespace(Pool=_Pool, sharedctypes=theirs.sharedctypes)
         try:

@@ -42,7 +42,10 @@ PAYLOAD_SIZE = 5  # fields of a block's header: the size of what follows,
 RESULTS = (2, 7, 8, 9)  # and how many launches, ranges, command lists and graphs it holds
 HEADER_BYTES = 1 << 26  # far more than any block's header has
 VARINT_BYTES = 10  # the longest integer of a protobuf message
-SECONDS, SECONDS_PER_MB = 120, 4  # how long NVIDIA's library may take; real reports take less than 0.1 s per MB
+SECONDS, SECONDS_PER_MB = (
+    120,
+    4,
+)  # how long NVIDIA's library may take; real reports take less than 0.1 s per MB
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+\.\d+) \(build \d+\)")
 _LINK = re.compile(r"@url:([^:@]*):(.*?)@")
 _MARKUP = re.compile(r"@\w+:[^:@]*:(.*?)@")
@@ -64,15 +67,23 @@ def read(path: Path) -> Profile:
     with np.errstate(over="ignore", invalid="ignore"):
         report = whole(_read_report(path) if is_report else pages.read(path))
         rows = tables.table(report)
-    parts = {"STALLS": tables.stalls(report), "RULES": tables.rules(report), "DEVICES": tables.devices(report)}
+    parts = {
+        "STALLS": tables.stalls(report),
+        "RULES": tables.rules(report),
+        "DEVICES": tables.devices(report),
+    }
     frames = {"LAUNCHES": rows, **{name: frame for name, frame in parts.items() if len(frame)}}
-    loaders: dict[str, Callable[[], pd.DataFrame]] = {name: partial(frames.__getitem__, name) for name in frames}
+    loaders: dict[str, Callable[[], pd.DataFrame]] = {
+        name: partial(frames.__getitem__, name) for name in frames
+    }
     if tables.has_counters(report):
         loaders["COUNTERS"] = partial(tables.counters, report)
     return Profile(
         reader="ncu",
         path=path,
-        capture=capture_table(path, "Nsight Compute", report.version),  # no clock: launches are measured one by one
+        capture=capture_table(
+            path, "Nsight Compute", report.version
+        ),  # no clock: launches are measured one by one
         loaders=loaders,
         missing=tables.missing(rows, set(loaders)),
         notes=(*report.notes, *tables.untimed(rows), *tables.sparse(report)),
@@ -129,7 +140,9 @@ def _read_report(path: Path) -> Report:
             f"{_AGAIN}."
         )
     if not answer.launches:
-        raise ReadError(f"{path}: the report holds no kernel launch. Check the kernel filter (`-k`, `-c`) of ncu.")
+        raise ReadError(
+            f"{path}: the report holds no kernel launch. Check the kernel filter (`-k`, `-c`) of ncu."
+        )
     return _report(answer, version, announced)
 
 
@@ -147,12 +160,24 @@ def _answer(path: Path) -> _Answer:
     except UnicodeEncodeError:
         name = "/dev/stdin"  # the library takes names in UTF-8 only
     # Without the site's start-up files, which the child's path has been through here.
-    command = [sys.executable, "-S", "-P", "-W", "ignore", str(Path(__file__).with_name("vendor.py")), name]
+    command = [
+        sys.executable,
+        "-S",
+        "-P",
+        "-W",
+        "ignore",
+        str(Path(__file__).with_name("vendor.py")),
+        name,
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (
         path.open("rb") as file,
         subprocess.Popen(
-            [*command, str(seconds)], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+            [*command, str(seconds)],
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
         ) as process,
     ):
         try:
@@ -206,7 +231,9 @@ def _report(answer: _Answer, version: str, announced: int) -> Report:
     for row, launch in zip(matrix, answer.launches, strict=True):
         row[column[launch.metrics]] = np.array(launch.values) * factor[launch.metrics]
     values = pd.DataFrame(matrix, columns=list(order))
-    capabilities = zip(*(values.get(f"{CAPABILITY}_{part}", unknown) for part in ("major", "minor")), strict=True)
+    capabilities = zip(
+        *(values.get(f"{CAPABILITY}_{part}", unknown) for part in ("major", "minor")), strict=True
+    )
     launches = [
         Launch(
             launch.name,
@@ -217,14 +244,21 @@ def _report(answer: _Answer, version: str, announced: int) -> Report:
     ]
     rules = []
     for rule in answer.rules:
-        share, scope = (np.nan if rule.percent is None else rule.percent) / 100, SCOPES.get(_TYPES.get(rule.scope, ""))
+        share, scope = (
+            (np.nan if rule.percent is None else rule.percent) / 100,
+            SCOPES.get(_TYPES.get(rule.scope, "")),
+        )
         rules.append(Rule(rule.launch, rule.rule, plain(rule.message), share, scope))
     lacks = []  # how much of a damaged report is not there
     if len(answer.launches) < announced:
         lacks.append(f"NVIDIA's library reads {len(answer.launches):,} of {announced:,} launches")
     if answer.unreadable:
-        lacks.append(f"values that cannot be read and were left out: {answer.unreadable:,} (first: {answer.example})")
-    notes = (f"the report is damaged: {what}; copy it again from where it was recorded" for what in lacks)
+        lacks.append(
+            f"values that cannot be read and were left out: {answer.unreadable:,} (first: {answer.example})"
+        )
+    notes = (
+        f"the report is damaged: {what}; copy it again from where it was recorded" for what in lacks
+    )
     return Report(launches, values, units, rules, version, tuple(notes))
 
 
@@ -239,7 +273,9 @@ def _container(path: Path) -> tuple[str, int]:
             header, end = _header(file, at)
             fields = _fields(header)
             if fields is None:
-                raise ReadError(f"{path}: the report is cut or damaged: no block begins at byte {at:,}. {_AGAIN}.")
+                raise ReadError(
+                    f"{path}: the report is cut or damaged: no block begins at byte {at:,}. {_AGAIN}."
+                )
             version = version or _VERSION.search(header)
             announced += sum(fields.get(field, 0) for field in RESULTS)
             at = end + fields.get(PAYLOAD_SIZE, 0)

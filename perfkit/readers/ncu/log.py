@@ -49,16 +49,23 @@ class Log:
     errors: dict[str, None] = field(default_factory=dict)  # each once, in their order
     simulated: dict[str, None] = field(default_factory=dict)
     profiled: int = 0
-    strange: list[str] = field(default_factory=list)  # where lines stand that look like rows and are none
+    strange: list[str] = field(
+        default_factory=list
+    )  # where lines stand that look like rows and are none
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the log says of the whole run: that it is made up, what went wrong, what is left out."""
-        changed = "lines that look like rows of the page, but do not begin with the number of a launch"
+        changed = (
+            "lines that look like rows of the page, but do not begin with the number of a launch"
+        )
         return (
             *(f"simulated, not measured: {text}" for text in self.simulated),
             *(f"ncu reported: {error}" for error in [*self.errors][:3]),
-            *(f"{changed}, and were left out: {len(self.strange):,} (first: {line})" for line in self.strange[:1]),
+            *(
+                f"{changed}, and were left out: {len(self.strange):,} (first: {line})"
+                for line in self.strange[:1]
+            ),
         )
 
 
@@ -76,7 +83,9 @@ class _Rows:
     def take(self, number: int, line: str) -> bool:
         """Take a line that belongs to a page; False if it does not."""
         if not self._open:
-            cut = not line.endswith("\n") and line.startswith('"')  # no benefit of doubt for the last line
+            cut = not line.endswith("\n") and line.startswith(
+                '"'
+            )  # no benefit of doubt for the last line
             if not line.startswith(HEADER) and not (self.separators and (cut or _ROW.match(line))):
                 begins = line.startswith('"') or _LIKE_A_ROW.match(line)
                 if self.separators and begins and line.count('","') > self.separators // 2:
@@ -86,12 +95,16 @@ class _Rows:
         self._open.append(line.rstrip("\r\n"))
         self._size += len(line)
         self._ended = number
-        is_odd = line.count('"') % 2 == 1  # only the first line and the last of a row over several have an odd number
+        is_odd = (
+            line.count('"') % 2 == 1
+        )  # only the first line and the last of a row over several have an odd number
         if is_odd == (len(self._open) > 1):
             record, self._open = "\n".join(self._open), []
             self._add(record)
         elif self._size > LONGEST:
-            self._refuse(f"goes on for more than {LONGEST:,} characters: a quote in it is never closed")
+            self._refuse(
+                f"goes on for more than {LONGEST:,} characters: a quote in it is never closed"
+            )
         return True
 
     def end(self, number: int, line: str) -> None:
@@ -104,7 +117,9 @@ class _Rows:
         # The raw page quotes every cell; on the details page a metric stops early, after its value.
         header = page.header
         cells = header.index("Metric Value") + 1 if "Metric Value" in header else len(header)
-        if not page.is_details or (page.rows and not page.rows[-1][-1] and len(page.rows[-1]) <= cells):
+        if not page.is_details or (
+            page.rows and not page.rows[-1][-1] and len(page.rows[-1]) <= cells
+        ):
             self._refuse(f"is cut ({line[-60:]!r})")
 
     def _add(self, record: str) -> None:
@@ -119,21 +134,43 @@ class _Rows:
             self._log.pages[-1].rows.append(cells)
 
     def _refuse(self, finding: str) -> None:
-        raise ReadError(f"{self._path}: the row that begins in line {self._began:,} {finding}. {AGAIN}.")
+        raise ReadError(
+            f"{self._path}: the row that begins in line {self._began:,} {finding}. {AGAIN}."
+        )
 
 
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
 _PER_SECOND |= {f"{name[:-1]}second": factor for name, factor in _PER_SECOND.items()}  # up to 2024
 _AMOUNTS: dict[str, tuple[str, float]] = {
-    **{prefix + name: ("byte", factor) for prefix, factor in _PREFIXES.items() for name in ("byte", "B")},
-    **{prefix + name: ("hz", factor) for prefix, factor in _PREFIXES.items() for name in ("hz", "Hz")},
+    **{
+        prefix + name: ("byte", factor)
+        for prefix, factor in _PREFIXES.items()
+        for name in ("byte", "B")
+    },
+    **{
+        prefix + name: ("hz", factor)
+        for prefix, factor in _PREFIXES.items()
+        for name in ("hz", "Hz")
+    },
     **{name: ("ns", 1e9 / factor) for name, factor in _PER_SECOND.items()},
 }
 _SPACES = " \u00a0\u202f"  # between thousands, in any notation
 _NO_SPACES = dict.fromkeys(map(ord, _SPACES))
 _EXPONENT = r"(?:[eE][-+]?\d+)?"
-_NOTHING = {"", "n/a", "no data", "nan", "-nan", "nan(ind)", "-nan(ind)", "inf", "-inf", "infinity", "-infinity"}
+_NOTHING = {
+    "",
+    "n/a",
+    "no data",
+    "nan",
+    "-nan",
+    "nan(ind)",
+    "-nan(ind)",
+    "inf",
+    "-inf",
+    "infinity",
+    "-infinity",
+}
 _MISPRINT = re.compile(r"[-+]?[.,]?[0-9]")
 # Metrics that are whole numbers: a separator in them stands between thousands.
 _WHOLE = re.compile(
@@ -145,7 +182,9 @@ _THREE_DIGITS = re.compile(r"[-+]?[1-9][0-9]{0,2}[.,][0-9]{3}")
 def _number(point: str, comma: str) -> re.Pattern[str]:
     """Return what a number looks like that is written with this point, and this comma between thousands."""
     grouped = rf"\d{{1,3}}(?:[{comma}{_SPACES}]\d{{3}})+"
-    return re.compile(rf"[-+]?(?=[{point}]?\d)(?:\d+|{grouped})?(?:[{point}]\d*)?{_EXPONENT}", re.ASCII)
+    return re.compile(
+        rf"[-+]?(?=[{point}]?\d)(?:\d+|{grouped})?(?:[{point}]\d*)?{_EXPONENT}", re.ASCII
+    )
 
 
 def _decisive(point: str, comma: str) -> re.Pattern[str]:
@@ -310,7 +349,9 @@ def numbers(texts: Sequence[str], decimal_commas: bool = False) -> NDArray[np.fl
     except ValueError:
         values = np.array([])
     if len(values) != len(texts):
-        values = np.fromiter((_value(text, decimal_commas) for text in texts), np.float64, len(texts))
+        values = np.fromiter(
+            (_value(text, decimal_commas) for text in texts), np.float64, len(texts)
+        )
     for i in np.flatnonzero(np.isinf(values)).tolist():
         if not any(c.isdigit() for c in texts[i]):
             values[i] = np.nan  # "inf": the quotient of a counter and zero

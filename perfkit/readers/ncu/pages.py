@@ -24,14 +24,25 @@ from perfkit.readers.ncu.tables import Launch, Report, Rule
 from perfkit.readers.text import csv_rows
 
 LEADING = {
-    *("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream"),
+    *(
+        "ID",
+        "Process ID",
+        "Process Name",
+        "Host Name",
+        "Kernel Name",
+        "Kernel Time",
+        "Context",
+        "Stream",
+    ),
     *("Block Size", "Grid Size", "Device", "CC"),
 }
 NVTX = re.compile(r"\bDomain:(?:Push/Pop|Start/Stop)_Range")
 DEVICE_NAME = "device__attribute_display_name"
 SCOPES = {"local": "kernel", "global": "workload"}
 LARGEST = 1 << 27  # values of all metrics for all launches: 1 GB
-_UNNAMED = re.compile(r"(?<![<\w])unnamed>")  # ncu drops the bracket where it leaves out the namespace before it
+_UNNAMED = re.compile(
+    r"(?<![<\w])unnamed>"
+)  # ncu drops the bracket where it leaves out the namespace before it
 # What the figures of LAUNCHES are made of has one base unit; another one is a misprint that would scale it wrongly.
 _UNITS = [
     (re.compile(r"gpu__time_duration\.\w+"), "ns"),
@@ -55,7 +66,9 @@ class _Page:
     decimal_commas: bool
     unreadable: list[tuple[str, str]] = field(default_factory=list)  # metric or column, cell
 
-    def numbers(self, names: Sequence[str], units: Sequence[str], cells: Sequence[str]) -> NDArray[np.float64]:
+    def numbers(
+        self, names: Sequence[str], units: Sequence[str], cells: Sequence[str]
+    ) -> NDArray[np.float64]:
         """Return the values of cells, given the names of their metrics and their units as printed."""
         values = numbers(cells, self.decimal_commas)
         self.unreadable += [(names[i], cells[i]) for i in misprints(cells, values, units)]
@@ -64,7 +77,9 @@ class _Page:
     def base(self, name: str, unit: str) -> tuple[str, float]:
         """Return the base unit and factor of a metric's unit; a unit that the metric cannot have makes NaN of it."""
         base_unit, factor = base(unit)
-        if base_unit and any(pattern.fullmatch(name) and base_unit != expected for pattern, expected in _UNITS):
+        if base_unit and any(
+            pattern.fullmatch(name) and base_unit != expected for pattern, expected in _UNITS
+        ):
             self.unreadable.append((f"unit of {name}", unit))
             factor = float("nan")
         return base_unit, factor
@@ -112,7 +127,9 @@ def read(path: Path) -> Report:
         of_file = _Page(path, page.header, page.rows, decimal_commas)
         made = _details(of_file) if page.is_details else _raw(of_file)
         reports.append(replace(made, notes=(*of_file.notes(), *made.notes)))
-    _check_size(sum(len(r.launches) for r in reports), len({m for r in reports for m in r.metrics}), path)
+    _check_size(
+        sum(len(r.launches) for r in reports), len({m for r in reports for m in r.metrics}), path
+    )
     report = joined(reports)
     return replace(report, notes=(*printed.notes, *notes, *report.notes))
 
@@ -121,7 +138,9 @@ def _decimal_commas(pages: Sequence[log.Page], path: Path) -> tuple[bool, tuple[
     """Say whether a file writes 1.5 as 1,5, by the values of metrics alone; with a note where nothing tells."""
     shown = notation(cells for page in pages for cells in _values(page))
     if shown.point and shown.comma:
-        (point, comma) = (f"{text[:40]!r} of {name[:80]!r}" for name, text in (shown.point, shown.comma))
+        (point, comma) = (
+            f"{text[:40]!r} of {name[:80]!r}" for name, text in (shown.point, shown.comma)
+        )
         raise ReadError(
             f"{path}: the page mixes decimal points ({point}) and decimal commas ({comma}): it was changed "
             f"or joined from two. {log.AGAIN}."
@@ -171,9 +190,14 @@ def _raw(page: _Page) -> Report:
     metrics = _metrics(page.header)
     bases = {name: page.base(name, units[i]) for i, name in metrics}
     many = len(rows)
-    columns = [page.numbers([name] * many, [units[i]] * many, cells[i]) * bases[name][1] for i, name in metrics]
+    columns = [
+        page.numbers([name] * many, [units[i]] * many, cells[i]) * bases[name][1]
+        for i, name in metrics
+    ]
     names = [name for _, name in metrics]
-    values = pd.DataFrame(np.column_stack(columns) if columns else np.empty((many, 0)), columns=names)
+    values = pd.DataFrame(
+        np.column_stack(columns) if columns else np.empty((many, 0)), columns=names
+    )
     device_names = cells[page.header.index(DEVICE_NAME)] if DEVICE_NAME in names else [""] * many
     launches = [
         page.launch(dict(zip(page.header, row, strict=True)), device)
@@ -191,13 +215,19 @@ def _raw_notes(header: Sequence[str], units: Sequence[str], twice: int) -> tuple
     """Say what a raw page lost when it was printed, and what was left out of it."""
     notes = []
     if twice:
-        notes.append(f"launches that stand twice in the page, equal in every cell, and count once: {twice:,}")
+        notes.append(
+            f"launches that stand twice in the page, equal in every cell, and count once: {twice:,}"
+        )
     if any(re.search(r"[KMGT](?:byte|B)\b", unit) for unit in units):
-        notes.append("the page is printed in scaled units and rounded; export it with `--print-units base`")
+        notes.append(
+            "the page is printed in scaled units and rounded; export it with `--print-units base`"
+        )
     others = sum(name in LEADING or NVTX.search(name) is not None for name in header)
     unused = len(header) - len(_metrics(header)) - others
     if unused:
-        notes.append(f"columns of the page without a name of their own, which were left out: {unused:,}")
+        notes.append(
+            f"columns of the page without a name of their own, which were left out: {unused:,}"
+        )
     return tuple(notes)
 
 
@@ -226,21 +256,37 @@ def _details(page: _Page) -> Report:
     position = [numbered.setdefault(tuple(row[i] for i in key), len(numbered)) for row in page.rows]
     first = np.unique(position, return_index=True)[1]
     launches = [page.launch(dict(zip(page.header, page.rows[i], strict=False))) for i in first]
-    measured = [(launch, row) for launch, row in zip(position, page.rows, strict=True) if row[at["Metric Name"]]]
+    measured = [
+        (launch, row)
+        for launch, row in zip(position, page.rows, strict=True)
+        if row[at["Metric Name"]]
+    ]
     values, units = _pivoted(page, measured, at, len(launches))
-    others = [(launch, row) for launch, row in zip(position, page.rows, strict=True) if not row[at["Metric Name"]]]
+    others = [
+        (launch, row)
+        for launch, row in zip(position, page.rows, strict=True)
+        if not row[at["Metric Name"]]
+    ]
     is_rule = [bool("Rule Name" in at and row[at["Rule Name"]]) for _, row in others]
     page.unreadable += [("Metric Name", "") for rule in is_rule if not rule]
     rules = []
     for launch, cells in compress(others, is_rule):
         row = dict(zip(page.header, cells, strict=True))
-        percent = float(page.numbers(["Estimated Speedup"], [""], [row.get("Estimated Speedup", "")])[0])
+        percent = float(
+            page.numbers(["Estimated Speedup"], [""], [row.get("Estimated Speedup", "")])[0]
+        )
         scope = SCOPES.get(row.get("Estimated Speedup Type", ""))
-        rules.append(Rule(launch, row["Rule Name"], row.get("Rule Description", ""), percent / 100, scope))
-    return Report(launches, values, units, rules, notes=_order_notes(position, measured, at["Metric Name"]))
+        rules.append(
+            Rule(launch, row["Rule Name"], row.get("Rule Description", ""), percent / 100, scope)
+        )
+    return Report(
+        launches, values, units, rules, notes=_order_notes(position, measured, at["Metric Name"])
+    )
 
 
-def _order_notes(position: list[int], measured: list[tuple[int, list[str]]], name: int) -> tuple[str, ...]:
+def _order_notes(
+    position: list[int], measured: list[tuple[int, list[str]]], name: int
+) -> tuple[str, ...]:
     """Say where the rows of a page show that it was cut or changed."""
     notes = []
     launches = max(position) + 1
@@ -265,7 +311,9 @@ def _pivoted(
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """Return metrics as columns; a metric that several sections print is taken from the first."""
     name, unit, value = (at[f"Metric {part}"] for part in ("Name", "Unit", "Value"))
-    codes, pairs = pd.factorize(pd.Index([(row[name], row[unit]) for _, row in measured], tupleize_cols=False))
+    codes, pairs = pd.factorize(
+        pd.Index([(row[name], row[unit]) for _, row in measured], tupleize_cols=False)
+    )
     metrics = [metric(label, base(unit)[0]) for label, unit in pairs]
     bases = [page.base(name, unit) for name, (_, unit) in zip(metrics, pairs, strict=True)]
     places, columns = pd.factorize(np.array(metrics, object))
@@ -285,16 +333,23 @@ def _pivoted(
 
 def _check_widths(page: log.Page, path: Path) -> None:
     """Refuse rows that are cut: only metrics of the details page may stop early, after their value."""
-    needed = ["Kernel Name", *(f"Metric {part}" for part in ("Name", "Unit", "Value") if page.is_details)]
+    needed = [
+        "Kernel Name",
+        *(f"Metric {part}" for part in ("Name", "Unit", "Value") if page.is_details),
+    ]
     lacking = [name for name in needed if name not in page.header]
     if lacking:
         raise ReadError(f"{path}: the page has no column {lacking[0]!r}. {log.AGAIN}.")
     used = [*needed, *(name for name in page.header if name in LEADING or name == "Rule Name")]
     twice = next((name for name in used if page.header.count(name) > 1), None)
     if twice:
-        raise ReadError(f"{path}: the page has two columns {twice!r}: the file was changed. {log.AGAIN}.")
+        raise ReadError(
+            f"{path}: the page has two columns {twice!r}: the file was changed. {log.AGAIN}."
+        )
     width = len(page.header)
-    name, enough = (page.header.index(needed[i]) for i in (1, -1)) if page.is_details else (0, width)
+    name, enough = (
+        (page.header.index(needed[i]) for i in (1, -1)) if page.is_details else (0, width)
+    )
     for number, row in enumerate(page.rows, 1):
         if len(row) != width and not (enough < len(row) < width and row[name]):
             raise ReadError(
@@ -324,7 +379,10 @@ def joined(reports: Sequence[Report]) -> Report:
     rules: list[Rule] = []
     before = 0
     for report in reports:
-        rules += [Rule(r.launch + before, r.rule, r.message, r.speedup_frac, r.scope) for r in report.rules]
+        rules += [
+            Rule(r.launch + before, r.rule, r.message, r.speedup_frac, r.scope)
+            for r in report.rules
+        ]
         before += len(report.launches)
     return Report(
         [launch for report in reports for launch in report.launches],

@@ -28,22 +28,35 @@ _EXACT = 2**53  # above, float64 leaves whole numbers out
 _WHOLE = {  # metrics that become integers, and the largest that fits
     **dict.fromkeys(("launch__grid_size", "launch__block_size"), _EXACT),
     **dict.fromkeys(("launch__device_id", "device__attribute_device_index"), 2**31 - 1),
-    **dict.fromkeys(("device__attribute_multiprocessor_count", "device__attribute_total_memory"), _EXACT),
+    **dict.fromkeys(
+        ("device__attribute_multiprocessor_count", "device__attribute_total_memory"), _EXACT
+    ),
 }
 OPS = ("add", "mul", "fma")
 FLOPS = {"fp64": ("d", (1, 1, 2)), "fp32": ("f", (1, 1, 2)), "fp16": ("h", (2, 2, 4))}
-V100_FLOP_PER_INSTRUCTION = 512  # one HMMA.884 step; no other GPU has one number for all its tensor instructions
+V100_FLOP_PER_INSTRUCTION = (
+    512  # one HMMA.884 step; no other GPU has one number for all its tensor instructions
+)
 # Tensor operations are counted per type of operand, some also per instruction (hgmma, hmma) and by sparsity.
 TENSOR = re.compile(
     r"(?:sm|smsp)__(?P<name>ops_path_tensor(?:_op_(?P<op>[a-z]+))?(?P<types>_src_\w+?)(?P<sparsity>_sparsity_(?:on|off))?)"
     r"\.sum(?:\.per_second|\.per_cycle_elapsed)?"
 )
-_PIPES = ("pipe_(tensor|tc)_cycles_active", r"pipe_tensor_\w+_cycles_active", r"inst_executed_pipe_tensor\w*")
+_PIPES = (
+    "pipe_(tensor|tc)_cycles_active",
+    r"pipe_tensor_\w+_cycles_active",
+    r"inst_executed_pipe_tensor\w*",
+)
 TENSOR_PIPES = [
-    re.compile(rf"sm__{pipe}\.avg\.pct_of_peak_sustained_{over}") for pipe in _PIPES for over in ("elapsed", "active")
+    re.compile(rf"sm__{pipe}\.avg\.pct_of_peak_sustained_{over}")
+    for pipe in _PIPES
+    for over in ("elapsed", "active")
 ]
 SECTOR_BYTES = 32
-DRAM_BYTES = (("dram__bytes_read", "dram__bytes_write"), ("dram__bytes_op_read", "dram__bytes_op_write"))
+DRAM_BYTES = (
+    ("dram__bytes_read", "dram__bytes_write"),
+    ("dram__bytes_op_read", "dram__bytes_op_write"),
+)
 L1_SECTORS = [f"lsu_mem_{space}_op_{op}" for space in ("global", "local") for op in ("ld", "st")]
 L1_RARE_SECTORS = [  # absent where the chip or the collected set has none
     *(f"lsu_mem_global_op_{op}" for op in ("atom", "red")),
@@ -153,9 +166,15 @@ class Report:
 
 
 TABLE_REMEDIES = {
-    "STALLS": ("Why did the warps wait (stall reasons)?", "ncu --section WarpStateStats --section SourceCounters"),
+    "STALLS": (
+        "Why did the warps wait (stall reasons)?",
+        "ncu --section WarpStateStats --section SourceCounters",
+    ),
     "RULES": ("Which advice does Nsight Compute give?", "ncu --set full --csv --page details"),
-    "DEVICES": ("Which GPU was used, and what are its limits?", "ncu --import REPORT --csv --page raw"),
+    "DEVICES": (
+        "Which GPU was used, and what are its limits?",
+        "ncu --import REPORT --csv --page raw",
+    ),
 }
 
 
@@ -165,7 +184,9 @@ def has_counters(report: Report) -> bool:
 
 
 def _counters(report: Report) -> list[str]:
-    return sorted(metric for metric in report.metrics if metric in LIMITS or not metric.startswith(ATTRIBUTE))
+    return sorted(
+        metric for metric in report.metrics if metric in LIMITS or not metric.startswith(ATTRIBUTE)
+    )
 
 
 def counters(report: Report) -> pd.DataFrame:
@@ -188,12 +209,18 @@ def stalls(report: Report) -> pd.DataFrame:
     without = np.ones(len(report.launches), bool)
     parts = []
     for form in STALL_FORMS:
-        reasons = {metric: found[1] for metric in report.metrics if (found := form.fullmatch(metric))}
+        reasons = {
+            metric: found[1] for metric in report.metrics if (found := form.fullmatch(metric))
+        }
         values = report.values[list(reasons)].to_numpy()
         launch, reason = np.nonzero(~np.isnan(values) & without[:, None])
         spelled = [SPELLINGS.get(name, name) for name in reasons.values()]
         found_values = values[launch, reason]
-        parts.append(pd.DataFrame({"launch": launch, "reason": [spelled[i] for i in reason], "value": found_values}))
+        parts.append(
+            pd.DataFrame(
+                {"launch": launch, "reason": [spelled[i] for i in reason], "value": found_values}
+            )
+        )
         without[launch] = False
     frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     return tables.STALLS.make(frame.assign(rank=0, node=-1))
@@ -201,7 +228,9 @@ def stalls(report: Report) -> pd.DataFrame:
 
 def rules(report: Report) -> pd.DataFrame:
     """Return RULES: one row per message of the guided analysis."""
-    frame = pd.DataFrame(report.rules, columns=["launch", "rule", "message", "speedup_frac", "scope"])
+    frame = pd.DataFrame(
+        report.rules, columns=["launch", "rule", "message", "speedup_frac", "scope"]
+    )
     return tables.RULES.make(frame.assign(rank=0))
 
 
@@ -211,7 +240,10 @@ def devices(report: Report) -> pd.DataFrame:
     def attribute(name: str) -> pd.Series:
         return pd.Series(report.column(ATTRIBUTE + name))
 
-    memory_clock_hz, bus_bits = attribute("memory_clock_rate") * 1e3, attribute("global_memory_bus_width")
+    memory_clock_hz, bus_bits = (
+        attribute("memory_clock_rate") * 1e3,
+        attribute("global_memory_bus_width"),
+    )
     columns = {
         "rank": 0,
         "gpu": gpus(report),
@@ -219,7 +251,10 @@ def devices(report: Report) -> pd.DataFrame:
         "compute_capability": [launch.capability for launch in report.launches],
         "sm_count": attribute("multiprocessor_count").astype("Int64"),
         "memory_bytes": attribute("total_memory").astype("Int64"),
-        "memory_bytes_per_s": 2 * memory_clock_hz * bus_bits / 8,  # two transfers a cycle, as CUDA's deviceQuery
+        "memory_bytes_per_s": 2
+        * memory_clock_hz
+        * bus_bits
+        / 8,  # two transfers a cycle, as CUDA's deviceQuery
         "clock_hz": attribute("clock_rate") * 1e3,
     }
     frame = pd.DataFrame(columns)
@@ -228,11 +263,18 @@ def devices(report: Report) -> pd.DataFrame:
 
 def missing(launches: pd.DataFrame, present: set[str]) -> tuple[Missing, ...]:
     """Return what the report cannot answer, with the options of ncu that record it."""
-    columns = {**{column: [column] for column in REMEDIES}, "fp32_flops": [f"{p}_flops" for p in FLOPS]}
+    columns = {
+        **{column: [column] for column in REMEDIES},
+        "fp32_flops": [f"{p}_flops" for p in FLOPS],
+    }
     lacking = [column for column, group in columns.items() if launches[group].isna().all(axis=None)]
     return (
         *(Missing(f"LAUNCHES.{column}", *REMEDIES[column]) for column in lacking),
-        *(Missing(table, *remedy) for table, remedy in TABLE_REMEDIES.items() if table not in present),
+        *(
+            Missing(table, *remedy)
+            for table, remedy in TABLE_REMEDIES.items()
+            if table not in present
+        ),
     )
 
 
@@ -246,14 +288,22 @@ def table(report: Report) -> pd.DataFrame:
         "launch": np.arange(len(report.launches)),
         "name": pd.Categorical([short[name] for name in full_names]),
         "full_name": pd.Categorical(full_names),
-        "grid_blocks": _sizes([launch.grid_blocks for launch in report.launches], report, "launch__grid_size"),
-        "block_threads": _sizes([launch.block_threads for launch in report.launches], report, "launch__block_size"),
+        "grid_blocks": _sizes(
+            [launch.grid_blocks for launch in report.launches], report, "launch__grid_size"
+        ),
+        "block_threads": _sizes(
+            [launch.block_threads for launch in report.launches], report, "launch__block_size"
+        ),
         "dur_ns": durations(report),
-        "clock_hz": report.column(*(f"{unit}__cycles_elapsed.avg.per_second" for unit in ("sm", "gpc", "smsp"))),
+        "clock_hz": report.column(
+            *(f"{unit}__cycles_elapsed.avg.per_second" for unit in ("sm", "gpc", "smsp"))
+        ),
         **{f"{precision}_flops": flops(report, precision) for precision in FLOPS},
         "tensor_flops": tensor_flops(report),
         "dram_bytes": dram_bytes(report),
-        "l2_bytes": first(count(report, "lts__t_bytes"), SECTOR_BYTES * count(report, "lts__t_sectors")),
+        "l2_bytes": first(
+            count(report, "lts__t_bytes"), SECTOR_BYTES * count(report, "lts__t_sectors")
+        ),
         "l1_bytes": l1_bytes(report),
         **{column: report.column(*metrics) / 100 for column, metrics in FRACTIONS.items()},
         "tensor_frac": tensor_activity(report),
@@ -263,7 +313,9 @@ def table(report: Report) -> pd.DataFrame:
 
 def gpus(report: Report) -> NDArray[np.int64]:
     """Return the device ordinal of each launch, -1 where the file does not say."""
-    measured = np.nan_to_num(report.column("launch__device_id", "device__attribute_device_index"), nan=-1)
+    measured = np.nan_to_num(
+        report.column("launch__device_id", "device__attribute_device_index"), nan=-1
+    )
     listed = np.array([launch.gpu for launch in report.launches], np.int64)
     return np.where(listed < 0, measured.astype(np.int64), listed)
 
@@ -278,8 +330,12 @@ def dram_bytes(report: Report) -> Values:
 def l1_bytes(report: Report) -> Values:
     """Return the bytes through the tag stage of the L1 cache."""
     parts = [count(report, f"l1tex__t_sectors_pipe_{part}") for part in L1_SECTORS]
-    rare = [np.nan_to_num(count(report, f"l1tex__t_sectors_pipe_{part}")) for part in L1_RARE_SECTORS]
-    sectors = first(count(report, "l1tex__t_sectors"), np.sum([*parts, *rare], axis=0, dtype=np.float64))
+    rare = [
+        np.nan_to_num(count(report, f"l1tex__t_sectors_pipe_{part}")) for part in L1_RARE_SECTORS
+    ]
+    sectors = first(
+        count(report, "l1tex__t_sectors"), np.sum([*parts, *rare], axis=0, dtype=np.float64)
+    )
     return first(count(report, "l1tex__t_bytes"), SECTOR_BYTES * sectors)
 
 
@@ -293,10 +349,15 @@ def flops(report: Report, precision: str) -> Values:
     letter, factors = FLOPS[precision]
     forms = []
     for unit in ("sm", "smsp"):  # both count every instruction once
-        counts = [count(report, f"{unit}__sass_thread_inst_executed_op_{letter}{op}_pred_on") for op in OPS]
+        counts = [
+            count(report, f"{unit}__sass_thread_inst_executed_op_{letter}{op}_pred_on")
+            for op in OPS
+        ]
         weighted = [factor * counted for factor, counted in zip(factors, counts, strict=True)]
         forms.append(weighted[0] + weighted[1] + weighted[2])
-        if precision != "fp16":  # these count a fused multiply-add as 2; for packed halves that is not documented
+        if (
+            precision != "fp16"
+        ):  # these count a fused multiply-add as 2; for packed halves that is not documented
             together = "_".join(f"{letter}{op}" for op in OPS)
             forms.append(count(report, f"{unit}__sass_thread_inst_executed_ops_{together}_pred_on"))
     return first(*forms)
@@ -327,13 +388,21 @@ def _per_type(report: Report) -> list[Values]:
             level = (found["op"] is not None, found["sparsity"] is not None)
             levels.setdefault(found["types"], {}).setdefault(level, set()).add(found["name"])
     # Operands without a result are the sum over their results.
-    whole = [types for types in levels if not any(types.startswith(f"{other}_dst_") for other in levels)]
-    return [first(*(_summed(report, levels[types][level]) for level in sorted(levels[types]))) for types in whole]
+    whole = [
+        types for types in levels if not any(types.startswith(f"{other}_dst_") for other in levels)
+    ]
+    return [
+        first(*(_summed(report, levels[types][level]) for level in sorted(levels[types])))
+        for types in whole
+    ]
 
 
 def _summed(report: Report, names: set[str]) -> Values:
     """Return the sum of counters of one level; sm and smsp count the same."""
-    counts = [first(count(report, f"sm__{name}"), count(report, f"smsp__{name}")) for name in sorted(names)]
+    counts = [
+        first(count(report, f"sm__{name}"), count(report, f"smsp__{name}"))
+        for name in sorted(names)
+    ]
     return reduce(np.add, counts)
 
 
@@ -351,7 +420,11 @@ def untimed(launches: pd.DataFrame) -> tuple[str, ...]:
 
 def sparse(report: Report) -> tuple[str, ...]:
     """Return a note on the launches that ran structured-sparse tensor operations, which have a peak of their own."""
-    metrics = [m for m in report.metrics if (found := TENSOR.fullmatch(m)) and found["sparsity"] == "_sparsity_on"]
+    metrics = [
+        m
+        for m in report.metrics
+        if (found := TENSOR.fullmatch(m)) and found["sparsity"] == "_sparsity_on"
+    ]
     launches = np.flatnonzero((report.values[metrics].to_numpy() > 0).any(axis=1)).tolist()
     if not launches:
         return ()
@@ -367,7 +440,10 @@ def tensor_activity(report: Report) -> Values:
 
     The pipe as a whole, else the busiest of its parts, else by instructions issued.
     """
-    levels = [[metric for metric in report.metrics if pattern.fullmatch(metric)] for pattern in TENSOR_PIPES]
+    levels = [
+        [metric for metric in report.metrics if pattern.fullmatch(metric)]
+        for pattern in TENSOR_PIPES
+    ]
     busiest = [report.values[metrics].max(axis=1).to_numpy() / 100 for metrics in levels if metrics]
     return first(np.full(len(report.launches), np.nan), *busiest)
 

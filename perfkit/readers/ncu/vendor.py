@@ -22,7 +22,9 @@ def main(path: str, seconds: int) -> None:
     os.dup2(2, 1)  # what the library prints goes where messages go
     with os.fdopen(answer, "w", encoding="ascii") as file:
         json.dump(_read(path), file, allow_nan=False)
-    os._exit(0)  # the answer is written: nothing that the library does when it is unloaded can spoil it
+    os._exit(
+        0
+    )  # the answer is written: nothing that the library does when it is unloaded can spoil it
 
 
 def _limit(seconds: int) -> None:
@@ -45,7 +47,9 @@ def _read(path: str) -> dict[str, Any]:
     except (RuntimeError, OSError) as e:
         return {"problem": "report", "text": str(e)}
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
-    return _Contents([part.action_by_idx(i) for part in ranges for i in range(part.num_actions())]).answer()
+    return _Contents(
+        [part.action_by_idx(i) for part in ranges for i in range(part.num_actions())]
+    ).answer()
 
 
 class _Contents:
@@ -110,7 +114,10 @@ class _Contents:
         for result in action.rule_results_as_dicts():
             if not result.get("rule_message"):
                 continue
-            rule, message = _text(result.get("rule_identifier")), _text(result["rule_message"].get("message"))
+            rule, message = (
+                _text(result.get("rule_identifier")),
+                _text(result["rule_message"].get("message")),
+            )
             if rule is None or message is None:
                 self._miss(f"a rule of launch {number}")
                 continue
@@ -121,7 +128,9 @@ class _Contents:
                     "launch": number,
                     "rule": rule,
                     "message": message,
-                    "percent": float(percent) if isinstance(percent, float) and math.isfinite(percent) else None,
+                    "percent": float(percent)
+                    if isinstance(percent, float) and math.isfinite(percent)
+                    else None,
                     "scope": scope if isinstance(scope, int) else 0,
                 }
             )
@@ -134,7 +143,11 @@ class _Contents:
 
 def _text(value: Any) -> str | None:
     """Return a text without what is no Unicode (the module hands such bytes on as surrogates); None if it is none."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else None
+    return (
+        value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        if isinstance(value, str)
+        else None
+    )
 
 
 if __name__ == "__main__":

@@ -51,15 +51,30 @@ ACTIVITY = {
 REMEDIES = {
     "KERNELS": ("Which kernels ran on the GPU?", "nsys profile --trace=cuda"),
     "COPIES": ("Which copies ran between CPU and GPU?", "nsys profile --trace=cuda"),
-    "API_CALLS": ("Which CUDA calls did the CPU make (the cause of idle time)?", "nsys profile --trace=cuda"),
+    "API_CALLS": (
+        "Which CUDA calls did the CPU make (the cause of idle time)?",
+        "nsys profile --trace=cuda",
+    ),
     "RANGES": (
         "Which phases does the program have (NVTX ranges)?",
         "nsys profile --trace=cuda,nvtx, and NVTX in the program",
     ),
-    "SAMPLES": ("How busy were SMs and DRAM (GPU metrics)?", "nsys profile --gpu-metrics-devices=all"),
-    "DEVICES": ("Which GPUs were used, and what are their peaks?", "nsys export of the original report"),
-    "STACKS": ("Which functions did the CPU run while the GPU was idle?", "nsys profile --sample=process-tree"),
-    "SCHEDULE": ("When did the CPU's threads run, and when did they sleep?", "nsys profile --cpuctxsw=process-tree"),
+    "SAMPLES": (
+        "How busy were SMs and DRAM (GPU metrics)?",
+        "nsys profile --gpu-metrics-devices=all",
+    ),
+    "DEVICES": (
+        "Which GPUs were used, and what are their peaks?",
+        "nsys export of the original report",
+    ),
+    "STACKS": (
+        "Which functions did the CPU run while the GPU was idle?",
+        "nsys profile --sample=process-tree",
+    ),
+    "SCHEDULE": (
+        "When did the CPU's threads run, and when did they sleep?",
+        "nsys profile --cpuctxsw=process-tree",
+    ),
 }
 # What was asked for, as CAPTURE says it, when a table was: asking for it again would not record it.
 ASKED = {
@@ -71,11 +86,23 @@ ASKED = {
 }
 NEWEST_SCHEMA = 3
 HOST = "Hostname"  # in TARGET_INFO_SYSTEM_ENV, of whose other entries only the platform is kept
-VERSION_ENTRY, SCHEMA_ENTRY = "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION"  # entries of META_DATA_EXPORT
+VERSION_ENTRY, SCHEMA_ENTRY = (
+    "EXPORT_PRODUCT_VERSION",
+    "EXPORT_SCHEMA_VERSION",
+)  # entries of META_DATA_EXPORT
 LATEST = 7_258_118_400 * 10**9  # the year 2200, ns since 1970
 FORMS = (".parquet", ".arrow", ".arrows")
-ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # what the two forms of Arrow IPC start with
-SINGLE = (types.is_integer, types.is_floating, types.is_boolean, types.is_null, types.is_binary)  # values, not nested
+ARROW_FILE, ARROW_STREAM = (
+    b"ARROW1",
+    b"\xff\xff\xff\xff",
+)  # what the two forms of Arrow IPC start with
+SINGLE = (
+    types.is_integer,
+    types.is_floating,
+    types.is_boolean,
+    types.is_null,
+    types.is_binary,
+)  # values, not nested
 ROWS_PER_BYTE = 8  # a column of one bit per row: a table with more rows than this holds nothing that nsys writes
 MOST_DESCRIBED = 10**6  # rows of a table that describes the node or the capture
 THRIFT_LIMIT = 1 << 24  # bytes of text, and members, in the description of a Parquet file
@@ -85,7 +112,9 @@ def sniff(path: Path) -> bool:
     """Say whether `path` is an Nsight Systems export or report, by its first bytes and table names."""
     try:
         if path.is_dir():
-            return any(p.suffix in FORMS and p.name.startswith(sources.MARKERS) for p in path.iterdir())
+            return any(
+                p.suffix in FORMS and p.name.startswith(sources.MARKERS) for p in path.iterdir()
+            )
     except OSError:
         return False
     start = head(path, 100)
@@ -133,10 +162,16 @@ def read(path: Path) -> Profile:
 
 def capture(source: sources.Source, path: Path, notes: list[str]) -> pd.DataFrame:
     """Return CAPTURE: one row that says which nsys exported the file, when it starts and how long it is."""
-    (started,) = source.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))[:1] or [{"utcEpochNs": None}]
+    (started,) = source.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))[:1] or [
+        {"utcEpochNs": None}
+    ]
     (lasted,) = source.rows("ANALYSIS_DETAILS", ("duration",))[:1] or [{"duration": None}]
-    t0 = sources.whole(started["utcEpochNs"], "TARGET_INFO_SESSION_START_TIME.utcEpochNs", notes, most=LATEST)
-    duration = sources.whole(lasted["duration"], "ANALYSIS_DETAILS.duration", notes, most=sources.LONGEST)
+    t0 = sources.whole(
+        started["utcEpochNs"], "TARGET_INFO_SESSION_START_TIME.utcEpochNs", notes, most=LATEST
+    )
+    duration = sources.whole(
+        lasted["duration"], "ANALYSIS_DETAILS.duration", notes, most=sources.LONGEST
+    )
     version = sources.text(_meta(source, VERSION_ENTRY), VERSION_ENTRY, notes)
     lasted_ns = _last_end(source) if duration is None else duration
     return capture_table(path, "Nsight Systems", version, t0, lasted_ns, **collector.asked(source))
@@ -152,7 +187,9 @@ def _meta(source: sources.Source, name: str) -> object:
 def host(source: sources.Source) -> str:
     """Return the name of the host that was recorded; empty if the export does not say, or names several."""
     entries = source.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"))
-    names = {row["value"] for row in entries if row["name"] == HOST and isinstance(row["value"], str)}
+    names = {
+        row["value"] for row in entries if row["name"] == HOST and isinstance(row["value"], str)
+    }
     return names.pop() if len(names) == 1 else ""
 
 
@@ -163,7 +200,9 @@ def _last_end(source: sources.Source) -> int:
         ends = sources.ints(rows, "end", 0)
         return int(ends[ends <= sources.LONGEST].max(initial=0))
 
-    stored = [name for table in ("KERNELS", "COPIES", "API_CALLS", "RANGES") for name in ACTIVITY[table]]
+    stored = [
+        name for table in ("KERNELS", "COPIES", "API_CALLS", "RANGES") for name in ACTIVITY[table]
+    ]
     return max((end for name in stored for end in source.convert(name, ["end"], last)), default=0)
 
 
@@ -175,7 +214,9 @@ def recorded(source: sources.Source, stacks: Stacks) -> set[str]:
     if stacks.has_frames():
         present.add("FRAMES")
     # NVTX_EVENTS also holds the names of threads and domains.
-    named = source.holds(tables.NVTX, "eventType", tables.KINDS) or any(map(source.has_rows, tables.MPI))
+    named = source.holds(tables.NVTX, "eventType", tables.KINDS) or any(
+        map(source.has_rows, tables.MPI)
+    )
     return present if named else present - {"RANGES"}
 
 
@@ -185,7 +226,9 @@ def missing(present: set[str], capture: pd.DataFrame) -> tuple[Missing, ...]:
     What was asked for and is not there is left out: the same option would not record it the next time either.
     """
     lacking = {name: remedy for name, remedy in REMEDIES.items() if name not in present}
-    return tuple(Missing(name, *remedy) for name, remedy in lacking.items() if not _was_asked(name, capture))
+    return tuple(
+        Missing(name, *remedy) for name, remedy in lacking.items() if not _was_asked(name, capture)
+    )
 
 
 def _was_asked(name: str, capture: pd.DataFrame) -> bool:
@@ -206,13 +249,21 @@ def notes(source: sources.Source, listed: list[tables.Gpu]) -> tuple[str, ...]:
     if schema and not version:
         lines.append(f"{SCHEMA_ENTRY}: {sources.shown(schema)} is no version: read as not recorded")
     if version and int(version[1]) > NEWEST_SCHEMA:
-        lines.append(f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have changed meaning")
+        lines.append(
+            f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have changed meaning"
+        )
     if source.has_rows(tables.KERNEL) and "globalPid" not in source.columns(tables.KERNEL):
-        lines.append("kernels carry no process: they are taken to belong to the one process that made CUDA calls")
+        lines.append(
+            "kernels carry no process: they are taken to belong to the one process that made CUDA calls"
+        )
     if source.has_rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
-        lines.append("CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node to see their kernels")
+        lines.append(
+            "CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node to see their kernels"
+        )
     if len({gpu.name for gpu in listed if not gpu.numbered}) > 1:
-        lines.append("the export does not say which listed GPU is which CUDA device: their listing order is used")
+        lines.append(
+            "the export does not say which listed GPU is which CUDA device: their listing order is used"
+        )
     if nameless := source.nameless():
         lines.append(f"{nameless}: what they name is called unnamed, with the number of the string")
     return tuple(lines)
@@ -223,7 +274,9 @@ class FolderSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._files = {p.stem: p for p in sorted(path.iterdir()) if p.suffix in FORMS and p.is_file()}
+        self._files = {
+            p.stem: p for p in sorted(path.iterdir()) if p.suffix in FORMS and p.is_file()
+        }
         self._fields: dict[str, dict[str, list[pa.DataType]]] = {}
 
     def damage(self, table: str, finding: str) -> ReadError:
@@ -243,7 +296,11 @@ class FolderSource:
             fields: dict[str, list[pa.DataType]] = {}
             try:
                 with pa.OSFile(os.fsencode(file)) as source:
-                    schema = _parquet(source).schema_arrow if file.suffix == ".parquet" else _arrow(source).schema
+                    schema = (
+                        _parquet(source).schema_arrow
+                        if file.suffix == ".parquet"
+                        else _arrow(source).schema
+                    )
                     for field in schema:
                         fields.setdefault(field.name, []).append(field.type)
             except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
@@ -273,10 +330,19 @@ class FolderSource:
 
     def holds(self, table: str, column: str, values: Collection[int]) -> bool:
         """Whether a column of `table` exists and holds at least one of `values`."""
-        return any(self.convert(table, [column], lambda rows: np.isin(sources.ints(rows, column), list(values)).any()))
+        return any(
+            self.convert(
+                table,
+                [column],
+                lambda rows: np.isin(sources.ints(rows, column), list(values)).any(),
+            )
+        )
 
     def convert(
-        self, table: str, columns: Sequence[str | sources.Combined], make: Callable[[sources.Part], sources.Made]
+        self,
+        table: str,
+        columns: Sequence[str | sources.Combined],
+        make: Callable[[sources.Part], sources.Made],
     ) -> list[sources.Made]:
         """Apply `make` to those numeric `columns` that exist; Arrow reads the columns on its own threads."""
         name = sources.resolve(table, self._files)
@@ -285,17 +351,27 @@ class FolderSource:
             return []
         part = self._read(name, stored(wanted))
         numbers = {c: self._integers(name, c, part.column(c)) for c in part.column_names}
-        made = {sources.label(c): _first(numbers, c) if isinstance(c, sources.Combined) else numbers[c] for c in wanted}
+        made = {
+            sources.label(c): _first(numbers, c) if isinstance(c, sources.Combined) else numbers[c]
+            for c in wanted
+        }
         return [make(sources.part_of(pa.table(made), columns))]
 
     def _integers(self, table: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        return sources.integers(column, name, lambda finding: self.damage(table, f"{table}.{finding}"))
+        return sources.integers(
+            column, name, lambda finding: self.damage(table, f"{table}.{finding}")
+        )
 
     def stacked(
-        self, table: str, columns: Sequence[str | sources.Combined], make: Callable[[sources.Part], sources.Columns]
+        self,
+        table: str,
+        columns: Sequence[str | sources.Combined],
+        make: Callable[[sources.Part], sources.Columns],
     ) -> sources.Columns:
         """Return what `make` returns for those numeric `columns` that exist."""
-        return next(iter(self.convert(table, columns, make)), None) or make(sources.nothing(columns))
+        return next(iter(self.convert(table, columns, make)), None) or make(
+            sources.nothing(columns)
+        )
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None, present ones hold single values."""
@@ -306,16 +382,23 @@ class FolderSource:
             return []
         part = self._read(name, present)
         if part.num_rows > MOST_DESCRIBED:
-            raise self.damage(name, f"{name} has {part.num_rows} rows, of what every node has a few")
+            raise self.damage(
+                name, f"{name} has {part.num_rows} rows, of what every node has a few"
+            )
         values = [self._values(name, column, part.column(column)) for column in present]
-        return [{**dict.fromkeys(asked), **dict(zip(present, row, strict=True))} for row in zip(*values, strict=True)]
+        return [
+            {**dict.fromkeys(asked), **dict(zip(present, row, strict=True))}
+            for row in zip(*values, strict=True)
+        ]
 
     def _values(self, table: str, name: str, column: pa.ChunkedArray) -> list[Any]:
         """Return a column of single values as Python has them."""
         if _is_text(column.type):
             return _decoded(column)
         if not any(holds(column.type) for holds in SINGLE):
-            raise self.damage(table, f"{table}.{name} holds values of type {column.type}, not numbers or text")
+            raise self.damage(
+                table, f"{table}.{name} holds values of type {column.type}, not numbers or text"
+            )
         return list(column.to_pylist())
 
     def text(self, table: str, column: str) -> list[str | None]:
@@ -345,7 +428,14 @@ class FolderSource:
         """Say which values of StringIds are no text; empty if all are."""
         name = sources.resolve("StringIds", self._files)
         kinds = self._types(name).get("value", []) if name else []
-        return next((f"StringIds.value holds values of type {kind}" for kind in kinds if not _is_text(kind)), "")
+        return next(
+            (
+                f"StringIds.value holds values of type {kind}"
+                for kind in kinds
+                if not _is_text(kind)
+            ),
+            "",
+        )
 
 
 def _table(file: Path, columns: list[str]) -> pa.Table:
@@ -372,7 +462,9 @@ def _arrow(source: pa.NativeFile, fields: list[int] | None = None) -> Any:
         return pa.ipc.open_file(source, options=options)
     if head.startswith(ARROW_STREAM):
         return pa.ipc.open_stream(source, options=options)
-    raise pa.ArrowInvalid(f"it starts with {head!r}, as neither an Arrow file nor an Arrow stream does")
+    raise pa.ArrowInvalid(
+        f"it starts with {head!r}, as neither an Arrow file nor an Arrow stream does"
+    )
 
 
 def _validate(table: pa.Table, file: Path) -> None:
@@ -393,16 +485,24 @@ def _validate(table: pa.Table, file: Path) -> None:
 def _first(columns: dict[str, pa.ChunkedArray], wanted: sources.Combined) -> pa.ChunkedArray:
     """Return the first of some columns of ids that is not null or "none" per row."""
     ids = [columns[c] for c in wanted.columns]
-    return pc.coalesce(*(pc.if_else(pc.equal(column, -1), pa.scalar(None, pa.int64()), column) for column in ids))
+    return pc.coalesce(
+        *(pc.if_else(pc.equal(column, -1), pa.scalar(None, pa.int64()), column) for column in ids)
+    )
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return any(holds(kind) for holds in (types.is_string, types.is_large_string, types.is_string_view))
+    return any(
+        holds(kind) for holds in (types.is_string, types.is_large_string, types.is_string_view)
+    )
 
 
 def _undecoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of text as the bytes it holds."""
-    bytes_of = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+    bytes_of = {
+        pa.string(): pa.binary(),
+        pa.large_string(): pa.large_binary(),
+        pa.string_view(): pa.binary_view(),
+    }
     return column.cast(bytes_of[column.type])
 
 
@@ -411,4 +511,7 @@ def _decoded(column: pa.ChunkedArray) -> list[str | None]:
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
-        return [v if v is None else v.decode("utf-8", errors="replace") for v in _undecoded(column).to_pylist()]
+        return [
+            v if v is None else v.decode("utf-8", errors="replace")
+            for v in _undecoded(column).to_pylist()
+        ]

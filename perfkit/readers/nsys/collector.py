@@ -14,12 +14,23 @@ OWN, OF_CUDA = "PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"
 OVERHEAD_COLUMNS = ("start", "end", "globalTid", "nameId", "correlationId", "overheadType")
 KINDS = ("profiler", "flush", "loading", "compiling", "queue_full", "other")
 # What overheadType means since schema 3.24; before it was not recorded (-1), and names tell.
-TYPES = {-1: "profiler", 0: "profiler", 1: "profiler", 2: "compiling", 3: "flush", 4: "profiler", 5: "profiler"}
+TYPES = {
+    -1: "profiler",
+    0: "profiler",
+    1: "profiler",
+    2: "compiling",
+    3: "flush",
+    4: "profiler",
+    5: "profiler",
+}
 TYPES |= {6: "loading", 7: "loading", 8: "queue_full"}
 MESSAGES = "DIAGNOSTIC_EVENT"
 SEVERITIES = {1: "info", 2: "warning", 3: "error", 4: "info"}  # 4 is verbose
 ASKED = "META_DATA_CAPTURE"
-TRACES = {"NvtxEvents": "nvtx", "OSRuntime": "osrt"}  # words of nsys's own options; others are only put in lower case
+TRACES = {
+    "NvtxEvents": "nvtx",
+    "OSRuntime": "osrt",
+}  # words of nsys's own options; others are only put in lower case
 SAMPLED = {
     "LINUX_PERF_OPTIONS:COLLECT_IP_BACKTRACE_SAMPLES": "stacks",
     "LINUX_PERF_OPTIONS:COLLECT_CPU_CTXSW_TRACE": "schedule",
@@ -35,7 +46,11 @@ def overhead(source: sources.Source) -> pd.DataFrame:
     parts = [_overhead(source, table) for table in (OWN, OF_CUDA) if source.has_rows(table)]
     if not parts:
         return tables.OVERHEAD.empty()
-    columns = parts[0] if len(parts) == 1 else {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
+    columns = (
+        parts[0]
+        if len(parts) == 1
+        else {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
+    )
     codes, labels = sources.texts(source, columns.pop("name"))
     kinds = _kinds(columns.pop("type"), codes, labels)
     frame = pd.DataFrame({"rank": np.zeros(len(codes), np.int32), **columns}, copy=False)
@@ -63,7 +78,9 @@ def _overhead(source: sources.Source, table: str) -> sources.Columns:
 def _kinds(types: sources.Int, codes: NDArray[Any], labels: list[str]) -> NDArray[np.int8]:
     """Return the place in KINDS of each row: by its name where that tells, else by its type."""
     least, most = min(TYPES), max(TYPES)
-    kinds = [TYPES.get(number, "other") for number in range(least, most + 2)]  # the last is of all other numbers
+    kinds = [
+        TYPES.get(number, "other") for number in range(least, most + 2)
+    ]  # the last is of all other numbers
     places = np.where((types < least) | (types > most), most + 1, types) - least
     by_type = np.array([KINDS.index(kind) for kind in kinds], np.int8)[places]
     told = [overhead_kind(label) for label in labels]
@@ -87,7 +104,9 @@ def diagnostics(source: sources.Source) -> pd.DataFrame:
     columns = source.stacked(MESSAGES, ("timestamp", "severity", "globalPid"), part)
     texts = source.text(MESSAGES, "text") or [None] * len(columns["time_ns"])
     if len(texts) != len(columns["time_ns"]):
-        raise source.damage(MESSAGES, f"{MESSAGES} has {len(columns['time_ns'])} rows and {len(texts)} texts")
+        raise source.damage(
+            MESSAGES, f"{MESSAGES} has {len(columns['time_ns'])} rows and {len(texts)} texts"
+        )
     codes, numbers = pd.factorize(columns.pop("severity"))
     frame = pd.DataFrame({"rank": np.int32(0), **columns})
     frame["severity"] = category(codes, [SEVERITIES.get(int(number)) for number in numbers])
@@ -100,10 +119,18 @@ def asked(source: sources.Source) -> dict[str, str]:
 
     PROCESS_0:COLLECT_CUDA_TRACE is no answer: it is false since schema 3.24 also where CUDA was traced.
     """
-    entries = [row for row in source.rows(ASKED, ("name", "value")) if isinstance(row["value"], str)]
+    entries = [
+        row for row in source.rows(ASKED, ("name", "value")) if isinstance(row["value"], str)
+    ]
     traced = {_trace(row["value"]) for row in entries if row["name"] == "CAPTURE_EVENT_TYPE"}
-    sampled = {SAMPLED[row["name"]] for row in entries if row["name"] in SAMPLED and row["value"] == "true"}
-    return {"traced": _joined(traced), "sampled": _joined(sampled), "platform": _platform(source, entries)}
+    sampled = {
+        SAMPLED[row["name"]] for row in entries if row["name"] in SAMPLED and row["value"] == "true"
+    }
+    return {
+        "traced": _joined(traced),
+        "sampled": _joined(sampled),
+        "platform": _platform(source, entries),
+    }
 
 
 def _trace(value: str) -> str:

@@ -25,7 +25,9 @@ OVERFLOW = 35  # a longer row than the page less these bytes goes on elsewhere
 BATCH = 1024  # pages at once: what is made of them fits the processor's cache
 MARGIN = 256  # bytes behind the pages, for what is read where a row should end
 # By serial type, of those of one byte: bytes in the row, and how far a word from there on is shifted to be the number.
-SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, 128))])
+SIZES = np.array(
+    [0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, 128))]
+)
 SHIFTS = np.minimum(64 - 8 * SIZES, 63)
 NULL, ZERO, ONE = 0, 8, 9
 IS_WHOLE = np.isin(np.arange(128), [NULL, *range(1, 7), ZERO, ONE])
@@ -64,7 +66,9 @@ class Pages:
             data, count, cells = self._cells(level, INTERIOR)
             ends, right = np.cumsum(count), np.arange(len(level)) * self._size + 8
             keys = np.insert(_varint(data, cells + 4)[0], ends, keys)
-            level = np.insert(_words(data, cells) >> 32, ends, _words(data, right) >> 32).astype(np.int64)
+            level = np.insert(_words(data, cells) >> 32, ends, _words(data, right) >> 32).astype(
+                np.int64
+            )
             _require(len(level) <= self._count)
         rows = np.r_[0, keys - (first - 1)]
         _require((np.diff(rows) > 0).all() and len(unique(level)) == len(level))
@@ -77,7 +81,10 @@ class Pages:
         _require(count.sum() == rows and payload.max() <= self._longest and width < 127)
         _, header = _varint(data, after)
         _require((data[header] == 1 + width).all())
-        heads = [_stored(data, header + start).view(np.uint8).reshape(rows, 8) for start in range(0, 1 + width, 8)]
+        heads = [
+            _stored(data, header + start).view(np.uint8).reshape(rows, 8)
+            for start in range(0, 1 + width, 8)
+        ]
         kinds = np.concatenate(heads, axis=1)[:, 1 : 1 + width]
         at, places = header + (1 + width), {}
         for number, kind in enumerate(kinds.T):
@@ -96,7 +103,11 @@ class Pages:
         count = heads[:, 3] << 8 | heads[:, 4]
         _require((heads[:, 0] == kind).all() and (PLACES[kind] + 2 * count <= self._size).all())
         page = np.repeat(np.arange(len(pages)) * self._size, count)
-        place = page + 2 * (np.arange(len(page)) - np.repeat(np.cumsum(count) - count, count)) + PLACES[kind]
+        place = (
+            page
+            + 2 * (np.arange(len(page)) - np.repeat(np.cumsum(count) - count, count))
+            + PLACES[kind]
+        )
         inside = data[place].astype(np.int64) << 8 | data[place + 1]
         _require(inside.max(initial=0) < self._size)
         return data, count, page + inside
@@ -133,7 +144,9 @@ def _stored(data: Bytes, at: Int) -> NDArray[np.uint64]:
 def _words(data: Bytes, at: Int) -> NDArray[np.uint64]:
     """Return the eight bytes from each place on as a number."""
     words = _stored(data, at)
-    return words.byteswap(inplace=True).view(words.dtype.newbyteorder())  # `astype` takes four times as long
+    return words.byteswap(inplace=True).view(
+        words.dtype.newbyteorder()
+    )  # `astype` takes four times as long
 
 
 def _varint(data: Bytes, at: Int) -> tuple[Int, Int]:
@@ -155,7 +168,11 @@ def _numbers(data: Bytes, at: Int, kind: NDArray[np.uint8] | int) -> pa.Array:
     """Return the numbers from each place on, of one serial type or one for each."""
     _require(IS_WHOLE[kind].all())
     if isinstance(kind, int) and not SIZES[kind]:
-        return pa.nulls(len(at), pa.int64()) if kind == NULL else pa.array(np.full(len(at), kind - ZERO))
+        return (
+            pa.nulls(len(at), pa.int64())
+            if kind == NULL
+            else pa.array(np.full(len(at), kind - ZERO))
+        )
     numbers = _words(data, at).view(np.int64)
     numbers >>= SHIFTS[kind]
     if isinstance(kind, int) or SIZES[kind].all():

@@ -10,7 +10,10 @@ from perfkit.schema import order_of
 
 SWITCHES = "SCHED_EVENTS"
 COLUMNS = ("start", "isSchedIn", "globalTid", "cpu", "threadState", "threadBlock")
-STATES, REASONS = "ENUM_SAMPLING_THREAD_STATE", "ENUM_SCHEDULING_THREAD_BLOCK"  # what the numbers mean
+STATES, REASONS = (
+    "ENUM_SAMPLING_THREAD_STATE",
+    "ENUM_SCHEDULING_THREAD_BLOCK",
+)  # what the numbers mean
 EXPLAINS = 2  # numbers below mean unknown, running or not blocked
 
 
@@ -31,7 +34,9 @@ def schedule(source: sources.Source) -> pd.DataFrame:
     is_last = np.append(is_first[1:], True)
     began = np.flatnonzero(on)
     off = np.flatnonzero(is_first & ~on)  # on a core before their first event
-    ends = np.append(np.where(is_last[began], -1, began + 1), off)  # the row that ends each stretch, -1 none
+    ends = np.append(
+        np.where(is_last[began], -1, began + 1), off
+    )  # the row that ends each stretch, -1 none
     start = np.append(time[began], np.full(len(off), first))
     end = np.where(ends < 0, last, time[ends])
     rows = np.append(began, off)
@@ -42,7 +47,9 @@ def schedule(source: sources.Source) -> pd.DataFrame:
         "start_ns": start,
         "dur_ns": sources.difference(end, start),
         "cpu": columns["cpu"][rows],
-        "stopped": _reasons(source, columns["state"], columns["block"], np.where(on[ends], -1, ends)),
+        "stopped": _reasons(
+            source, columns["state"], columns["block"], np.where(on[ends], -1, ends)
+        ),
     }
     return tables.SCHEDULE.make(pd.DataFrame(frame, copy=False))
 
@@ -64,7 +71,9 @@ def _extent(times: sources.Int) -> tuple[int, int]:
     return (int(known.min()), int(known.max())) if len(known) else (0, 0)
 
 
-def _reasons(source: sources.Source, states: sources.Int, blocks: sources.Int, ends: sources.Int) -> pd.Categorical:
+def _reasons(
+    source: sources.Source, states: sources.Int, blocks: sources.Int, ends: sources.Int
+) -> pd.Categorical:
     """Return why each stretch ended, from the row that ends it; missing where that row does not say, or is -1."""
     state = np.where(ends < 0, 0, states[ends])
     block = np.where(ends < 0, 0, blocks[ends])
@@ -78,7 +87,9 @@ def _reasons(source: sources.Source, states: sources.Int, blocks: sources.Int, e
     return category(codes, labels)
 
 
-def _labels(source: sources.Source, table: str, what: str, numbers: sources.Int) -> list[str | None]:
+def _labels(
+    source: sources.Source, table: str, what: str, numbers: sources.Int
+) -> list[str | None]:
     """Return the word of each number, in lower case; None where the number explains nothing."""
     rows = source.rows(table, ("id", "label")) if (numbers >= EXPLAINS).any() else []
     words = {row["id"]: row["label"].lower() for row in rows if isinstance(row["label"], str)}

@@ -45,11 +45,24 @@ class Stack:
 Int = NDArray[np.int64]
 Made = TypeVar("Made")
 # Tables that only Nsight Systems writes; every export has at least one of them.
-MARKERS = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "META_DATA_EXPORT", "EXPORT_META_DATA", "ANALYSIS_DETAILS")
+MARKERS = (
+    "CUPTI_ACTIVITY_KIND_",
+    "TARGET_INFO_",
+    "META_DATA_EXPORT",
+    "EXPORT_META_DATA",
+    "ANALYSIS_DETAILS",
+)
 TIMES = ("start", "end", "timestamp")  # columns of times
-FLAGS = ("isSchedIn", "unresolved")  # columns of 0 and 1, which Parquet and Arrow exports write as true and false
-NEVER = np.iinfo(np.int64).min  # a time that is NULL or does not fit: no time of a capture lies there
-LONGEST = 10 * 365 * 86_400 * 10**9  # ns: no capture lasts longer, no event lies farther from its start
+FLAGS = (
+    "isSchedIn",
+    "unresolved",
+)  # columns of 0 and 1, which Parquet and Arrow exports write as true and false
+NEVER = np.iinfo(
+    np.int64
+).min  # a time that is NULL or does not fit: no time of a capture lies there
+LONGEST = (
+    10 * 365 * 86_400 * 10**9
+)  # ns: no capture lasts longer, no event lies farther from its start
 EXACT = 2**53  # up to here a float is the number that was stored
 
 
@@ -84,7 +97,9 @@ class Part:
         LookupError: end: not among the columns that are read: start
         """
         if name not in self.asked:
-            raise LookupError(f"{name}: not among the columns that are read: {', '.join(sorted(self.asked))}")
+            raise LookupError(
+                f"{name}: not among the columns that are read: {', '.join(sorted(self.asked))}"
+            )
         return name in self.table.column_names
 
     def filter(self, is_chosen: NDArray[np.bool_]) -> "Part":
@@ -117,10 +132,14 @@ class Source(Protocol):
     def holds(self, table: str, column: str, values: Collection[int]) -> bool:
         """Whether a column of `table` exists and holds at least one of `values`."""
 
-    def convert(self, table: str, columns: Sequence[str | Combined], make: Callable[[Part], Made]) -> list[Made]:
+    def convert(
+        self, table: str, columns: Sequence[str | Combined], make: Callable[[Part], Made]
+    ) -> list[Made]:
         """Apply `make` to consecutive parts of those numeric `columns` that exist, int64, on several threads."""
 
-    def stacked(self, table: str, columns: Sequence[str | Combined], make: Callable[[Part], Columns]) -> Columns:
+    def stacked(
+        self, table: str, columns: Sequence[str | Combined], make: Callable[[Part], Columns]
+    ) -> Columns:
         """Return what `make` returns for the parts, all parts together; for an absent table, for `nothing`."""
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
@@ -149,7 +168,9 @@ def _reduced(operation: np.ufunc, counts: list[Int], *, fits: bool) -> Int:
     """Return columns of counts reduced to one; unless it `fits` for sure, what does not is looked for."""
     made = counts[0].copy()
     for count in counts[1:]:
-        operation(made, count, out=made)  # in place: a column more is memory that the system must clear first
+        operation(
+            made, count, out=made
+        )  # in place: a column more is memory that the system must clear first
     if not fits or _lowest(counts) < 0:
         size = reduce(operation, [count.astype(float) for count in counts])
         made[(size >= 2.0**62) | reduce(np.logical_or, [count < 0 for count in counts])] = -1
@@ -171,7 +192,9 @@ def label(column: str | Combined) -> str:
 
 def stored(columns: Sequence[str | Combined]) -> list[str]:
     """Return the names of what columns are made of, each once."""
-    return list(dict.fromkeys(s for c in columns for s in (c.columns if isinstance(c, Combined) else (c,))))
+    return list(
+        dict.fromkeys(s for c in columns for s in (c.columns if isinstance(c, Combined) else (c,)))
+    )
 
 
 def damaged(file: object, kind: str, finding: str) -> ReadError:
@@ -192,7 +215,10 @@ def require(source: Source, table: str, columns: Iterable[str]) -> None:
 def available(columns: Sequence[str | Combined], present: Collection[str]) -> list[str | Combined]:
     """Return those of `columns` for which the table has what they are made of."""
     narrowed = [
-        Combined(c.name, tuple(s for s in c.columns if s in present)) if isinstance(c, Combined) else c for c in columns
+        Combined(c.name, tuple(s for s in c.columns if s in present))
+        if isinstance(c, Combined)
+        else c
+        for c in columns
     ]
     return [c for c in narrowed if (c.columns if isinstance(c, Combined) else c in present)]
 
@@ -203,7 +229,9 @@ def resolve(table: str, names: Collection[str]) -> str | None:
     return max(versions, key=lambda n: (len(n), n), default=None)
 
 
-def integers(column: pa.ChunkedArray, name: str, damage: Callable[[str], ReadError]) -> pa.ChunkedArray:
+def integers(
+    column: pa.ChunkedArray, name: str, damage: Callable[[str], ReadError]
+) -> pa.ChunkedArray:
     """Return a column of numbers as int64; anything but whole numbers raises the error of `damage`."""
     kind = column.type
     if pa.types.is_uint64(kind):
@@ -216,7 +244,9 @@ def integers(column: pa.ChunkedArray, name: str, damage: Callable[[str], ReadErr
     if not pa.types.is_floating(kind):
         raise damage(f"{name} holds values of type {kind}, not whole numbers")
     numbers = pc.cast(column, pa.float64())
-    exact = pc.and_(pc.equal(pc.trunc(numbers), numbers), pc.less_equal(pc.abs(numbers), float(EXACT)))
+    exact = pc.and_(
+        pc.equal(pc.trunc(numbers), numbers), pc.less_equal(pc.abs(numbers), float(EXACT))
+    )
     others = numbers.filter(pc.invert(exact))
     if len(others):
         raise damage(f"{name} holds {others[0].as_py()}, not a whole number up to 2**53")
@@ -228,7 +258,9 @@ def ints(part: Part, name: str, missing: int = -1) -> Int:
     if not part.has(name):
         return np.full(part.count, missing, np.int64)
     column = part.table.column(name)
-    return np.ascontiguousarray((pc.fill_null(column, missing) if column.null_count else column).to_numpy())
+    return np.ascontiguousarray(
+        (pc.fill_null(column, missing) if column.null_count else column).to_numpy()
+    )
 
 
 def in_32_bits(numbers: Int) -> Int:
@@ -283,7 +315,9 @@ def total(counts: list[Int]) -> Int:
     return _reduced(np.add, counts, fits=sum(map(_highest, counts)) < 2**63)
 
 
-def quantity(part: Part, name: str, columns: tuple[str, ...], combine: Callable[[list[Int]], Int] = product) -> Columns:
+def quantity(
+    part: Part, name: str, columns: tuple[str, ...], combine: Callable[[list[Int]], Int] = product
+) -> Columns:
     """Return `columns` combined as int64 under `name`, and where one is absent, for `columns.nullable`."""
     empty = reduce(np.logical_or, [absent(part, column) for column in columns])
     return {name: combine([ints(part, column, 0) for column in columns]), f"no {name}": empty}
@@ -294,7 +328,9 @@ def texts(source: Source, ids: Int) -> tuple[NDArray[Any], list[str]]:
     require(source, "StringIds", ("id", "value"))
     codes, distinct = pd.factorize(ids)
     names = source.strings(int(i) for i in distinct)
-    return codes, [names.get(int(i), f"unnamed (string {i})" if i != -1 else "unnamed") for i in distinct]
+    return codes, [
+        names.get(int(i), f"unnamed (string {i})" if i != -1 else "unnamed") for i in distinct
+    ]
 
 
 def unambiguous(pairs: Iterable[tuple[int, object]]) -> dict[int, str]:
@@ -324,7 +360,9 @@ def thread_of(global_tid: Int) -> Int:
     return np.where(global_tid < 0, np.int64(-1), global_tid & 0xFFFFFF)
 
 
-def whole(value: object, name: str, notes: list[str], least: int = 0, most: int = 2**63 - 1) -> int | None:
+def whole(
+    value: object, name: str, notes: list[str], least: int = 0, most: int = 2**63 - 1
+) -> int | None:
     """Return a value as a whole number from `least` to `most`; None, with a note, for anything but that and null.
 
     >>> notes = []
@@ -337,7 +375,9 @@ def whole(value: object, name: str, notes: list[str], least: int = 0, most: int 
     if isinstance(number, int) and not isinstance(number, bool) and least <= number <= most:
         return number
     if value is not None:
-        notes.append(f"{name}: {shown(value)} is not a whole number of this quantity: read as not recorded")
+        notes.append(
+            f"{name}: {shown(value)} is not a whole number of this quantity: read as not recorded"
+        )
     return None
 
 

@@ -60,8 +60,14 @@ class SqliteSource:
 
     @cached_property
     def _columns(self) -> dict[str, list[str]]:
-        names = [str(name) for (name,) in self._fetched("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {n: [str(row[1]) for row in self._fetched(f"PRAGMA table_info({_quoted(n)})")] for n in names}
+        names = [
+            str(name)
+            for (name,) in self._fetched("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        return {
+            n: [str(row[1]) for row in self._fetched(f"PRAGMA table_info({_quoted(n)})")]
+            for n in names
+        }
 
     def _fetched(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         # Pages of a damaged file may refer to each other in circles.
@@ -96,13 +102,21 @@ class SqliteSource:
         return bool(self._fetched(sql, tuple(values)))
 
     def convert(
-        self, table: str, columns: Sequence[str | sources.Combined], make: Callable[[sources.Part], sources.Made]
+        self,
+        table: str,
+        columns: Sequence[str | sources.Combined],
+        make: Callable[[sources.Part], sources.Made],
     ) -> list[sources.Made]:
         """Apply `make` to row ranges of those numeric `columns` that exist, on two threads."""
-        return self._each(table, columns, lambda _: lambda _, rows: make(sources.part_of(rows, columns)))
+        return self._each(
+            table, columns, lambda _: lambda _, rows: make(sources.part_of(rows, columns))
+        )
 
     def stacked(
-        self, table: str, columns: Sequence[str | sources.Combined], make: Callable[[sources.Part], sources.Columns]
+        self,
+        table: str,
+        columns: Sequence[str | sources.Combined],
+        make: Callable[[sources.Part], sources.Columns],
     ) -> sources.Columns:
         """Return what `make` returns for row ranges of those numeric `columns` that exist, all together."""
         stacks: list[sources.Stack] = []
@@ -116,7 +130,10 @@ class SqliteSource:
         return (stacks[0].columns if stacks else {}) or make(sources.nothing(columns))
 
     def _each(
-        self, table: str, columns: Sequence[str | sources.Combined], start: Callable[[int], Work[sources.Made]]
+        self,
+        table: str,
+        columns: Sequence[str | sources.Combined],
+        start: Callable[[int], Work[sources.Made]],
     ) -> list[sources.Made]:
         """Do what `start` returns, for so many rows, on row ranges; where SQLite must be asked it starts again."""
         name = sources.resolve(table, self._columns) or ""
@@ -127,7 +144,10 @@ class SqliteSource:
             return self._from_rows(name, wanted, start)
 
     def _from_pages(
-        self, name: str, columns: list[str | sources.Combined], start: Callable[[int], Work[sources.Made]]
+        self,
+        name: str,
+        columns: list[str | sources.Combined],
+        start: Callable[[int], Work[sources.Made]],
     ) -> list[sources.Made]:
         """Do what `_each` does without SQLite, on two threads."""
         stored, of = sources.stored(columns), _quoted(name)
@@ -151,34 +171,49 @@ class SqliteSource:
             found = dict(zip(inside, file.columns(some, count, wanted, len(places)), strict=True))
             if row_id in stored:  # every id from the first to the last is there
                 found[row_id] = pa.array(np.arange(before[0], before[-1]) + first)
-            made = [found[c] if isinstance(c, str) else pc.coalesce(*(found[s] for s in c.columns)) for c in columns]
+            made = [
+                found[c] if isinstance(c, str) else pc.coalesce(*(found[s] for s in c.columns))
+                for c in columns
+            ]
             return work(int(before[0]), pa.table(made, [*map(sources.label, columns)]))
 
         with ThreadPoolExecutor(THREADS) as pool:
             return list(pool.map(one, range(0, len(leaves), pages.BATCH)))
 
     def _from_rows(
-        self, name: str, columns: list[str | sources.Combined], start: Callable[[int], Work[sources.Made]]
+        self,
+        name: str,
+        columns: list[str | sources.Combined],
+        start: Callable[[int], Work[sources.Made]],
     ) -> list[sources.Made]:
         """Do what `_each` does through sqlite3."""
 
         def finding(problem: object) -> ReadError:
             return self.damage(name, self._foreign(name, columns) or str(problem))
 
-        of, most = f"{_quoted(name)} NOT INDEXED", self._size // ROW_BYTES  # an index of a damaged file may lack rows
+        of, most = (
+            f"{_quoted(name)} NOT INDEXED",
+            self._size // ROW_BYTES,
+        )  # an index of a damaged file may lack rows
         ((count,),) = self._fetched(f"SELECT count(*) FROM (SELECT 1 FROM {of} LIMIT {most + 1})")
         if count > most:
             raise self.damage(name, f"more than {most} rows in {self._size} bytes")
         work, made, read = start(count), [], 0
-        sql = f"SELECT {', '.join(map(_expression, columns))} FROM {of} ORDER BY rowid LIMIT {count}"
+        sql = (
+            f"SELECT {', '.join(map(_expression, columns))} FROM {of} ORDER BY rowid LIMIT {count}"
+        )
         labels = [sources.label(column) for column in columns]
         try:
             with closing(connected(self.path)) as database:
                 cursor = database.execute(sql)
                 while batch := cursor.fetchmany(BATCH_ROWS):
                     cells = dict(zip(labels, zip(*batch, strict=True), strict=True))
-                    parts = {name: pa.chunked_array([pa.array(column)]) for name, column in cells.items()}
-                    numbers = {name: sources.integers(part, name, finding) for name, part in parts.items()}
+                    parts = {
+                        name: pa.chunked_array([pa.array(column)]) for name, column in cells.items()
+                    }
+                    numbers = {
+                        name: sources.integers(part, name, finding) for name, part in parts.items()
+                    }
                     made.append(work(read, pa.table(numbers)))
                     read += len(batch)
         except (*FAULTS, pa.ArrowException, OverflowError) as e:
@@ -193,7 +228,9 @@ class SqliteSource:
             cell = _quoted(column)
             start = f"CASE typeof({cell}) WHEN 'real' THEN {cell} ELSE substr({cell}, 1, 40) END"
             others = f"typeof({cell}) NOT IN ('integer', 'null')"
-            cells = self._fetched(f"SELECT rowid, typeof({cell}), {start} FROM {_quoted(name)} WHERE {others} LIMIT 1")
+            cells = self._fetched(
+                f"SELECT rowid, typeof({cell}), {start} FROM {_quoted(name)} WHERE {others} LIMIT 1"
+            )
             for row, kind, value in cells:
                 return f"{name}.{column} holds {sources.shown(value)} ({kind}) in row {row}, not a whole number"
         return ""
@@ -205,7 +242,10 @@ class SqliteSource:
             return []
         present, asked = self.columns(table), list(columns)
         chosen = ", ".join(_quoted(c) if c in present else "NULL" for c in asked)
-        return [dict(zip(asked, row, strict=True)) for row in self._fetched(f"SELECT {chosen} FROM {_quoted(name)}")]
+        return [
+            dict(zip(asked, row, strict=True))
+            for row in self._fetched(f"SELECT {chosen} FROM {_quoted(name)}")
+        ]
 
     def text(self, table: str, column: str) -> list[str | None]:
         """Return a text column in the order of `convert`, None where a cell is no text; empty if absent or all null."""
@@ -228,7 +268,9 @@ class SqliteSource:
         for first in range(0, len(wanted), STRINGS_AT_ONCE):
             some = tuple(wanted[first : first + STRINGS_AT_ONCE])
             marks = ",".join("?" * len(some))
-            pairs += self._fetched(f"SELECT id, value FROM {_quoted(name)} WHERE id IN ({marks})", some)
+            pairs += self._fetched(
+                f"SELECT id, value FROM {_quoted(name)} WHERE id IN ({marks})", some
+            )
         return sources.unambiguous((number, value) for number, value in pairs)
 
     def nameless(self) -> str:
@@ -236,7 +278,9 @@ class SqliteSource:
         name = sources.resolve("StringIds", self._columns)
         if not name or "value" not in self.columns(name):
             return ""
-        ((count,),) = self._fetched(f"SELECT count(*) FROM {_quoted(name)} WHERE typeof(value) NOT IN ('text', 'null')")
+        ((count,),) = self._fetched(
+            f"SELECT count(*) FROM {_quoted(name)} WHERE typeof(value) NOT IN ('text', 'null')"
+        )
         return f"{count} values of StringIds are no text" if count else ""
 
 
@@ -244,7 +288,10 @@ def is_export(path: Path) -> bool:
     """Say whether an SQLite file holds Nsight Systems' tables; a damaged one is claimed to be explained."""
     try:
         with closing(connected(path)) as database:
-            names = [str(n) for (n,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            names = [
+                str(n)
+                for (n,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            ]
     except FAULTS:
         return True
     return any(name.startswith(sources.MARKERS) for name in names) and NVPROF not in names
@@ -277,7 +324,9 @@ def _expression(column: str | sources.Combined) -> str:
     if isinstance(column, str):
         return _quoted(column)
     chosen = ", ".join(map(_quoted, column.columns))
-    return f"{chosen if len(column.columns) == 1 else f'COALESCE({chosen})'} AS {_quoted(column.name)}"
+    return (
+        f"{chosen if len(column.columns) == 1 else f'COALESCE({chosen})'} AS {_quoted(column.name)}"
+    )
 
 
 def _row_id(described: list[tuple[Any, ...]]) -> str:
@@ -306,7 +355,9 @@ def _check_length(path: Path, named: Path) -> None:
 
 def exported(report: Path) -> SqliteSource:
     """Export `report` with the `nsys` on PATH to a temporary folder, which goes away with what this returns."""
-    command = shlex.join(["nsys", "export", "-t", "sqlite", "-o", f"{report.stem}.sqlite", report.name])
+    command = shlex.join(
+        ["nsys", "export", "-t", "sqlite", "-o", f"{report.stem}.sqlite", report.name]
+    )
     program = shutil.which("nsys")
     if not program:
         raise ReadError(
@@ -340,7 +391,9 @@ def _export(program: str, report: Path, target: Path, command: str) -> None:
             check=False,
         )
     except OSError as e:
-        raise ReadError(f"{report}: `{command}` cannot be run ({e}). Export it where Nsight Systems works.") from e
+        raise ReadError(
+            f"{report}: `{command}` cannot be run ({e}). Export it where Nsight Systems works."
+        ) from e
     if done.returncode or not target.is_file():
         words = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
         last = "".join(c if c.isprintable() else "?" for c in words[0][:LAST_WORDS])

@@ -62,7 +62,8 @@ class Stacks:
     def has_stacks(self) -> bool:
         """Tell whether there are samples, or calls with a stack."""
         return self._source.has_rows(SAMPLED) or any(
-            self._source.has_rows(frames) and self._source.has_rows(calls) for frames, calls in KINDS.values()
+            self._source.has_rows(frames) and self._source.has_rows(calls)
+            for frames, calls in KINDS.values()
         )
 
     def stacks(self) -> pd.DataFrame:
@@ -105,7 +106,9 @@ class Stacks:
             if called == SAMPLED or not len(chains.ids):
                 continue
 
-            def part(rows: sources.Part, number: int = number, chains: Chains = chains) -> sources.Columns:
+            def part(
+                rows: sources.Part, number: int = number, chains: Chains = chains
+            ) -> sources.Columns:
                 stack = chains.stack_of(sources.ints(rows, "callchainId"))
                 some = rows.filter(stack >= 0)
                 return {
@@ -117,7 +120,9 @@ class Stacks:
                 }
 
             sources.require(self._source, called, ("start", "end"))
-            yield from self._source.convert(called, ("start", "end", "globalTid", "callchainId"), part)
+            yield from self._source.convert(
+                called, ("start", "end", "globalTid", "callchainId"), part
+            )
 
     def _chains(self, kind: str) -> Chains:
         _, chains = self._numbered
@@ -127,7 +132,11 @@ class Stacks:
     @cached_property
     def _numbered(self) -> tuple[pd.DataFrame, dict[str, Chains]]:
         """FRAMES, and the chains of each kind with the numbers of their stacks."""
-        recorded = {kind: self._rows(frames) for kind, (frames, _) in KINDS.items() if self._source.has_rows(frames)}
+        recorded = {
+            kind: self._rows(frames)
+            for kind, (frames, _) in KINDS.items()
+            if self._source.has_rows(frames)
+        }
         if not recorded:
             return tables.FRAMES.empty(), {}
         function = self._named(np.concatenate([rows.symbols for rows in recorded.values()]))
@@ -169,7 +178,9 @@ class Stacks:
         codes, numbers = pd.factorize(ids)
         texts = self._source.strings(int(number) for number in numbers)
         labels = [texts.get(int(number), "") for number in numbers]
-        return category(codes, [label if label and not label.startswith(ADDRESS) else None for label in labels])
+        return category(
+            codes, [label if label and not label.startswith(ADDRESS) else None for label in labels]
+        )
 
 
 def _thread(rows: sources.Part) -> sources.Columns:
@@ -186,7 +197,9 @@ def _frames(
     of_stack = np.repeat(np.arange(len(chosen)), lengths[chosen])
     depth = _positions(lengths[chosen])
     rows = starts[chosen][of_stack] + depth
-    is_name = np.array([not label.startswith(MARKER) for label in function.categories] + [False], bool)
+    is_name = np.array(
+        [not label.startswith(MARKER) for label in function.categories] + [False], bool
+    )
     frame = {
         "rank": np.zeros(len(rows), np.int32),
         "stack": stacks[chosen][of_stack],

@@ -38,11 +38,35 @@ NAME = sources.Combined("full_name", ("demangledName", "shortName"))
 KERNEL_COLUMNS = (*PLACE, NAME, *GRID, *BLOCK, *SHARED, "registersPerThread", "graphNodeId")
 SIDES = ("srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
 # CUpti_ActivityMemcpyKind; arrays and unified-memory migrations are named after where the bytes go.
-DIRECTIONS = ["unknown", "H2D", "D2H", "H2D", "D2H", "D2D", "D2D", "D2D", "D2D", "H2H", "P2P", "H2D", "D2H", "D2D"]
+DIRECTIONS = [
+    "unknown",
+    "H2D",
+    "D2H",
+    "H2D",
+    "D2H",
+    "D2D",
+    "D2D",
+    "D2D",
+    "D2D",
+    "H2H",
+    "P2P",
+    "H2D",
+    "D2H",
+    "D2D",
+]
 PEER, UNIFIED = 10, (11, 12, 13)
 MEMSET_KIND = len(DIRECTIONS)  # stands for a memset among the kinds of copies
 # CUpti_ActivityMemoryKind
-MEMORIES = ["pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown"]
+MEMORIES = [
+    "pageable",
+    "pinned",
+    "device",
+    "array",
+    "managed",
+    "device static",
+    "managed static",
+    "unknown",
+]
 GPU_INFO = (
     *("id", "deviceId", "cuDevice", "name", "computeMajor", "computeMinor", "smCount"),
     *("totalMemory", "memoryBandwidth", "clockRate"),
@@ -103,10 +127,16 @@ def copies(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return COPIES: copies and memsets."""
 
     def copy(rows: sources.Part) -> sources.Columns:
-        kind, src, dst = sources.ints(rows, "copyKind", 0), sources.ints(rows, SIDES[0]), sources.ints(rows, SIDES[1])
+        kind, src, dst = (
+            sources.ints(rows, "copyKind", 0),
+            sources.ints(rows, SIDES[0]),
+            sources.ints(rows, SIDES[1]),
+        )
         unified = np.isin(kind, UNIFIED)
         place = _place(rows, ordinals)
-        one, other = (ordinals.of_process(place["process"], sources.ints(rows, name)) for name in SIDES[2:])
+        one, other = (
+            ordinals.of_process(place["process"], sources.ints(rows, name)) for name in SIDES[2:]
+        )
         peer = sources.in_32_bits(np.where(one == place["gpu"], other, one))
         return {
             **place,
@@ -156,7 +186,9 @@ def _place(rows: sources.Part, ordinals: Ordinals) -> sources.Columns:
     return {
         **sources.interval(rows),
         "process": process,
-        "gpu": sources.in_32_bits(ordinals.of_process(process, sources.ints(rows, "deviceId"))).astype(np.int32),
+        "gpu": sources.in_32_bits(
+            ordinals.of_process(process, sources.ints(rows, "deviceId"))
+        ).astype(np.int32),
         "stream": sources.ints(rows, "streamId"),
         "correlation": sources.ints(rows, "correlationId"),
     }
@@ -167,14 +199,23 @@ def _bytes(rows: sources.Part) -> sources.Int:
     return sources.ints(rows, "bytes", -1 if rows.has("bytes") else 0)
 
 
-def _frame(columns: sources.Columns, source: sources.Source, finished: dict[str, Any]) -> pd.DataFrame:
+def _frame(
+    columns: sources.Columns, source: sources.Source, finished: dict[str, Any]
+) -> pd.DataFrame:
     """Return where and when operations ran, with the finished columns; both are taken from where they were."""
-    place = {name: columns.pop(name) for name in ("start_ns", "dur_ns", "process", "gpu", "stream", "correlation")}
+    place = {
+        name: columns.pop(name)
+        for name in ("start_ns", "dur_ns", "process", "gpu", "stream", "correlation")
+    }
     if (place["process"] < 0).all():
         # Exports cut down lack globalPid: the process that made CUDA calls if there is just one.
-        parts = source.convert(RUNTIME, ["globalTid"], lambda rows: sources.process_of(sources.ints(rows, "globalTid")))
+        parts = source.convert(
+            RUNTIME, ["globalTid"], lambda rows: sources.process_of(sources.ints(rows, "globalTid"))
+        )
         processes = {int(process) for part in parts for process in np.unique(part)}
-        place["process"] = np.full(len(place["process"]), processes.pop() if len(processes) == 1 else -1)
+        place["process"] = np.full(
+            len(place["process"]), processes.pop() if len(processes) == 1 else -1
+        )
     return _ranked(place, finished)
 
 
@@ -183,11 +224,15 @@ def _ranked(*taken: dict[str, Any]) -> pd.DataFrame:
     columns = {name: values for part in taken for name, values in part.items()}
     for part in taken:
         part.clear()
-    return pd.DataFrame({"rank": np.zeros(len(columns["start_ns"]), "int32"), **columns}, copy=False)
+    return pd.DataFrame(
+        {"rank": np.zeros(len(columns["start_ns"]), "int32"), **columns}, copy=False
+    )
 
 
 def _memory(kinds: sources.Int) -> pd.Categorical:
-    return category(np.where((kinds < -1) | (kinds >= len(MEMORIES)), len(MEMORIES) - 1, kinds), MEMORIES)
+    return category(
+        np.where((kinds < -1) | (kinds >= len(MEMORIES)), len(MEMORIES) - 1, kinds), MEMORIES
+    )
 
 
 def _call(rows: sources.Part) -> sources.Columns:
@@ -207,7 +252,9 @@ def api_calls(source: sources.Source) -> pd.DataFrame:
         return {**_call(rows), "correlation": sources.ints(rows, "correlationId")}
 
     sources.require(source, RUNTIME, ("start", "end"))
-    columns = source.stacked(RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), part)
+    columns = source.stacked(
+        RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), part
+    )
     codes, labels = sources.texts(source, columns.pop("name"))
     finished = {"name": category(codes, [SUFFIX.sub("", label) for label in labels])}
     del codes
@@ -245,7 +292,9 @@ def memory_events(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     is_known = (operation >= 0) & (operation < len(OPERATIONS))
     named = source.text(MEMORY_EVENT, "name")
     if named and len(named) != len(address):
-        raise source.damage(MEMORY_EVENT, f"{MEMORY_EVENT} has {len(address)} rows and {len(named)} names")
+        raise source.damage(
+            MEMORY_EVENT, f"{MEMORY_EVENT} has {len(address)} rows and {len(named)} names"
+        )
     frame = pd.DataFrame({"rank": np.zeros(len(address), "int32"), **columns}, copy=False)
     frame["address"] = nullable(address, address < 0)  # -1: not recorded; others do not fit
     frame["memory"] = _memory(columns["memory"])
@@ -271,16 +320,24 @@ def ranges(source: sources.Source, end_of_capture: int) -> pd.DataFrame:
             "domain": sources.ints(rows, "domainId", 0),
         }
 
-    frames = [f for f in (_marked(source, part), *(_called(source, table, part) for table in MPI)) if len(f)]
+    frames = [
+        f
+        for f in (_marked(source, part), *(_called(source, table, part) for table in MPI))
+        if len(f)
+    ]
     if not frames:
         return tables.RANGES.empty()
     kept = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
     if len(frames) > 1:
-        kept = kept.assign(**{c: union_categoricals([f[c] for f in frames]) for c in ("name", "kind", "domain")})
+        kept = kept.assign(
+            **{c: union_categoricals([f[c] for f in frames]) for c in ("name", "kind", "domain")}
+        )
     return tables.RANGES.make(kept.drop(columns="text").assign(depth=_depth(kept), rank=0))
 
 
-def _marked(source: sources.Source, part: Callable[[sources.Part], sources.Columns]) -> pd.DataFrame:
+def _marked(
+    source: sources.Source, part: Callable[[sources.Part], sources.Columns]
+) -> pd.DataFrame:
     """Return NVTX ranges and marks."""
     sources.require(source, NVTX, ("start", "eventType"))
     frame = pd.DataFrame(source.stacked(NVTX, RANGE_COLUMNS, part))
@@ -295,19 +352,28 @@ def _marked(source: sources.Source, part: Callable[[sources.Part], sources.Colum
     domains, ids = pd.factorize(kept["domain"].to_numpy(np.int64))
     codes, pairs = pd.factorize((kept["process"].to_numpy() << 32) | domains)
     keys = [(pair >> 32, ids[pair & 0xFFFFFFFF]) for pair in pairs]
-    domain = category(codes, [domain_names.get((p, d), f"domain {d}" if d else "") for p, d in keys])
+    domain = category(
+        codes, [domain_names.get((p, d), f"domain {d}" if d else "") for p, d in keys]
+    )
     return kept.assign(kind=kept.pop("event").map(KINDS).astype("category"), domain=domain)
 
 
-def _called(source: sources.Source, table: str, part: Callable[[sources.Part], sources.Columns]) -> pd.DataFrame:
+def _called(
+    source: sources.Source, table: str, part: Callable[[sources.Part], sources.Columns]
+) -> pd.DataFrame:
     """Return the MPI calls of one table as ranges."""
     if not source.has_rows(table):
         return pd.DataFrame()
     sources.require(source, table, ("start",))
     columns = source.stacked(table, RANGE_COLUMNS, part)
-    name, one = category(*sources.texts(source, columns["text"])), np.zeros(len(columns["text"]), np.int64)
+    name, one = (
+        category(*sources.texts(source, columns["text"])),
+        np.zeros(len(columns["text"]), np.int64),
+    )
     frame = pd.DataFrame(columns).drop(columns="event")
-    return frame.assign(name=name, kind=category(one, [KINDS[PUSH_POP]]), domain=category(one, ["MPI"]))
+    return frame.assign(
+        name=name, kind=category(one, [KINDS[PUSH_POP]]), domain=category(one, ["MPI"])
+    )
 
 
 def _names(source: sources.Source, ids: sources.Int) -> pd.Categorical:
@@ -325,11 +391,15 @@ def _names(source: sources.Source, ids: sources.Int) -> pd.Categorical:
 def _depth(events: pd.DataFrame) -> sources.Int:
     """Count, for each push_pop range, those open when it starts: started before on its thread and domain, not ended."""
     depth = np.zeros(len(events), np.int64)
-    possible = events["start_ns"].between(-sources.LONGEST, sources.LONGEST) & events["dur_ns"].between(
-        0, sources.LONGEST
-    )
+    possible = events["start_ns"].between(-sources.LONGEST, sources.LONGEST) & events[
+        "dur_ns"
+    ].between(0, sources.LONGEST)
     nested = events[possible & (events["kind"] == "push_pop")].reset_index(names="row")
-    lane = nested.groupby(["process", "thread", "domain"], observed=True, sort=False).ngroup().to_numpy()
+    lane = (
+        nested.groupby(["process", "thread", "domain"], observed=True, sort=False)
+        .ngroup()
+        .to_numpy()
+    )
     start, dur = nested["start_ns"].to_numpy(), nested["dur_ns"].to_numpy()
     order = order_of([lane, start, -dur])
     lane, start, dur = lane[order], start[order], dur[order]
@@ -365,7 +435,10 @@ def ordinals(source: sources.Source, gpus: list[Gpu], notes: list[str]) -> Ordin
     by_id = {gpu.number: gpu.ordinal for gpu in gpus}
     by_process = {}
     for row in source.rows(table, ("gpuId", "cudaId", "pid")):
-        gpu, device, pid = (sources.whole(value, f"{table}.{name}", notes, most=INT32) for name, value in row.items())
+        gpu, device, pid = (
+            sources.whole(value, f"{table}.{name}", notes, most=INT32)
+            for name, value in row.items()
+        )
         if device is not None and pid is not None:
             by_process[pid, device] = device if gpu is None else by_id.get(gpu, device)
     return Ordinals(by_process, by_id)
@@ -445,7 +518,9 @@ def samples(source: sources.Source, numbering: Ordinals) -> pd.DataFrame:
             "timestamp": sources.ints(rows, "timestamp", sources.NEVER),
             "typeId": sources.ints(rows, "typeId"),
             "metricId": sources.ints(rows, "metricId"),
-            "value": np.where(sources.absent(rows, "value"), np.nan, sources.ints(rows, "value", 0)),
+            "value": np.where(
+                sources.absent(rows, "value"), np.nan, sources.ints(rows, "value", 0)
+            ),
         }
 
     names = ("timestamp", "typeId", "metricId", "value")
@@ -458,18 +533,24 @@ def samples(source: sources.Source, numbering: Ordinals) -> pd.DataFrame:
     # The spelling of each metric by its set and number; what is not a number and a name names nothing.
     listed = source.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"))
     named = (r for r in listed if isinstance(r["metricName"], str))
-    whole_ids = (r for r in named if isinstance(r["typeId"], int) and isinstance(r["metricId"], int))
+    whole_ids = (
+        r for r in named if isinstance(r["typeId"], int) and isinstance(r["metricId"], int)
+    )
     spelled = {(r["typeId"], r["metricId"]): r["metricName"][:LONGEST_NAME] for r in whole_ids}
     labels = [canonical(spelled.get(key, f"metric {key[1]} [unlisted]")) for key in keys]
     # Percents as fractions; clocks, which wrap at 2**31, in Hz, also where they are given in MHz.
-    is_share, is_clock = (np.array([m.endswith(end) for m in labels], bool)[codes] for end in ("_frac", "_hz"))
+    is_share, is_clock = (
+        np.array([m.endswith(end) for m in labels], bool)[codes] for end in ("_frac", "_hz")
+    )
     scaled = np.where(is_share, columns["value"] / 100, columns["value"])
     unwrapped = np.where(scaled < 0, scaled + 2.0**32, scaled)[is_clock]
     scaled[is_clock] = np.where(unwrapped < 1e5, unwrapped * 1e6, unwrapped)
     kinds = [kind & 0xFF if kind >= 0 else -1 for kind, _ in keys]
     frame = {
         "rank": np.zeros(len(codes), "int32"),
-        "gpu": np.array([*(numbering.by_id.get(kind, kind) for kind in kinds), -1], np.int64)[codes],
+        "gpu": np.array([*(numbering.by_id.get(kind, kind) for kind in kinds), -1], np.int64)[
+            codes
+        ],
         "time_ns": columns["timestamp"],
         "metric": category(codes, labels),
         "value": scaled,

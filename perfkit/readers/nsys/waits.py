@@ -58,7 +58,9 @@ def _number(rows: sources.Part, name: str) -> sources.Int:
     return np.where(numbers == NONE, np.int64(-1), numbers)
 
 
-def _kinds(source: sources.Source, process: sources.Int, correlation: sources.Int) -> pd.Categorical:
+def _kinds(
+    source: sources.Source, process: sources.Int, correlation: sources.Int
+) -> pd.Categorical:
     """Return the kind of each wait, by the name of the call of its process with its correlation."""
 
     def part(rows: sources.Part) -> pd.DataFrame:

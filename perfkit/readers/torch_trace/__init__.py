@@ -23,7 +23,15 @@ from perfkit.profile import Loader, Missing, Profile
 from perfkit.readers.text import capture_table
 from perfkit.readers.torch_trace import tables
 from perfkit.readers.torch_trace.events import FORMS, TABLES, TEN_YEARS, Columns, Other, Spans
-from perfkit.readers.torch_trace.stream import GZIP, UNREADABLE, Header, Source, Text, depths, keys_before_events
+from perfkit.readers.torch_trace.stream import (
+    GZIP,
+    UNREADABLE,
+    Header,
+    Source,
+    Text,
+    depths,
+    keys_before_events,
+)
 from perfkit.readers.torch_trace.tables import GRAPH_LAUNCH
 
 
@@ -52,7 +60,9 @@ class Reading:
             ) from e
         self.extents = self._extents()
         if not self.extents and not self.source.finished:
-            raise ReadError(f"{path}: the file is cut before its first whole event. Copy it again, or record it again.")
+            raise ReadError(
+                f"{path}: the file is cut before its first whole event. Copy it again, or record it again."
+            )
         if self.last - self.first > TEN_YEARS:
             # Events ten years away from most others would make zero and end of the tables theirs.
             usual = int(np.median(np.concatenate([spans.starts for spans in self.spans.values()])))
@@ -101,9 +111,18 @@ REMEDIES = {
     "COPIES": ("Which copies ran between CPU and GPU?", GPU_ACTIVITY),
     "API_CALLS": ("Which CUDA calls did the CPU make (the cause of idle time)?", GPU_ACTIVITY),
     "OPS": ("Which operators did PyTorch run?", GPU_ACTIVITY),
-    "RANGES": ("Which steps and phases does the program have?", "prof.step() after every step, or record_function"),
-    "PYTHON_CALLS": ("Which Python functions launched the work?", "torch.profiler.profile(with_stack=True)"),
-    "SAMPLES": ("How much memory did PyTorch's allocators use?", "torch.profiler.profile(profile_memory=True)"),
+    "RANGES": (
+        "Which steps and phases does the program have?",
+        "prof.step() after every step, or record_function",
+    ),
+    "PYTHON_CALLS": (
+        "Which Python functions launched the work?",
+        "torch.profiler.profile(with_stack=True)",
+    ),
+    "SAMPLES": (
+        "How much memory did PyTorch's allocators use?",
+        "torch.profiler.profile(profile_memory=True)",
+    ),
     "DEVICES": (
         "Which GPUs were used, and what are their peaks?",
         "a PyTorch that writes deviceProperties into its traces",
@@ -111,13 +130,21 @@ REMEDIES = {
 }
 HEAD = 1 << 16
 KEY = re.compile(rb'"([^"\\]*)"\s*:')
-HEADER = {"deviceProperties", "computeProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"}
+HEADER = {
+    "deviceProperties",
+    "computeProperties",
+    "distributedInfo",
+    "baseTimeNanoseconds",
+    "traceName",
+}
 MARK = b"\xef\xbb\xbf"
 BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
 VERSION = 3
 ONE_PASS = True  # one pass fills all tables, so the cache stores them all at once
 KIND = "framework"
-WALL_CLOCK = 10**18  # ns since 1970 (the year 2001); less is not a wall clock but the machine's uptime or a test's
+WALL_CLOCK = (
+    10**18
+)  # ns since 1970 (the year 2001); less is not a wall clock but the machine's uptime or a test's
 
 
 def read(path: Path) -> Profile:
@@ -134,9 +161,13 @@ def read(path: Path) -> Profile:
     return Profile(
         reader="torch_trace",
         path=path,
-        capture=capture_table(path, "PyTorch profiler", reading.header.version, t0, reading.last - zero),
+        capture=capture_table(
+            path, "PyTorch profiler", reading.header.version, t0, reading.last - zero
+        ),
         loaders=loaders,
-        missing=tuple(Missing(table, *remedy) for table, remedy in REMEDIES.items() if table not in loaders),
+        missing=tuple(
+            Missing(table, *remedy) for table, remedy in REMEDIES.items() if table not in loaders
+        ),
         notes=notes(reading, frames),
         rank=reading.header.rank,
         world_size=reading.header.world_size,
@@ -145,7 +176,11 @@ def read(path: Path) -> Profile:
 
 def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     """Return every table but CAPTURE and PYTHON_CALLS, some without rows."""
-    spans = {table: some for table, some in reading.spans.items() if len(some) and table != "PYTHON_CALLS"}
+    spans = {
+        table: some
+        for table, some in reading.spans.items()
+        if len(some) and table != "PYTHON_CALLS"
+    }
     columns = {table: recorded.joined(reading.first) for table, recorded in spans.items()}
     frames = {"DEVICES": tables.devices(reading.header)}
     of_threads = {
@@ -168,7 +203,11 @@ def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
         "SAMPLES": tables.samples,
         "COLLECTIVES": tables.collectives,
     }
-    made = {table: make(spans[table], columns.pop(table)) for table, make in of_gpus.items() if table in spans}
+    made = {
+        table: make(spans[table], columns.pop(table))
+        for table, make in of_gpus.items()
+        if table in spans
+    }
     return frames | made
 
 
@@ -176,8 +215,17 @@ def notes(reading: Reading, frames: Mapping[str, pd.DataFrame]) -> tuple[str, ..
     """Return what a reader of the figures should know about this trace."""
     amd = reading.header.amd
     old_memory = "SAMPLES" in reading.spans and "SAMPLES" not in frames
-    totals = ["memory events carry no totals, as in traces of 2021, so there are no SAMPLES"] if old_memory else []
-    return (*_of_the_file(reading), *totals, *_of_the_tables(frames, amd), *_of_the_launches(frames))
+    totals = (
+        ["memory events carry no totals, as in traces of 2021, so there are no SAMPLES"]
+        if old_memory
+        else []
+    )
+    return (
+        *_of_the_file(reading),
+        *totals,
+        *_of_the_tables(frames, amd),
+        *_of_the_launches(frames),
+    )
 
 
 def _of_the_file(reading: Reading) -> list[str]:
@@ -193,13 +241,18 @@ def _of_the_file(reading: Reading) -> list[str]:
     if backwards := sum(spans.backwards for spans in reading.spans.values()):
         lines.append(f"events that end before they start are left out ({backwards})")
     if reading.header.distributed.rank is not None and reading.header.rank is None:
-        lines.append(f"the trace states rank {reading.header.distributed.rank}, which is none: left out")
+        lines.append(
+            f"the trace states rank {reading.header.distributed.rank}, which is none: left out"
+        )
     if reading.misdated:
         lines.append(
             f"events more than ten years before or after most others, or as long, are left out ({reading.misdated})"
         )
     if reading.left_out:
-        listed = ", ".join(f"{n} {category or 'without category'}" for category, n in reading.left_out.most_common(5))
+        listed = ", ".join(
+            f"{n} {category or 'without category'}"
+            for category, n in reading.left_out.most_common(5)
+        )
         lines.append(f"events of categories that no table holds are left out ({listed})")
     return lines
 
@@ -208,10 +261,19 @@ def _of_the_tables(frames: Mapping[str, pd.DataFrame], amd: bool) -> list[str]:
     """Name the options that would have recorded more about operators and steps, and what is odd about GPUs' work."""
     lines = []
     if "OPS" in frames and frames["OPS"]["shapes"].isna().all():
-        lines.append("no shapes of operators were recorded: torch.profiler.profile(record_shapes=True) records them")
+        lines.append(
+            "no shapes of operators were recorded: torch.profiler.profile(record_shapes=True) records them"
+        )
     if "RANGES" in frames and not (frames["RANGES"]["kind"] == "step").any():
-        lines.append("no profiler steps were recorded: prof.step() after every step of the program marks them")
-    used = {int(gpu) for table in ("KERNELS", "COPIES") if table in frames for gpu in frames[table]["gpu"].unique()}
+        lines.append(
+            "no profiler steps were recorded: prof.step() after every step of the program marks them"
+        )
+    used = {
+        int(gpu)
+        for table in ("KERNELS", "COPIES")
+        if table in frames
+        for gpu in frames[table]["gpu"].unique()
+    }
     if used and amd:
         numbers = ", ".join(map(str, sorted(used)))
         lines.append(
@@ -219,7 +281,9 @@ def _of_the_tables(frames: Mapping[str, pd.DataFrame], amd: bool) -> list[str]:
             "which need not be its number in DEVICES and in SAMPLES"
         )
     if "COPIES" in frames and (unsized := int((frames["COPIES"]["bytes"] == 0).sum())):
-        lines.append(f"{unsized} of {len(frames['COPIES'])} copies and memsets carry no size, their bytes are 0")
+        lines.append(
+            f"{unsized} of {len(frames['COPIES'])} copies and memsets carry no size, their bytes are 0"
+        )
     if "KERNELS" in frames:
         sized = len(frames.get("COLLECTIVES", ()))
         silent = int((frames["KERNELS"]["family"] == "communication").sum()) - sized
@@ -238,12 +302,16 @@ def _of_the_launches(frames: Mapping[str, pd.DataFrame]) -> list[str]:
         return []
     operations = pd.concat(ids)
     if "API_CALLS" not in frames:
-        return [f"none of the {len(operations)} GPU operations has a call that launched it: no calls were recorded"]
+        return [
+            f"none of the {len(operations)} GPU operations has a call that launched it: no calls were recorded"
+        ]
     calls = frames["API_CALLS"]
     lines = []
     if orphans := int((~operations.isin(calls["correlation"])).sum()):
         share = f"{orphans / len(operations):.1%}"
-        lines.append(f"{orphans} of {len(operations)} GPU operations ({share}) have no call that launched them")
+        lines.append(
+            f"{orphans} of {len(operations)} GPU operations ({share}) have no call that launched them"
+        )
     names = [name for name in calls["name"].cat.categories if GRAPH_LAUNCH in name]
     graphs = calls.loc[calls["name"].isin(names), "correlation"]
     if empty := int((~graphs.isin(operations)).sum()):
@@ -252,7 +320,9 @@ def _of_the_launches(frames: Mapping[str, pd.DataFrame]) -> list[str]:
             "idle time of the GPU cannot be determined"
         )
     if (calls["process"] != calls["process"].iloc[0]).any():
-        lines.append("several processes made CUDA calls, and kernels do not say which of them launched one")
+        lines.append(
+            "several processes made CUDA calls, and kernels do not say which of them launched one"
+        )
     return lines
 
 
@@ -294,5 +364,8 @@ def _head(path: Path) -> bytes:
 def _keys(text: bytes) -> list[str]:
     """Return the keys at the first level that begin in `text`."""
     marks, depth = depths(text)
-    keys = [(key[1].decode(errors="replace"), marks.searchsorted(key.start()) - 1) for key in KEY.finditer(text)]
+    keys = [
+        (key[1].decode(errors="replace"), marks.searchsorted(key.start()) - 1)
+        for key in KEY.finditer(text)
+    ]
     return [key for key, before in keys if before >= 0 and depth[before] == 1]

@@ -25,7 +25,9 @@ TEN_YEARS = 10 * 366 * 86_400 * 10**9  # ns
 LATEST = 2**61 - 1  # ns, in the year 2043; sums and differences of such times fit int64
 UNKNOWN = np.iinfo(np.int64).min
 ABSENT = msgspec.Raw(b"")
-PID, TID, TIME, DURATION, NAME, ARGUMENTS = map(attrgetter, ("pid", "tid", "ts", "dur", "name", "args"))
+PID, TID, TIME, DURATION, NAME, ARGUMENTS = map(
+    attrgetter, ("pid", "tid", "ts", "dur", "name", "args")
+)
 Small = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 NUMBERED = re.compile(r"[^\d-]*(-?\d{1,18})\s*")
 
@@ -163,7 +165,9 @@ MEMORY = "[memory]"
 KINDS = FORMS | {"cpu_instant_event": ("SAMPLES", Memory)} | dict.fromkeys(IGNORED, ("", Ignored))
 # A decoder chooses the form of an event by its category.
 TAGGED = {
-    msgspec.defstruct(form.__name__, [], bases=(form,), tag_field="cat", tag=category, gc=False): table
+    msgspec.defstruct(
+        form.__name__, [], bases=(form,), tag_field="cat", tag=category, gc=False
+    ): table
     for category, (table, form) in KINDS.items()
 }
 TABLES = TAGGED | {Memory: "SAMPLES"}
@@ -208,7 +212,9 @@ class Spans:
     def __init__(self) -> None:
         self._parts: defaultdict[str, list[NDArray[Any]]] = defaultdict(list)
         # The number of each distinct value of a column, in the order of their first appearance.
-        self._codes: defaultdict[str, defaultdict[Hashable, int]] = defaultdict(lambda: defaultdict(count().__next__))
+        self._codes: defaultdict[str, defaultdict[Hashable, int]] = defaultdict(
+            lambda: defaultdict(count().__next__)
+        )
         self.backwards = 0
         self.misdated = 0
 
@@ -296,10 +302,17 @@ def nanoseconds(texts: list[msgspec.Raw]) -> Int:
     ends = np.flatnonzero(characters - ord("0") > 9)  # unsigned: what is no digit
     width = np.diff(ends, prepend=-1) - 1
     point = characters[ends] == POINT
-    plain = (point | (characters[ends] == COMMA)).all() and width.min(initial=1) > 0 and width.max(initial=1) <= 16
+    plain = (
+        (point | (characters[ends] == COMMA)).all()
+        and width.min(initial=1) > 0
+        and width.max(initial=1) <= 16
+    )
     if not texts or not plain:
         return np.array([_exactly(text) for text in texts], np.int64)
-    if len(ends) == 2 * len(texts) and (point[::2] & ~point[1::2] & (width[1::2] == NANOSECOND)).all():
+    if (
+        len(ends) == 2 * len(texts)
+        and (point[::2] & ~point[1::2] & (width[1::2] == NANOSECOND)).all()
+    ):
         result: Int = np.fromstring(text.replace(b".", b""), np.int64, sep=",")
         if result.max() <= LATEST:
             return result
@@ -377,7 +390,9 @@ def nesting(process: Int, thread: Int, start: Int, dur: Int) -> Nesting:
     """Find the enclosing span of each, as PyTorch does; none lies in an empty span, nor in one whose end it crosses."""
     order = order_of([process, thread, start, -dur])
     process, thread, start, end = process[order], thread[order], start[order], (start + dur)[order]
-    fresh = np.concatenate([[True], (process[1:] != process[:-1]) | (thread[1:] != thread[:-1])])[: len(order)]
+    fresh = np.concatenate([[True], (process[1:] != process[:-1]) | (thread[1:] != thread[:-1])])[
+        : len(order)
+    ]
     # How many open spans precede each: those of its thread so far, less the empty ones and those that ended.
     bounds = [*np.flatnonzero(fresh).tolist(), len(order)]
     depth = np.arange(len(order))
@@ -386,7 +401,9 @@ def nesting(process: Int, thread: Int, start: Int, dur: Int) -> Nesting:
         empty = begins == ends
         ended = np.sort(ends[~empty]).searchsorted(begins, "right")
         depth[first:last] -= first + ended + np.cumsum(empty) - empty
-    by_depth = np.argsort(depth.astype(np.uint16) if len(order) and depth.max() < 2**16 else depth, kind="stable")
+    by_depth = np.argsort(
+        depth.astype(np.uint16) if len(order) and depth.max() < 2**16 else depth, kind="stable"
+    )
     levels = np.split(by_depth, np.cumsum(np.bincount(depth))[:-1])
     parent = np.full(len(order), -1)
     for above, here in pairwise(levels):
@@ -403,7 +420,9 @@ def _crossing(order: Int, start: Int, last: Int, fresh: NDArray[np.bool_]) -> Ne
     crossing = np.zeros(len(last), bool)
     around: list[int] = []
     until: list[int] = []
-    for i, (begin, end, new) in enumerate(zip(start.tolist(), last.tolist(), fresh.tolist(), strict=True)):
+    for i, (begin, end, new) in enumerate(
+        zip(start.tolist(), last.tolist(), fresh.tolist(), strict=True)
+    ):
         if new:
             around, until = [], []
         while until and (end > until[-1] or begin >= until[-1]):

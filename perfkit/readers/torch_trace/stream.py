@@ -41,9 +41,13 @@ class Text:
             with self.path.open("rb") as file:
                 packed = file.read(len(GZIP)) == GZIP
                 file.seek(0)
-                yield from self._unpacked(file) if packed else iter(partial(file.read, self._size), b"")
+                yield from (
+                    self._unpacked(file) if packed else iter(partial(file.read, self._size), b"")
+                )
         except OSError as e:
-            raise ReadError(f"{self.path}: the file cannot be read ({e}). Check its permissions and the disk.") from e
+            raise ReadError(
+                f"{self.path}: the file cannot be read ({e}). Check its permissions and the disk."
+            ) from e
 
     def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
         from isal import igzip_lib
@@ -59,7 +63,9 @@ class Text:
                 try:
                     text = member.decompress(packed, self._size)
                 except igzip_lib.IsalError as e:  # type: ignore[misc]  # the stub declares an instance of it
-                    raise ReadError(f"{self.path}: the gzip stream is damaged ({e}). Copy the file again.") from e
+                    raise ReadError(
+                        f"{self.path}: the gzip stream is damaged ({e}). Copy the file again."
+                    ) from e
                 unpacked += len(text)
                 if unpacked > max(MOST, TIMES * size):
                     raise ReadError(
@@ -153,7 +159,9 @@ def keys_before_events(path: Path, most: int) -> Header:
     """Return what the first `most` bytes of a trace's text say before its events; little of the file is read."""
     found, _, _ = _before_events(islice(Text(path, 1 << 16), max(1, most >> 16)))
     with suppress(*UNREADABLE):
-        return msgspec.convert({key: value for key, value in (found or {}).items() if value is not None}, Header)
+        return msgspec.convert(
+            {key: value for key, value in (found or {}).items() if value is not None}, Header
+        )
     return Header()
 
 
@@ -164,7 +172,9 @@ def _before_events(chunks: Iterable[bytes]) -> tuple[dict[str, Any] | None, byte
         text += chunk
         if text.startswith(b"\xef\xbb\xbf"):
             del text[:3]
-        for events in islice(EVENTS.finditer(text, max(len(text) - len(chunk) - NEAR_END, 0)), TRIED):
+        for events in islice(
+            EVENTS.finditer(text, max(len(text) - len(chunk) - NEAR_END, 0)), TRIED
+        ):
             found = _object(text[: events.start()] + b'"traceEvents": null}')
             if found is not None:
                 return found, text, events.end() - 1
@@ -198,7 +208,9 @@ class Source:
             if chunk and len(rest) < enough:
                 continue
             events, rest, closed = self._taken(_without_comma(rest))
-            enough = 0 if events else 2 * len(rest)  # so that a long event is not looked through for each chunk
+            enough = (
+                0 if events else 2 * len(rest)
+            )  # so that a long event is not looked through for each chunk
             if events:
                 yield events
             if closed:

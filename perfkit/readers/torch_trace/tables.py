@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from perfkit import names, tables
 from perfkit.readers.text import category, csv_rows, devices_table, nullable, overhead_kind
 from perfkit.readers.torch_trace import events as forms
-from perfkit.readers.torch_trace.events import Columns, Int, Spans, arguments, ids, integers, nesting, quantities
+from perfkit.readers.torch_trace.events import (
+    Columns,
+    Int,
+    Spans,
+    arguments,
+    ids,
+    integers,
+    nesting,
+    quantities,
+)
 from perfkit.readers.torch_trace.stream import AMD_WARP, Header
 
 STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
@@ -38,10 +47,15 @@ GRID_IN_THREADS = "hipExtModuleLaunchKernel"
 GRAPH_LAUNCH = "GraphLaunch"
 MOST = np.iinfo(np.int32).max
 # c10::ScalarType as PyTorch spells it: the name of the dtype and the bytes of an element.
-ELEMENTS = {row["name"]: (row["format"], int(row["bytes"])) for row in csv_rows(__file__, "elements.csv")}
+ELEMENTS = {
+    row["name"]: (row["format"], int(row["bytes"])) for row in csv_rows(__file__, "elements.csv")
+}
 # In this order: the letters of ProcessGroupNCCL's names, without their underscores, that tell the operation.
 OPERATIONS = {
-    **{name.replace("_", ""): name for name in ("reduce_scatter", "all_reduce", "all_gather", "all_to_all")},
+    **{
+        name.replace("_", ""): name
+        for name in ("reduce_scatter", "all_reduce", "all_gather", "all_to_all")
+    },
     **{name: name for name in ("broadcast", "barrier")},
     **dict.fromkeys(("send", "recv"), "send_recv"),
     **{name: name for name in ("gather", "scatter", "reduce")},
@@ -61,7 +75,9 @@ def add_operators(ops: Spans, ranges: Spans, events: list[forms.Operator]) -> No
     given = arguments(events, forms.OperatorArguments)
     recorded = {name: list(map(attrgetter(name), given)) for name in RECORDED}
     if any(old := [a.old_shapes for a in given]):
-        recorded["shapes"] = [shapes or older for shapes, older in zip(recorded["shapes"], old, strict=True)]
+        recorded["shapes"] = [
+            shapes or older for shapes, older in zip(recorded["shapes"], old, strict=True)
+        ]
     ops.add(
         events,
         sequence=ids(attrgetter("sequence"), given),
@@ -87,7 +103,9 @@ def ops(spans: Spans, columns: Columns) -> pd.DataFrame:
     taken = {name: values[nested.order] for name, values in columns.items()}
     child = nested.parent >= 0
     # Durations are exact as float64 up to 2**53 ns, 104 days.
-    children = np.bincount(nested.parent[child], taken["dur_ns"][child], len(child)).astype(np.int64)
+    children = np.bincount(nested.parent[child], taken["dur_ns"][child], len(child)).astype(
+        np.int64
+    )
     numbers = np.empty(len(child), np.int64)  # by start; what starts together keeps its order
     numbers[np.argsort(taken["start_ns"], kind="stable")] = np.arange(len(child))
     return tables.OPS.make(
@@ -98,7 +116,10 @@ def ops(spans: Spans, columns: Columns) -> pd.DataFrame:
             self_ns=taken["dur_ns"] - children,
             name=category(taken["name"], spans.values("name")),
             sequence=taken["sequence"],
-            **{name: category(taken[name], [_compact(v) for v in spans.values(name)]) for name in RECORDED},
+            **{
+                name: category(taken[name], [_compact(v) for v in spans.values(name)])
+                for name in RECORDED
+            },
         )
     )
 
@@ -112,7 +133,9 @@ def _compact(text: str) -> str | None:
 def api_calls(spans: Spans, taken: Columns) -> pd.DataFrame:
     """Return API_CALLS: calls of the CUDA or HIP runtime and driver."""
     names = [SUFFIX.sub("", name) for name in spans.values("name")]
-    return tables.API_CALLS.make(_frame(taken, name=category(taken["name"], names), correlation=taken["correlation"]))
+    return tables.API_CALLS.make(
+        _frame(taken, name=category(taken["name"], names), correlation=taken["correlation"])
+    )
 
 
 def ranges(spans: Spans, columns: Columns) -> pd.DataFrame:
@@ -179,7 +202,9 @@ def add_kernels(kernels: Spans, collectives: Spans, events: list[forms.Kernel]) 
     kernels.add(
         events,
         gpu=gpu,
-        stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, given, strict=True)),
+        stream=integers(
+            e.tid if a.stream is None else a.stream for e, a in zip(events, given, strict=True)
+        ),
         correlation=ids(CORRELATION, given),
         graph=np.array([bool(a.graph) for a in given], bool),
         shape=kernels.codes("shape", [(a.grid, a.block) for a in given]),
@@ -193,22 +218,30 @@ def add_copies(copies: Spans, events: list[forms.Copy]) -> None:
     """Append copies and memsets."""
     given = arguments(events, forms.CopyArguments)
     gpu = _gpu(events, [a.within if a.device is None else a.device for a in given])
-    source, target = (_device(integers(getattr(a, side) for a in given)) for side in ("source", "target"))
+    source, target = (
+        _device(integers(getattr(a, side) for a in given)) for side in ("source", "target")
+    )
     is_within = (source < 0) | (target < 0) | (source == target)
     copies.add(
         events,
         gpu=gpu,
-        stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, given, strict=True)),
+        stream=integers(
+            e.tid if a.stream is None else a.stream for e, a in zip(events, given, strict=True)
+        ),
         correlation=ids(CORRELATION, given),
         bytes=quantities(a.bytes for a in given),
-        kind=copies.codes("kind", [(event.name, a.kind) for event, a in zip(events, given, strict=True)]),
+        kind=copies.codes(
+            "kind", [(event.name, a.kind) for event, a in zip(events, given, strict=True)]
+        ),
         peer_gpu=np.where(is_within, -1, np.where(source == gpu, target, source)),
     )
 
 
 def _gpu(events: Sequence[forms.Event], devices: list[int | None]) -> Int:
     """Return the device of each event; older traces and other writers have it as the process only."""
-    return _device(integers(event.pid if d is None else d for event, d in zip(events, devices, strict=True)))
+    return _device(
+        integers(event.pid if d is None else d for event, d in zip(events, devices, strict=True))
+    )
 
 
 def _device(numbers: Int) -> Int:
@@ -235,8 +268,13 @@ def kernels(spans: Spans, columns: Columns, process: int, api_calls: pd.DataFram
     labels = spans.values("name")
     named = names.table(labels).set_index("full_name").loc[labels]
     shapes, shape = spans.values("shape"), columns.pop("shape")
-    blocks, of_threads = quantities(_size(grid) for grid, _ in shapes), quantities(_blocks(*each) for each in shapes)
-    grid = np.where(_launched_by(columns, api_calls, GRID_IN_THREADS), of_threads[shape], blocks[shape])
+    blocks, of_threads = (
+        quantities(_size(grid) for grid, _ in shapes),
+        quantities(_blocks(*each) for each in shapes),
+    )
+    grid = np.where(
+        _launched_by(columns, api_calls, GRID_IN_THREADS), of_threads[shape], blocks[shape]
+    )
     columns["block_threads"] = quantities(_size(block) for _, block in shapes)[shape]
     if not columns["registers"].any():  # every kernel has some
         columns["registers"] = np.full(len(grid), forms.UNKNOWN)
@@ -290,7 +328,11 @@ def _sides(name: str, kind: str | None) -> tuple[str, str | None, str | None]:
     copy = COPY.match(name)
     direction = copy[1] if copy else kind
     source, target = (copy[2], copy[3]) if copy else (None, None)
-    return DIRECTIONS.get(direction or "", "unknown"), source and source.lower(), target and target.lower()
+    return (
+        DIRECTIONS.get(direction or "", "unknown"),
+        source and source.lower(),
+        target and target.lower(),
+    )
 
 
 def operation(name: str) -> str | None:
@@ -336,7 +378,9 @@ def add_collectives(
         bytes=integers(sizes[row] for row in rows),
         operation=collectives.codes("operation", [m.collective for m in messages]),
         dtype=collectives.codes("dtype", [m.dtype for m in messages]),
-        group=collectives.codes("group", [None if m.group is None else str(m.group) for m in messages]),
+        group=collectives.codes(
+            "group", [None if m.group is None else str(m.group) for m in messages]
+        ),
         ranks=integers(m.ranks for m in messages),
     )
 
@@ -349,9 +393,13 @@ def collectives(spans: Spans, columns: Columns) -> pd.DataFrame:
         "rank": np.zeros(rows, "int32"),
         "gpu": columns["gpu"],
         "start_ns": pd.array(columns["start_ns"], dtype="Int64"),
-        "operation": category(columns["operation"], [operation(name) for name in spans.values("operation")]),
+        "operation": category(
+            columns["operation"], [operation(name) for name in spans.values("operation")]
+        ),
         "bytes": columns["bytes"],
-        "dtype": category(columns["dtype"], [ELEMENTS[dtype][0] for dtype in spans.values("dtype")]),
+        "dtype": category(
+            columns["dtype"], [ELEMENTS[dtype][0] for dtype in spans.values("dtype")]
+        ),
         "ranks": pd.arrays.IntegerArray(np.maximum(ranks, 0), ranks < 0),
         "dur_ns": columns["dur_ns"].astype(float),
         **dict.fromkeys(("algorithm", "protocol", "placement"), category(np.full(rows, -1), [])),
@@ -368,7 +416,9 @@ def devices(header: Header) -> pd.DataFrame:
     for device in listed:  # of CUDA; AMD's numbers under the same keys mean another thing
         major = device.old_major if device.major is None else device.major
         minor = device.old_minor if device.minor is None else device.minor
-        capabilities.append("" if major is None or device.warp == AMD_WARP else f"{major}.{minor or 0}")
+        capabilities.append(
+            "" if major is None or device.warp == AMD_WARP else f"{major}.{minor or 0}"
+        )
     columns = {
         "gpu": [device.id for device in listed],
         "name": pd.array([device.name for device in listed], dtype="string"),

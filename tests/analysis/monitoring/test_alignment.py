@@ -28,7 +28,9 @@ def test_the_clock_counts_where_a_kernel_runs() -> None:
     assert found["low_frac"] == pytest.approx(3 / 7, rel=1e-15)
     # Without a recorded maximum it is the highest reading.
     found = clock_under_kernels(samples(every=10, sm_clock_hz=CLOCKS), RAN, window=(50, 90)).iloc[0]
-    assert (1900, "sm_clock_hz", 4, 0.5) == tuple(found[["max_clock_hz", "max_source", "count", "low_frac"]])
+    assert (1900, "sm_clock_hz", 4, 0.5) == tuple(
+        found[["max_clock_hz", "max_source", "count", "low_frac"]]
+    )
     # Only devices with both have a row.
     drawn = together(*(samples(gpu=gpu, every=10, sm_clock_hz=[1, 1]) for gpu in (1, 2)))
     ran = kernels(span(0, 20), span(0, 20, gpu=1))
@@ -38,7 +40,11 @@ def test_the_clock_counts_where_a_kernel_runs() -> None:
 def test_clocks_that_do_not_meet_are_refused() -> None:
     hour, one = 3600 * 10**9, [1, 1]
     for drawn, gpu, why in (
-        (samples(at=[hour, hour + 10], sm_clock_hz=one), 0, r"readings .* 1 h 0 min after the first kernel\. Check"),
+        (
+            samples(at=[hour, hour + 10], sm_clock_hz=one),
+            0,
+            r"readings .* 1 h 0 min after the first kernel\. Check",
+        ),
         (samples(every=10, sm_clock_hz=one), 3, "rank and gpu of both name the same devices"),
     ):
         with pytest.raises(PerfkitError, match=rf"\(rank 0 gpu 0\) .*{why}"):
@@ -50,8 +56,12 @@ def test_clocks_that_do_not_meet_are_refused() -> None:
 FIGURES = ["start_ns", "dur_ns", "covered_ns", "count", "mean", "min", "max"]
 
 
-def sampled_at(*readings: tuple[int, float], metric: str = "power_w", gpu: int = 0, rank: int = 0) -> pd.DataFrame:
-    frame = pd.DataFrame(readings, columns=["time_ns", "value"], dtype=float).astype({"time_ns": "int64"})
+def sampled_at(
+    *readings: tuple[int, float], metric: str = "power_w", gpu: int = 0, rank: int = 0
+) -> pd.DataFrame:
+    frame = pd.DataFrame(readings, columns=["time_ns", "value"], dtype=float).astype(
+        {"time_ns": "int64"}
+    )
     return SAMPLES.make(frame.assign(metric=metric, gpu=gpu, rank=rank))
 
 
@@ -59,17 +69,31 @@ def sampled_at(*readings: tuple[int, float], metric: str = "power_w", gpu: int =
     ("readings", "more", "expected"),
     [
         # 2 for 10 ns, 8 for 30, 4 for 10 (the usual interval), in bins of 25.
-        ([(0, 2), (10, 8), (40, 4)], {"bins": 2}, [(0, 25, 25, 2, 5.6, 2, 8), (25, 25, 25, 1, 6.4, 4, 8)]),
+        (
+            [(0, 2), (10, 8), (40, 4)],
+            {"bins": 2},
+            [(0, 25, 25, 2, 5.6, 2, 8), (25, 25, 25, 1, 6.4, 4, 8)],
+        ),
         # No bin is shorter than the readings are apart; the last is what is left.
-        ([(10 * n, n) for n in range(5)], {"bins": 300}, [(10 * n, 10, 10, 1, n, n, n) for n in range(5)]),
+        (
+            [(10 * n, n) for n in range(5)],
+            {"bins": 300},
+            [(10 * n, 10, 10, 1, n, n, n) for n in range(5)],
+        ),
         (
             [(n, n) for n in range(10)],
-            *({"bins": 3}, [(0, 4, 4, 4, 1.5, 0, 3), (4, 4, 4, 4, 5.5, 4, 7), (8, 2, 2, 2, 8.5, 8, 9)]),
+            *(
+                {"bins": 3},
+                [(0, 4, 4, 4, 1.5, 0, 3), (4, 4, 4, 4, 5.5, 4, 7), (8, 2, 2, 2, 8.5, 8, 9)],
+            ),
         ),
         # The window is what the bins tile.
         (
             [(10 * n, n) for n in range(9)],
-            *({"bins": 2, "window": (15, 55)}, [(15, 20, 15, 2, 35 / 15, 2, 3), (35, 20, 20, 2, 4, 3, 5)]),
+            *(
+                {"bins": 2, "window": (15, 55)},
+                [(15, 20, 15, 2, 35 / 15, 2, 3), (35, 20, 20, 2, 4, 3, 5)],
+            ),
         ),
         # Readings of one time count both; missing ones count for nothing.
         ([(7, 4), (7, 8)], {}, [(7, 1, 1, 2, 6.0, 4.0, 8.0)]),
@@ -79,7 +103,9 @@ def sampled_at(*readings: tuple[int, float], metric: str = "power_w", gpu: int =
         ),
     ],
 )
-def test_bins_by_hand(readings: list[tuple[int, float]], more: dict[str, Any], expected: list[Any]) -> None:
+def test_bins_by_hand(
+    readings: list[tuple[int, float]], more: dict[str, Any], expected: list[Any]
+) -> None:
     assert expected == tuples(bins(sampled_at(*readings), **more), *FIGURES)
 
 
@@ -91,6 +117,16 @@ def test_devices_metrics_and_times_below_0() -> None:
         sampled_at((-10, 0), (0, 0), metric="fan_frac"),
     )
     found = bins(frame, metrics=("power_w", "sm_clock_hz"), bins=3)
-    whole = [(0, 0, -10, 1), (0, 0, 0, 3), (0, 1, 0, 5), (0, 1, 10, 7), (1, 0, -10, 2), (1, 0, 0, 2)]
+    whole = [
+        (0, 0, -10, 1),
+        (0, 0, 0, 3),
+        (0, 1, 0, 5),
+        (0, 1, 10, 7),
+        (1, 0, -10, 2),
+        (1, 0, 0, 2),
+    ]
     assert whole == tuples(found, "rank", "gpu", "start_ns", "mean")
-    assert [{"power_w"}, {"power_w", "fan_frac"}] == [set(found["metric"]), set(bins(frame)["metric"])]
+    assert [{"power_w"}, {"power_w", "fan_frac"}] == [
+        set(found["metric"]),
+        set(bins(frame)["metric"]),
+    ]

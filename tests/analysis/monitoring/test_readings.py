@@ -32,7 +32,11 @@ OF_REASONS = {
     ("shares", "source", "metrics"),
     [
         ([0.4, NAN, 0, 0.4], [OTHER, POWER], {POWER: [0, 1, 1, 0, 0], OTHER: [0] * 5}),
-        ([0.4, 0.4, NAN, 0.6], [POWER, THERMAL], {POWER: [0, 1, 1, 0, 0], THERMAL: [0, 0, 1, 1, 0]}),
+        (
+            [0.4, 0.4, NAN, 0.6],
+            [POWER, THERMAL],
+            {POWER: [0, 1, 1, 0, 0], THERMAL: [0, 0, 1, 1, 0]},
+        ),
         # Reasons and violation counters count once.
         (
             [0.5, NAN, NAN, 0.5],
@@ -41,7 +45,11 @@ OF_REASONS = {
         ),
         # A temperature does not throttle, and idleness is no throttling; a snapshot can throttle.
         ([NAN] * 4, [], {"temperature_c": [83, 84]}),
-        ([NAN, NAN, 0, 0], ["throttled_other_frac"], {"idle_frac": [1, 1], "throttled_other_frac": [0, 0]}),
+        (
+            [NAN, NAN, 0, 0],
+            ["throttled_other_frac"],
+            {"idle_frac": [1, 1], "throttled_other_frac": [0, 0]},
+        ),
         ([NAN, 1, NAN, 1], [THERMAL], {THERMAL: [1]}),
         # Counters tell where reasons do not; reasons precede counters cause by cause.
         (
@@ -52,13 +60,23 @@ OF_REASONS = {
         (
             [2 / 6, 0.25, NAN, 2 / 6],
             [POWER, "thermal_violation_ns"],
-            {POWER: [1, 0, 1, 0, 0, 0], VIOLATION: GROWING, "thermal_violation_ns": [0, 0, 0, 0, 1.25e9, 1.25e9]},
+            {
+                POWER: [1, 0, 1, 0, 0, 0],
+                VIOLATION: GROWING,
+                "thermal_violation_ns": [0, 0, 0, 0, 1.25e9, 1.25e9],
+            },
         ),
         # Counters of reasons precede their readings, if they were read twice.
         (
             [0.6, 0.4, 0.5, 0.6],
             ["throttled_other_frac", *OF_REASONS],
-            {POWER: STANDING, THERMAL: [1] * 6, "throttled_other_frac": [1, 0] * 3, **OF_REASONS, VIOLATION: GROWING},
+            {
+                POWER: STANDING,
+                THERMAL: [1] * 6,
+                "throttled_other_frac": [1, 0] * 3,
+                **OF_REASONS,
+                VIOLATION: GROWING,
+            },
         ),
         ([1, NAN, NAN, 1], [POWER], {POWER: [1], "throttled_sw_power_ns": [5e9]}),
         ([NAN] * 4, [], {"at": [3, 3], VIOLATION: [5e9, 6e9]}),
@@ -68,7 +86,9 @@ OF_REASONS = {
         ([NAN] * 4, [], {VIOLATION: [0, 1e9, 2e9, 4.1e9]}),
     ],
 )
-def test_throttling_by_hand(shares: list[float], source: list[str], metrics: dict[str, Any]) -> None:
+def test_throttling_by_hand(
+    shares: list[float], source: list[str], metrics: dict[str, Any]
+) -> None:
     found = throttling(samples(**metrics)).iloc[0]
     assert shares == pytest.approx(found[SHARES].astype(float).tolist(), nan_ok=True)
     assert ", ".join(source) == found["source"]
@@ -82,7 +102,10 @@ def test_counters_of_each_device_are_its_own() -> None:
     )
     found = throttling(drawn, window=(0, 3 * SECOND))["power_frac"]
     assert [1, 0, NAN] == pytest.approx(found.tolist(), nan_ok=True)
-    apart = samples(every=4 * SECOND, **{POWER: [0, 1]}), samples(power_violation_frac=[0, 0, 0, 1, 1, 0, 0, 0])
+    apart = (
+        samples(every=4 * SECOND, **{POWER: [0, 1]}),
+        samples(power_violation_frac=[0, 0, 0, 1, 1, 0, 0, 0]),
+    )
     assert 0.625 == throttling(together(*apart))["power_frac"].item()
 
 
@@ -114,7 +137,12 @@ FIGURES = ["mean", "worst", "limit", "mean_frac", "worst_frac", "at_limit_frac"]
             {"power_w": [60, 77.1], "power_limit_w": [70, None]},
             *(T4, [68.55, 77.1, 70, 68.55 / 70, 77.1 / 70, 0.5], "recorded limit"),
         ),
-        (USED | {"memory_total_bytes": [80, 80]}, MINE, [45, 60, 80, 0.5625, 0.75, 0], "recorded total"),
+        (
+            USED | {"memory_total_bytes": [80, 80]},
+            MINE,
+            [45, 60, 80, 0.5625, 0.75, 0],
+            "recorded total",
+        ),
         (
             USED | {"memory_free_bytes": [65, 35], "driver_reserved_bytes": [5, 5]},
             *(MINE, [45, 60, 100, 0.45, 0.6, 0], SPLIT),
@@ -128,17 +156,27 @@ FIGURES = ["mean", "worst", "limit", "mean_frac", "worst_frac", "at_limit_frac"]
         ),
         (HOT, None, None, ""),
         # A margin is worst where it is lowest.
-        ({"temperature_margin_c": [26, 5, -2]}, None, [29 / 3, -2, 0, NAN, NAN, 2 / 3], "recorded margin"),
+        (
+            {"temperature_margin_c": [26, 5, -2]},
+            None,
+            [29 / 3, -2, 0, NAN, NAN, 2 / 3],
+            "recorded margin",
+        ),
     ],
 )
 def test_quantities_against_their_limits(
-    metrics: dict[str, list[float]], known: pd.DataFrame | None, figures: list[float] | None, source: str
+    metrics: dict[str, list[float]],
+    known: pd.DataFrame | None,
+    figures: list[float] | None,
+    source: str,
 ) -> None:
     (quantity,) = {name.split("_used")[0].rsplit("_", 1)[0] for name in list(metrics)[:1]}
     found = at_limit(samples(**metrics), NO_DEVICES if known is None else known)
     assert [(quantity, source)] * (figures is not None) == tuples(found, "quantity", "source")
     if figures is not None:
-        assert figures == pytest.approx(found.loc[0, FIGURES].astype(float).tolist(), rel=1e-12, nan_ok=True)
+        assert figures == pytest.approx(
+            found.loc[0, FIGURES].astype(float).tolist(), rel=1e-12, nan_ok=True
+        )
 
 
 def test_devices_keep_their_own_limits() -> None:
@@ -147,7 +185,12 @@ def test_devices_keep_their_own_limits() -> None:
         samples(gpu=1, power_w=[100], power_limit_w=[400]),
         samples(rank=1, power_w=[100], power_limit_w=[100]),
     )
-    expected = [(0, 0, "power", 0.5), (0, 0, "memory", 0.25), (0, 1, "power", 0.25), (1, 0, "power", 1.0)]
+    expected = [
+        (0, 0, "power", 0.5),
+        (0, 0, "memory", 0.25),
+        (0, 1, "power", 0.25),
+        (1, 0, "power", 1.0),
+    ]
     assert expected == tuples(at_limit(drawn, NO_DEVICES), "rank", "gpu", "quantity", "mean_frac")
     # A limit may be read once and outside the window.
     drawn = samples(power_w=[100, 200, 300], power_limit_w=[400, None, None])

@@ -28,12 +28,25 @@ METRICS = {
     "gtemp": ("temperature_c", 1),
     "pclk": ("sm_clock_hz", 10**6),
 }
-METRICS |= {"sm": METRICS["utilization.gpu"], "mem": METRICS["utilization.memory"], "pwr": METRICS["power.draw"]}
-LOGS = [TRAINING, *(H100.format(state, kind) for state in ("load", "idle") for kind in ("dmon.txt", "query-gpu.csv"))]
+METRICS |= {
+    "sm": METRICS["utilization.gpu"],
+    "mem": METRICS["utilization.memory"],
+    "pwr": METRICS["power.draw"],
+}
+LOGS = [
+    TRAINING,
+    *(
+        H100.format(state, kind)
+        for state in ("load", "idle")
+        for kind in ("dmon.txt", "query-gpu.csv")
+    ),
+]
 
 
 def truth(profiles: Path, name: str) -> dict[str, dict[str, float]]:
-    of: dict[str, dict[str, float]] = next(iter(truth_of(profiles, "monitor", name)["per_gpu"].values()))
+    of: dict[str, dict[str, float]] = next(
+        iter(truth_of(profiles, "monitor", name)["per_gpu"].values())
+    )
     return of
 
 
@@ -66,7 +79,9 @@ def test_counts_and_extremes_are_those_of_the_truth(profiles: Path, name: str) -
         row = found.loc[metric]
         assert expected["n"] == row["count"]
         figures = [plain[metric], row["min"], row["max"]]
-        assert figures == pytest.approx([expected[key] * unit for key in ("mean", "min", "max")], rel=1e-12)
+        assert figures == pytest.approx(
+            [expected[key] * unit for key in ("mean", "min", "max")], rel=1e-12
+        )
 
 
 def test_the_readings_of_a_training_are_weighted_by_time(
@@ -74,17 +89,25 @@ def test_the_readings_of_a_training_are_weighted_by_time(
 ) -> None:
     holds = [later[0] - line[0] for line, later in pairwise(lines)]
     holds.append(sorted(holds)[(len(holds) - 1) // 2])
-    weighted = sum(hold * line[1] for hold, line in zip(holds, lines, strict=True)) / sum(holds) / 100
+    weighted = (
+        sum(hold * line[1] for hold, line in zip(holds, lines, strict=True)) / sum(holds) / 100
+    )
     found = readings.summary(training.samples).set_index("metric").loc["gpu_busy_frac"]
     assert found["mean"] == pytest.approx(weighted, rel=1e-9)  # the seconds of the lines are floats
     assert 0.8246 == round(found["mean"], 4)
     assert 0.8299 == round(truth(profiles, TRAINING)["utilization.gpu"]["mean"] / 100, 4)
     # 1.1 s between readings on average, 1.003 s as a rule: one of eleven is missing.
-    assert found["missing_frac"] == pytest.approx(1 - 2619 * 1.003 / (lines[-1][0] + 1.003), abs=0.01)
+    assert found["missing_frac"] == pytest.approx(
+        1 - 2619 * 1.003 / (lines[-1][0] + 1.003), abs=0.01
+    )
 
 
-@pytest.mark.parametrize(("state", "power", "verdicts"), [("load", 631.95, "ok"), ("idle", 69.85, "attention")])
-def test_an_h100_tells_its_limits_itself(profiles: Path, state: str, power: float, verdicts: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "power", "verdicts"), [("load", 631.95, "ok"), ("idle", 69.85, "attention")]
+)
+def test_an_h100_tells_its_limits_itself(
+    profiles: Path, state: str, power: float, verdicts: str
+) -> None:
     # Of 700 W and 81,559 MiB, with the reasons of its clock: nothing lowers it, idle or not.
     name = H100.format(state, "query-gpu.csv")
     run = perfkit.load(profiles / "monitor" / name)
@@ -98,7 +121,13 @@ def test_an_h100_tells_its_limits_itself(profiles: Path, state: str, power: floa
 
 def test_violation_counters_of_dmon_answer_for_power_and_heat(profiles: Path) -> None:
     run = perfkit.load(profiles / "monitor" / "dmon_pucvmet_gfx_470.txt")
-    (shares,) = tuples(readings.throttling(run.samples), "power_frac", "thermal_frac", "throttled_frac", "other_frac")
+    (shares,) = tuples(
+        readings.throttling(run.samples),
+        "power_frac",
+        "thermal_frac",
+        "throttled_frac",
+        "other_frac",
+    )
     assert (0.0, 0.0, 0.0, np.nan) == pytest.approx(shares, nan_ok=True)
     traffic = monitoring.checks(run.samples, run.devices).set_index("check").loc["traffic"]
     received = run.samples[run.samples["metric"] == "pcie_rx_bytes_per_s"]["value"].max()
@@ -121,11 +150,18 @@ def test_a_real_counter_of_lost_time_is_a_share_of_the_time_that_passed(profiles
 
 @pytest.mark.parametrize(
     ("log", "watts", "verdict"),
-    [(H100.format("load", "dmon.txt"), 636, "cannot tell"), ("dmon_nvenc_load.txt", 7, "attention")],
+    [
+        (H100.format("load", "dmon.txt"), 636, "cannot tell"),
+        ("dmon_nvenc_load.txt", 7, "attention"),
+    ],
 )
-def test_a_log_of_another_gpu_is_refused(log: str, watts: float, verdict: str, profiles: Path) -> None:
+def test_a_log_of_another_gpu_is_refused(
+    log: str, watts: float, verdict: str, profiles: Path
+) -> None:
     timeline = profiles / "nsys" / "Lianhang666__gpu4__report2.sqlite"
-    run = perfkit.Run([*perfkit.load(timeline).profiles, *perfkit.load(profiles / "monitor" / log).profiles])
+    run = perfkit.Run(
+        [*perfkit.load(timeline).profiles, *perfkit.load(profiles / "monitor" / log).profiles]
+    )
     assert ["Tesla T4"] == run.devices["name"].tolist()
     found = monitoring.checks(run.samples, run.devices).set_index("check").loc["power"]
     assert verdict == found["verdict"]
@@ -133,5 +169,7 @@ def test_a_log_of_another_gpu_is_refused(log: str, watts: float, verdict: str, p
     assert (watts, 70) == tuple(row[["worst", "limit"]])
     if verdict == "cannot tell":
         assert np.isnan(row["worst_frac"])
-        assert found["reason"].startswith("up to 636 W are more than the 70.0 W of the data sheet of the GPU: ")
+        assert found["reason"].startswith(
+            "up to 636 W are more than the 70.0 W of the data sheet of the GPU: "
+        )
         assert not [f.id for f in diagnosed(perfkit.select(run)) if f.id.startswith("log_power")]

@@ -20,7 +20,9 @@ def spent(*logs: pd.DataFrame, **options: object) -> dict[tuple[int, str], int]:
 
 
 def test_a_reading_is_work_for_its_share_of_the_time() -> None:
-    assert {(0, "working"): 2500, (0, "idle"): 1500} == spent(samples(gpu_busy_frac=[1.0, 0.0, 0.5, 1.0]))
+    assert {(0, "working"): 2500, (0, "idle"): 1500} == spent(
+        samples(gpu_busy_frac=[1.0, 0.0, 0.5, 1.0])
+    )
 
 
 def test_before_the_first_and_after_the_last_work_a_gpu_is_not_idle() -> None:

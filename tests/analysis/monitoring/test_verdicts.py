@@ -36,14 +36,21 @@ def test_consistent_utilisation() -> None:
     found = check("utilisation", gpu_busy_frac=uneven)
     assert ("attention", 0.8) == tuple(found[["verdict", "value"]])
     assert "the median is 100 %, and nothing ran for 10.0 % of the time" in found["reason"]
-    assert "too few readings (2) to tell: record it" in check("utilisation", gpu_busy_frac=[1, 1])["reason"]
+    assert (
+        "too few readings (2) to tell: record it"
+        in check("utilisation", gpu_busy_frac=[1, 1])["reason"]
+    )
     drawn = samples(every=10, gpu_busy_frac=[0] * 10 + [1] * 10)
     verdicts = [checks(drawn, NO_DEVICES, window=w)["verdict"].iloc[0] for w in (None, (100, 200))]
     assert ["attention", "ok"] == verdicts
 
 
 def test_memory_near_capacity() -> None:
-    for used, verdict, advice in ((76e9, "attention", "may fail"), (72e9, "ok", "on average"), (30e9, "ok", "more")):
+    for used, verdict, advice in (
+        (76e9, "attention", "may fail"),
+        (72e9, "ok", "on average"),
+        (30e9, "ok", "more"),
+    ):
         found = check("memory", memory_used_bytes=[1e9, used], memory_total_bytes=[80e9, 80e9])
         assert (verdict, used / 80e9, 0.95) == tuple(found[["verdict", "value", "threshold"]])
         assert found["reason"].endswith(advice)
@@ -54,7 +61,10 @@ def test_power_near_its_limit_is_work() -> None:
         found = check("power", power_w=power, power_limit_w=[700, 700])
         assert (verdict, 0.5) == tuple(found[["verdict", "threshold"]])
         assert found["value"] == pytest.approx(sum(power) / 1400, rel=1e-12)
-    assert "at the limit for 50.0 % of the time" in check("power", power_w=[1, 9], power_limit_w=[9, 9])["reason"]
+    assert (
+        "at the limit for 50.0 % of the time"
+        in check("power", power_w=[1, 9], power_limit_w=[9, 9])["reason"]
+    )
     known = devices("NVIDIA GeForce RTX 4090", memory_bytes=120)
     found = checks(samples(power_w=[280], memory_used_bytes=[60]), known).set_index("check")
     assert [280 / 450, 0.5] == found.loc[["power", "memory"], "value"].tolist()
@@ -64,19 +74,41 @@ def test_power_near_its_limit_is_work() -> None:
 @pytest.mark.parametrize(
     ("name", "metrics", "why"),
     [
-        ("utilisation", {"power_w": [1], "power_limit_w": [1]}, "no utilisation is recorded: record it"),
-        ("memory", {"memory_used_bytes": [1e9]}, "1.00 GB are in use, of how much is not recorded: `nvidia-smi"),
-        ("power", {"power_w": [300]}, "300 W on average, of how much is not recorded: `nvidia-smi --query-gpu="),
+        (
+            "utilisation",
+            {"power_w": [1], "power_limit_w": [1]},
+            "no utilisation is recorded: record it",
+        ),
+        (
+            "memory",
+            {"memory_used_bytes": [1e9]},
+            "1.00 GB are in use, of how much is not recorded: `nvidia-smi",
+        ),
+        (
+            "power",
+            {"power_w": [300]},
+            "300 W on average, of how much is not recorded: `nvidia-smi --query-gpu=",
+        ),
         ("throttling", {"power_violation_ns": [4e9, 4e9]}, "by the power limit 0 %"),
-        ("throttling", {"thermal_violation_frac": [0, 0]}, "by heat 0 %; whether the power limit lowers the clock"),
+        (
+            "throttling",
+            {"thermal_violation_frac": [0, 0]},
+            "by heat 0 %; whether the power limit lowers the clock",
+        ),
         *(
-            ("throttling", {"temperature_c": [t] * 3, "gpu_busy_frac": [1] * 3}, "`nvidia-smi dmon -s pucvmet`")
+            (
+                "throttling",
+                {"temperature_c": [t] * 3, "gpu_busy_frac": [1] * 3},
+                "`nvidia-smi dmon -s pucvmet`",
+            )
             for t in (60, 83, 95)
         ),
         ("traffic", {"gpu_busy_frac": [1]}, "no traffic is recorded"),
     ],
 )
-def test_what_cannot_be_told_says_what_to_record(name: str, metrics: dict[str, list[float]], why: str) -> None:
+def test_what_cannot_be_told_says_what_to_record(
+    name: str, metrics: dict[str, list[float]], why: str
+) -> None:
     found = check(name, **metrics)
     assert "cannot tell" == found["verdict"]
     assert why in found["reason"]
@@ -107,12 +139,18 @@ def test_throttling_is_told_from_reasons_and_counters() -> None:
             "Celsius are within 5 of the slowdown at 89.0",
         ),
         ({"temperature_c": [83], "temperature_slowdown_c": [89]}, "ok", ""),
-        ({"temperature_margin_c": [26, -2]}, "attention", "the margin to the slowdown fell to -2.00 degrees"),
+        (
+            {"temperature_margin_c": [26, -2]},
+            "attention",
+            "the margin to the slowdown fell to -2.00 degrees",
+        ),
         ({"temperature_margin_c": [26, 5]}, "attention", ""),
         ({"temperature_margin_c": [26, 6]}, "ok", ""),
     ],
 )
-def test_a_temperature_near_the_slowdown_is_a_warning(metrics: dict[str, list[float]], verdict: str, why: str) -> None:
+def test_a_temperature_near_the_slowdown_is_a_warning(
+    metrics: dict[str, list[float]], verdict: str, why: str
+) -> None:
     found = check("throttling", **CALM, **metrics)
     assert verdict == found["verdict"]
     assert found["reason"].endswith(why)
@@ -129,11 +167,18 @@ def test_traffic_without_a_peak_is_a_value() -> None:
 def test_traffic_against_the_peak_of_its_link() -> None:
     links = {"pcie_bytes_per_s": 32e9, "nvlink_bytes_per_s": 450e9}
     found = check("traffic", links, pcie_rx_bytes_per_s=[26e9], nvlink_bytes_per_s=[450e9])
-    assert ("attention", 0.8125, 0.8, "frac") == tuple(found[["verdict", "value", "threshold", "unit"]])
+    assert ("attention", 0.8125, 0.8, "frac") == tuple(
+        found[["verdict", "value", "threshold", "unit"]]
+    )
     assert found["reason"].endswith("PCIe to the GPU is nearest to its peak")
     found = check("traffic", links, nvlink_bytes_per_s=[450e9])
     assert ("ok", 0.5) == tuple(found[["verdict", "value"]])
-    one = check("traffic", {"nvlink_bytes_per_s": 450e9}, pcie_rx_bytes_per_s=[26e9], nvlink_tx_bytes_per_s=[90e9])
+    one = check(
+        "traffic",
+        {"nvlink_bytes_per_s": 450e9},
+        pcie_rx_bytes_per_s=[26e9],
+        nvlink_tx_bytes_per_s=[90e9],
+    )
     assert ("ok", 0.2) == tuple(one[["verdict", "value"]])
     with pytest.raises(ValueError, match="nvlink_bytes_per_s: 0 is not a number above 0"):
         checks(SAMPLES.empty(), NO_DEVICES, nvlink_bytes_per_s=0)

@@ -10,7 +10,15 @@ from frames import api_calls, copies, kernels, ranges
 from planted.program import Settings, Simulated, simulated
 
 from perfkit.analysis.whatif import Replay, replay
-from perfkit.analysis.whatif.changes import Change, Communication, Copies, Host, Kernels, Launches, Synchronisations
+from perfkit.analysis.whatif.changes import (
+    Change,
+    Communication,
+    Copies,
+    Host,
+    Kernels,
+    Launches,
+    Synchronisations,
+)
 from perfkit.analysis.whatif.program import DEVICE_SYNC, EVENT_SYNC, LAUNCH, recorded
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, KERNELS
@@ -27,7 +35,9 @@ def spans(found: Replay) -> tuple[float, ...]:
 def four(measure: Change) -> tuple[float, ...]:
     """Four kernels of 5 us launched every 20 us, [10, 15) to [70, 75)."""
     work = kernels(*(us(20 * i + 10, 20 * i + 15, i, name="ab"[i // 2]) for i in range(4)))
-    calls = api_calls(*(us(20 * i, 20 * i + 6, i) for i in range(4)), us(76, 80, name="cudaDeviceSynchronize"))
+    calls = api_calls(
+        *(us(20 * i, 20 * i + 6, i) for i in range(4)), us(76, 80, name="cudaDeviceSynchronize")
+    )
     return spans(replay(work, COPIES.empty(), calls, changes=[measure]))
 
 
@@ -62,7 +72,9 @@ def loading(*changes: Change) -> float:
     """Span, us: batches are loaded [20, 120) and [140, 240), kernels [10, 18), [130, 138), [250, 258)."""
     calls = api_calls(*(us(at, at + 5, i) for i, at in enumerate((0, 120, 240))))
     work = kernels(*(us(at + 10, at + 18, i) for i, at in enumerate((0, 120, 240))))
-    named = ranges(us(20, 120, name="next_batch"), us(140, 240, name="next_batch"), us(0, 300, name="epoch"))
+    named = ranges(
+        us(20, 120, name="next_batch"), us(140, 240, name="next_batch"), us(0, 300, name="epoch")
+    )
     return replay(work, COPIES.empty(), calls, changes=changes, ranges=named).span_ns / US
 
 
@@ -79,7 +91,9 @@ def copied(*changes: Change) -> tuple[float, ...]:
         *(us(0, 62, 1, name="cudaMemcpy"), us(65, 70, 2), us(72, 77, 3, name="cudaMemcpyAsync")),
         *(us(78, 115, name="cudaDeviceSynchronize"), us(120, 125, 4)),
     )
-    moves = copies(us(10, 60, 1), us(97, 107, 3, direction="D2H", src_memory="device", dst_memory="pinned"))
+    moves = copies(
+        us(10, 60, 1), us(97, 107, 3, direction="D2H", src_memory="device", dst_memory="pinned")
+    )
     work = kernels(us(75, 95, 2), us(130, 140, 4))
     return spans(replay(work, moves, calls, changes=changes))
 
@@ -103,7 +117,10 @@ def test_copies_by_hand() -> None:
 def test_the_host_may_need_what_a_copy_brings_it(name: str) -> None:
     moved, calls = [], []
     for i, at in enumerate((0, 700)):
-        calls += [us(at, at + 5, 3 * i), us(at + 5, at + (202 if name == "cudaMemcpy" else 10), 3 * i + 1, name=name)]
+        calls += [
+            us(at, at + 5, 3 * i),
+            us(at + 5, at + (202 if name == "cudaMemcpy" else 10), 3 * i + 1, name=name),
+        ]
         if name == "cudaMemcpyAsync":
             calls.append(us(at + 10, at + 202, 3 * i + 2, name="cudaStreamSynchronize"))
         moved.append(us(at + 100, at + 200, 3 * i + 1, direction="D2H", bytes=1_000_000))
@@ -119,7 +136,9 @@ def test_communication_beside() -> None:
     work = kernels(us(10, 60, 1), us(62, 112, 2, family="communication"), us(114, 164, 3))
     calls = api_calls(us(0, 5, 1), us(6, 11, 2), us(12, 17, 3))
     assert (102, 102, 154) == spans(replay(work, COPIES.empty(), calls, changes=[Communication()]))
-    assert 127 - 10 == replay(work, COPIES.empty(), calls, changes=[Communication(1.3)]).span_ns / US
+    assert (
+        127 - 10 == replay(work, COPIES.empty(), calls, changes=[Communication(1.3)]).span_ns / US
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,16 +168,32 @@ def test_what_no_change_can_be(of: Any, given: dict[str, Any], message: str) -> 
 PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Change]]] = {
     "faster kernels": ({"kernel_ns": 100_000}, {"kernel_ns": 50_000}, [Kernels(0.5)]),
     "slower kernels": ({"cpu_ns": 30_000}, {"kernel_ns": 60_000}, [Kernels(2)]),
-    "faster copies": ({"input_ns": 2_000_000}, {"input_ns": 500_000}, [Copies(factor=0.25, direction="H2D")]),
-    "copies beside": ({"input_ns": 1_000_000}, {"prefetched": True}, [Copies("overlapped", direction="H2D")]),
+    "faster copies": (
+        {"input_ns": 2_000_000},
+        {"input_ns": 500_000},
+        [Copies(factor=0.25, direction="H2D")],
+    ),
+    "copies beside": (
+        {"input_ns": 1_000_000},
+        {"prefetched": True},
+        [Copies("overlapped", direction="H2D")],
+    ),
     "graph": (SLOW_HOST, {"graph": True}, [Launches("graph")]),
     "fused": (SLOW_HOST, {"fused": 4}, [Launches("fused", at_most=4)]),
     "faster loading": ({"loading_ns": 1_500_000}, {"loading_ns": 750_000}, [Host(0.5)]),
     "hidden loading": ({"loading_ns": 1_500_000}, {"workers": 1}, [Host(workers=1)]),
     "loading remains slow": ({"loading_ns": 6_000_000}, {"workers": 1}, [Host(workers=1)]),
     "loading by four": ({"loading_ns": 6_000_000}, {"workers": 4}, [Host(workers=4)]),
-    "no synchronisation": ({"sync_every": 2, "cpu_ns": 20_000}, {"synchronises": False}, [Synchronisations()]),
-    "fewer synchronisations": ({"sync_every": 2, "cpu_ns": 20_000}, {"sync_every": 0}, [Synchronisations("Stream")]),
+    "no synchronisation": (
+        {"sync_every": 2, "cpu_ns": 20_000},
+        {"synchronises": False},
+        [Synchronisations()],
+    ),
+    "fewer synchronisations": (
+        {"sync_every": 2, "cpu_ns": 20_000},
+        {"sync_every": 0},
+        [Synchronisations("Stream")],
+    ),
     "communication beside": ({"reduce_every": 5}, {"beside": True}, [Communication()]),
     "faster communication": (
         {"ranks": 2, "reduce_every": 5, "reduce_ns": 200_000, "slow_rank_frac": 0.3},
@@ -174,14 +209,19 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Change]]] = {
 
 
 def predicted_ns(run: Simulated, *changes: Change) -> int:
-    return replay(run.kernels, run.copies, run.api_calls, ranges=run.ranges, changes=changes).span_ns
+    return replay(
+        run.kernels, run.copies, run.api_calls, ranges=run.ranges, changes=changes
+    ).span_ns
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_one_change(pair: str, seed: int) -> None:
     before, after, changes = PAIRS[pair]
-    run, truth = (simulated(Settings(**{"steps": 12, "seed": seed, **values})) for values in (before, before | after))
+    run, truth = (
+        simulated(Settings(**{"steps": 12, "seed": seed, **values}))
+        for values in (before, before | after)
+    )
     assert run.span_ns == pytest.approx(predicted_ns(run), rel=0.02)
     assert truth.span_ns == pytest.approx(predicted_ns(run, *changes), rel=0.1)
     assert run.span_ns != pytest.approx(truth.span_ns, rel=0.01)
@@ -198,7 +238,10 @@ def test_a_faster_rank() -> None:
 
 
 def test_the_change_that_does_not_matter() -> None:
-    for values, change in (({"kernel_ns": 100_000}, Host(0, pattern="")), (SLOW_HOST, Kernels(0.5))):
+    for values, change in (
+        ({"kernel_ns": 100_000}, Host(0, pattern="")),
+        (SLOW_HOST, Kernels(0.5)),
+    ):
         run = simulated(Settings(**values, steps=12))
         assert run.span_ns == pytest.approx(predicted_ns(run, change), rel=0.02)
 
@@ -207,7 +250,9 @@ def test_windows_of_whole_steps() -> None:
     run = simulated(Settings(steps=12))
     calls = run.api_calls[run.api_calls["name"] == "cudaDeviceSynchronize"]
     ends = (calls["start_ns"] + calls["dur_ns"]).tolist()
-    found = replay(run.kernels, run.copies, run.api_calls, window=(ends[3], ends[7]), changes=[Kernels(1)])
+    found = replay(
+        run.kernels, run.copies, run.api_calls, window=(ends[3], ends[7]), changes=[Kernels(1)]
+    )
     inside = run.kernels["start_ns"].between(ends[3], ends[7])
     assert (inside.sum(),) == found.touched
     assert found.measured_ns == pytest.approx(found.unchanged_ns, rel=0.02)
@@ -236,7 +281,10 @@ def slower(pattern: str, factor: float, *calls: dict[str, Any]) -> Replay:
     ("name", "pattern", "factor", "expected_us"),
     [
         # b ends at 205, the call returns at 215, and the kernel starts 10 us after its call at 225: to 245 us.
-        *((f"{of}Synchronize", "b", 2, 235) for of in ("cudaStream", "cudaEvent", "cuCtx", "hipDevice")),
+        *(
+            (f"{of}Synchronize", "b", 2, 235)
+            for of in ("cudaStream", "cudaEvent", "cuCtx", "hipDevice")
+        ),
         ("cudaFree", "b", 2, 235),
         # b ended last: a, on another stream, is waited for by a synchronisation of all streams only. a ends at 210, and
         # the kernel behind it in its stream 1 us, the usual distance, and 10 us later, or, if it had to be called yet,
@@ -258,7 +306,9 @@ def test_a_synchronisation_in_vain_and_polling() -> None:
     # b ends at 205; the polls are over 8 us later at 213, c is called at 225, starts at 235, and ends at 245.
     queries = (us(20 + 10 * i, 28 + 10 * i, name="cudaEventQuery") for i in range(10))
     assert 235 == slower("b", 2, *queries).span_ns / US
-    two = api_calls(us(0, 8, name="cudaEventQuery"), us(10, 18, name="cudaEventQuery"), us(500, 508))
+    two = api_calls(
+        us(0, 8, name="cudaEventQuery"), us(10, 18, name="cudaEventQuery"), us(500, 508)
+    )
     assert EVENT_SYNC not in recorded(KERNELS.empty(), COPIES.empty(), two).calls.kind
 
 

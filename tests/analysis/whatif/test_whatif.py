@@ -10,7 +10,14 @@ import pytest
 from analysis.spans import loaded, span, us
 from frames import api_calls, copies, kernels
 from planted.program import Settings, simulated
-from readers.torch_real import EPOCH_DECIMALS, GRAPHS_A100, RESNET_MI300, TRACES, V100_AFTER, V100_BEFORE
+from readers.torch_real import (
+    EPOCH_DECIMALS,
+    GRAPHS_A100,
+    RESNET_MI300,
+    TRACES,
+    V100_AFTER,
+    V100_BEFORE,
+)
 from real import WITH_KERNELS
 
 import perfkit
@@ -38,7 +45,9 @@ def spans(found: Replay) -> tuple[float, ...]:
 
 
 WORK = kernels(us(10, 110, 1, name="a"), us(112, 162, 2, name="b"), us(190, 200, 3, name="c"))
-CALLS = api_calls(us(0, 5, 1), us(8, 13, 2), us(15, 170, name="cudaStreamSynchronize"), us(180, 185, 3))
+CALLS = api_calls(
+    us(0, 5, 1), us(8, 13, 2), us(15, 170, name="cudaStreamSynchronize"), us(180, 185, 3)
+)
 
 
 @pytest.mark.parametrize(
@@ -85,20 +94,33 @@ def test_kernels_that_were_never_queued_are_a_usual_gap_apart() -> None:
     """Each kernel of 100 us is waited for. Without the waits they run one after another, 1 us apart."""
     work = kernels(us(10, 110, 1, name="a"), us(140, 240, 2, name="b"), us(270, 370, 3, name="c"))
     wait = {"name": "cudaStreamSynchronize"}
-    calls = api_calls(us(0, 5, 1), us(6, 112, **wait), us(130, 135, 2), us(136, 242, **wait), us(260, 265, 3))
+    calls = api_calls(
+        us(0, 5, 1), us(6, 112, **wait), us(130, 135, 2), us(136, 242, **wait), us(260, 265, 3)
+    )
     assert 302 == spans(replay(work, COPIES.empty(), calls, changes=[Synchronisations()]))[2]
 
 
 def test_each_change_tells_how_many_kernels_or_calls_it_concerns() -> None:
-    changes = Kernels(0.5, pattern="a|b"), Kernels(0.5, family="gemm"), Synchronisations(), Synchronisations("Device")
+    changes = (
+        Kernels(0.5, pattern="a|b"),
+        Kernels(0.5, family="gemm"),
+        Synchronisations(),
+        Synchronisations("Device"),
+    )
     assert (2, 0, 1, 0) == replay(WORK, COPIES.empty(), CALLS, changes=changes).touched
-    assert (88, 88, 88) == spans(replay(WORK, COPIES.empty(), CALLS, window=(100 * US, 300 * US)))[:3]  # b and c
+    assert (88, 88, 88) == spans(replay(WORK, COPIES.empty(), CALLS, window=(100 * US, 300 * US)))[
+        :3
+    ]  # b and c
 
 
 def test_low_and_high() -> None:
     # 2 of 1002 us: low leaves 100 out, high keeps them.
-    late = kernels(*WORK[["start_ns", "dur_ns", "correlation"]].to_dict("records"), us(315, 10_315, 4))
-    calls = api_calls(*CALLS[["start_ns", "dur_ns", "correlation", "name"]].to_dict("records"), us(205, 210, 4))
+    late = kernels(
+        *WORK[["start_ns", "dur_ns", "correlation"]].to_dict("records"), us(315, 10_315, 4)
+    )
+    calls = api_calls(
+        *CALLS[["start_ns", "dur_ns", "correlation", "name"]].to_dict("records"), us(205, 210, 4)
+    )
     assert (10_305, 10_205, 10_205, 10_205, 10_305) == spans(replay(late, COPIES.empty(), calls))
 
 
@@ -116,7 +138,9 @@ def test_another_stream_explains_a_delay() -> None:
     work = kernels(us(10, 110, 1), us(115, 165, 2, stream=8))
     calls = api_calls(us(0, 5, 1), us(8, 13, 2))
     # With a twice as long it starts at 215; low knows of no wait, and has it where it was as its stream's first.
-    assert (155, 155, 255) == spans(replay(work, COPIES.empty(), calls, changes=[Kernels(2, rows=[0])]))[:3]
+    assert (155, 155, 255) == spans(
+        replay(work, COPIES.empty(), calls, changes=[Kernels(2, rows=[0])])
+    )[:3]
 
 
 def test_threads_pass_a_baton() -> None:
@@ -144,18 +168,32 @@ def test_a_collective_waits_for_the_last_rank() -> None:
 def test_nothing_was_run(calls: pd.DataFrame) -> None:
     found = replay(KERNELS.empty(), COPIES.empty(), calls, changes=[Kernels(2), Synchronisations()])
     assert (0, 0, 0, 0, 0) == spans(found)
-    assert {"rank": "int32", **dict.fromkeys(SPANS, "int64")} == found.ranks.dtypes.astype(str).to_dict()
+    assert {"rank": "int32", **dict.fromkeys(SPANS, "int64")} == found.ranks.dtypes.astype(
+        str
+    ).to_dict()
     assert found.ranks.empty
 
 
 @pytest.mark.parametrize(
     ("tables", "more", "error", "why"),
     [
-        ((WORK, API_CALLS.empty()), {}, PerfkitError, r"holds no CUDA call.*nsys profile --trace=cuda"),
+        (
+            (WORK, API_CALLS.empty()),
+            {},
+            PerfkitError,
+            r"holds no CUDA call.*nsys profile --trace=cuda",
+        ),
         ((WORK, CALLS.head(1)), {}, PerfkitError, r"2 of 3 operations have no launch call"),
         (
-            (kernels(us(10, 50, 1), us(150, 200, 1)), api_calls(us(0, 5, 1, name="cudaGraphLaunch"))),
-            *({}, PerfkitError, r"100,000 ns of 190,000 ns lie inside CUDA graphs.*--cuda-graph-trace=node"),
+            (
+                kernels(us(10, 50, 1), us(150, 200, 1)),
+                api_calls(us(0, 5, 1, name="cudaGraphLaunch")),
+            ),
+            *(
+                {},
+                PerfkitError,
+                r"100,000 ns of 190,000 ns lie inside CUDA graphs.*--cuda-graph-trace=node",
+            ),
         ),
         ((CALLS, CALLS), {}, SchemaError, "KERNELS"),
         ((WORK, WORK), {}, SchemaError, "API_CALLS"),
@@ -163,7 +201,9 @@ def test_nothing_was_run(calls: pd.DataFrame) -> None:
         ((WORK, CALLS), {"window": (5, 5)}, ValueError, "does not end after it starts"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused(tables: Any, more: Any, error: type[Exception], why: str) -> None:
+def test_what_cannot_be_replayed_is_refused(
+    tables: Any, more: Any, error: type[Exception], why: str
+) -> None:
     with pytest.raises(error, match=why):
         replay(tables[0], COPIES.empty(), tables[1], **more)
 
@@ -184,9 +224,15 @@ def edges(*triples: tuple[int, int, int]) -> Edges:
 @pytest.mark.parametrize(
     ("at", "sort", "pairs", "expected"),
     [
-        pytest.param([10, 20, 30], [0] * 3, [(2, 0, 5), (2, 1, 1)], [10, 20, 21], id="the latest decides"),
-        pytest.param([10, 20], [0, 0], [(0, 1, 5), (1, 0, 5)], [10, 15], id="what points back is left out"),
-        pytest.param([10, 10], [1, 0], [(0, 1, 5), (1, 0, 7)], [15, 10], id="at one time the sort decides"),
+        pytest.param(
+            [10, 20, 30], [0] * 3, [(2, 0, 5), (2, 1, 1)], [10, 20, 21], id="the latest decides"
+        ),
+        pytest.param(
+            [10, 20], [0, 0], [(0, 1, 5), (1, 0, 5)], [10, 15], id="what points back is left out"
+        ),
+        pytest.param(
+            [10, 10], [1, 0], [(0, 1, 5), (1, 0, 7)], [15, 10], id="at one time the sort decides"
+        ),
         pytest.param([10, 10], [0, 1], [(0, 1, 5), (1, 0, 7)], [10, 17], id="the other way round"),
         pytest.param([10, 20], [0, 0], [(1, 0, NONE)], [10, 20], id="no lag is no edge"),
     ],
@@ -205,7 +251,10 @@ def test_random_graphs() -> None:
         expected = np.where(np.isin(np.arange(30), to[forward]), NONE, np.arange(30) * 10)
         for _ in range(30):
             np.maximum.at(expected, to[forward], expected[source[forward]] + lag[forward])
-        assert expected.tolist() == moments(np.arange(30) * 10, np.zeros(30, int), [Edges(to, source, lag)]).tolist()
+        assert (
+            expected.tolist()
+            == moments(np.arange(30) * 10, np.zeros(30, int), [Edges(to, source, lag)]).tolist()
+        )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -215,8 +264,12 @@ def test_runs_are_the_same_as_one_by_one(seed: int) -> None:
     stream = np.sort(rng.integers(0, 3, 60))
     begins = np.diff(stream, prepend=-1) != 0
     after = np.where(begins, 0, rng.integers(1, 30, 60))
-    chains = Chains(np.arange(60), stream, after, np.sort(rng.integers(60, 64, 60)), rng.integers(1, 2_000, 60))
-    other = edges(*((int(b), int(a), 40) for a, b in np.sort(rng.choice(60, (6, 2), replace=False), axis=1)))
+    chains = Chains(
+        np.arange(60), stream, after, np.sort(rng.integers(60, 64, 60)), rng.integers(1, 2_000, 60)
+    )
+    other = edges(
+        *((int(b), int(a), 40) for a, b in np.sort(rng.choice(60, (6, 2), replace=False), axis=1))
+    )
     measured = np.r_[np.arange(60) * 10 + 1_000, np.arange(4) * 200]
     found = runs(chains, np.arange(64), np.isin(np.arange(60), np.r_[other.to, other.source]))
     time = moments(measured, np.zeros(64, int), [other, *found.edges])
@@ -239,7 +292,10 @@ REFUSED = {
     GRAPHS_A100: "lie inside CUDA graphs",
     "GindaChen__nsys-ai__h100_2gpu_1s.sqlite": NO_CALL,  # cut out of a longer capture
     "NTHU-SC__ISC25-ICON-C__gpu.sqlite": NO_CALL,  # 5,510 of 5,511 copies
-    **{f"TraceLens__{gpu}__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": NO_CALL for gpu in ("h100", "mi300")},
+    **{
+        f"TraceLens__{gpu}__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": NO_CALL
+        for gpu in ("h100", "mi300")
+    },
     RESNET_MI300: NO_CALL,
     "TraceLens__evals_mi300__gemm_01_compute_few_tiles.json.gz": NO_CALL,
     "HTA__trace_compare__base.json.gz": NO_CALL,  # 16 of 18 operations
@@ -260,7 +316,10 @@ def test_real_runs_unchanged(profiles: Path, capture: str) -> None:
     # The model takes as long as was measured, within 2 % for every rank, without and with a change by factor 1.
     found = replayed(profiles, capture, Kernels(1))
     assert found.measured_ns == pytest.approx(found.unchanged_ns, rel=0.02)
-    assert (found.unchanged_ns, found.unchanged_ns) == (found.span_ns, max(found.low_ns, found.span_ns))
+    assert (found.unchanged_ns, found.unchanged_ns) == (
+        found.span_ns,
+        max(found.low_ns, found.span_ns),
+    )
 
 
 def test_every_torch_trace_with_kernels_is_listed(profiles: Path) -> None:
@@ -286,12 +345,19 @@ def test_kernels_that_are_waited_for(profiles: Path, capture: str) -> None:
 @pytest.mark.parametrize(
     ("capture", "factor", "span_frac", "abs_frac"),
     [
-        (VLLM, 0.1, 0.1, 0.01),  # 421 of 425 kernels are one graph launched ahead, 99.8 % of the time
+        (
+            VLLM,
+            0.1,
+            0.1,
+            0.01,
+        ),  # 421 of 425 kernels are one graph launched ahead, 99.8 % of the time
         # Half of the time the CPU is inside launches, as 1,022 kernels are in the queue; the GPU is busy for 98 %.
         (EPOCH_DECIMALS, 0.5, 0.51, 0.02),
     ],
 )
-def test_the_gpu_alone_decides(capture: str, factor: float, span_frac: float, abs_frac: float, profiles: Path) -> None:
+def test_the_gpu_alone_decides(
+    capture: str, factor: float, span_frac: float, abs_frac: float, profiles: Path
+) -> None:
     found = replayed(profiles, capture, Kernels(factor))
     assert span_frac == pytest.approx(found.span_ns / found.measured_ns, abs=abs_frac)
 
@@ -303,7 +369,10 @@ def test_a_slow_host_does_not_gain_by_faster_kernels(profiles: Path) -> None:
 
 def test_the_loader_of_resnet50(profiles: Path) -> None:
     # The same job was recorded with the loader in the program and with four workers.
-    found, measured = replayed(profiles, V100_BEFORE, Host(workers=4)), replayed(profiles, V100_AFTER)
+    found, measured = (
+        replayed(profiles, V100_BEFORE, Host(workers=4)),
+        replayed(profiles, V100_AFTER),
+    )
     assert (876_066_000, 728_481_000) == (found.measured_ns, measured.measured_ns)
     assert measured.measured_ns == pytest.approx(found.span_ns, rel=0.03)
 
@@ -312,13 +381,19 @@ def test_two_ranks_that_meet(profiles: Path) -> None:
     run = perfkit.load([profiles / "torch" / name for name in RANKS])
     kernels = run.kernels
     ops = recorded(kernels, run.copies, run.api_calls).ops
-    op, meeting = meetings(ops, np.isin(ops.row, np.flatnonzero(kernels["family"] == "communication")))
+    op, meeting = meetings(
+        ops, np.isin(ops.row, np.flatnonzero(kernels["family"] == "communication"))
+    )
     met = pd.DataFrame({"rank": ops.rank[op], "end": ops.end[op]}).groupby(meeting)
     assert [2] * 4 == met["rank"].nunique().tolist()
     assert (met["end"].max() - met["end"].min() < 1_000_000).all()
     work = np.flatnonzero((kernels["rank"] == 1) & (kernels["family"] != "communication"))
-    found = replay(kernels, run.copies, run.api_calls, ranges=run.ranges, changes=[Kernels(30, rows=work)])
-    assert found.ranks["measured_ns"].tolist() == pytest.approx(found.ranks["unchanged_ns"].tolist(), rel=0.02)
+    found = replay(
+        kernels, run.copies, run.api_calls, ranges=run.ranges, changes=[Kernels(30, rows=work)]
+    )
+    assert found.ranks["measured_ns"].tolist() == pytest.approx(
+        found.ranks["unchanged_ns"].tolist(), rel=0.02
+    )
     more = (found.ranks["span_ns"] - found.ranks["measured_ns"]).to_numpy()
     assert more[0] == pytest.approx(more[1], rel=0.01)
     added = 29 * int(kernels["dur_ns"].to_numpy()[work].sum())
@@ -330,10 +405,14 @@ def step(number: int, start_us: int, length_us: int, *, rank: int = 0) -> dict[s
     return {**times, "rank": rank, "step": number, "name": "step", "how": "nvtx", "steady": True}
 
 
-def work(lengths_us: list[int], *, rank: int = 0, family: str = "gemm", every_us: int = 100) -> list[dict[str, Any]]:
+def work(
+    lengths_us: list[int], *, rank: int = 0, family: str = "gemm", every_us: int = 100
+) -> list[dict[str, Any]]:
     """One kernel for each length, at the start of its step."""
     starts = range(0, every_us * len(lengths_us), every_us)
-    return [us(at, at + of, rank=rank, family=family) for at, of in zip(starts, lengths_us, strict=True)]
+    return [
+        us(at, at + of, rank=rank, family=family) for at, of in zip(starts, lengths_us, strict=True)
+    ]
 
 
 def even(count: int, *, rank: int = 0, shift_us: int = 0) -> list[dict[str, Any]]:
@@ -341,7 +420,14 @@ def even(count: int, *, rank: int = 0, shift_us: int = 0) -> list[dict[str, Any]
 
 
 def found(rows: list[dict[str, Any]], *spans: dict[str, Any], aim: int = 10, **more: Any) -> Any:
-    return stretch(steps.STEPS.make(pd.DataFrame(rows)), kernels(*spans), COPIES.empty(), aim=aim, most=100, **more)
+    return stretch(
+        steps.STEPS.make(pd.DataFrame(rows)),
+        kernels(*spans),
+        COPIES.empty(),
+        aim=aim,
+        most=100,
+        **more,
+    )
 
 
 def test_the_stretch_by_hand() -> None:
@@ -363,7 +449,9 @@ def test_steps_that_are_unlike() -> None:
     unlike = "the time of (gemm|other) kernels on rank 0 differs from that of all by"
     apart = [10] * 20 + [90] * 20, ["communication"] * 40, "they are unlike"
     for lengths, families, message in (([65] * 40, halves, unlike), apart):
-        spans = [{**row, "family": family} for row, family in zip(work(lengths), families, strict=True)]
+        spans = [
+            {**row, "family": family} for row, family in zip(work(lengths), families, strict=True)
+        ]
         with pytest.raises(PerfkitError, match=message):
             found(even(40), *spans, aim=11)
     # Copies count too.
@@ -375,7 +463,11 @@ def test_steps_that_are_unlike() -> None:
     for rows, spans, why in (
         (even(9), work([50] * 9), "steps: 9 steady ones are too few"),
         (even(12), work([100] * 30), r"the steady ones are 40\.0 % of the time, less"),
-        ([step(n, 300 * n, 300) for n in range(10)], work([15] * 150, every_us=20), "10 of them have 150 kernels, "),
+        (
+            [step(n, 300 * n, 300) for n in range(10)],
+            work([15] * 150, every_us=20),
+            "10 of them have 150 kernels, ",
+        ),
     ):
         with pytest.raises(PerfkitError, match=why):
             found(rows, *spans)
@@ -396,14 +488,23 @@ def test_only_steps_that_all_ranks_have_and_that_lie_in_the_window_count() -> No
         (Settings(sync_every=2, cpu_ns=20_000), Synchronisations()),
         (Settings(input_ns=1_000_000), Copies("overlapped")),
         (Settings(kernel_ns=100_000), Kernels(0.5)),
-        (Settings(ranks=2, reduce_every=5, slow_rank_frac=0.3), Kernels(0.5, family="communication")),
+        (
+            Settings(ranks=2, reduce_every=5, slow_rank_frac=0.3),
+            Kernels(0.5, family="communication"),
+        ),
     ],
 )
 def test_a_stretch_gains_what_the_whole_does(settings: Settings, change: Change) -> None:
     run = simulated(replace(settings, steps=160))
     tables = (run.kernels, run.copies, run.api_calls, run.ranges)
     aim = len(run.kernels) // 4
-    part = stretch(steps.detect(run.ranges, run.kernels), run.kernels, run.copies, aim=aim, most=len(run.kernels))
+    part = stretch(
+        steps.detect(run.ranges, run.kernels),
+        run.kernels,
+        run.copies,
+        aim=aim,
+        most=len(run.kernels),
+    )
     work, moved, called, named = around(*tables, part.window)
     assert len(work) < 1.2 * aim
     ratios = []
@@ -427,13 +528,29 @@ def test_the_rows_around_a_window_are_all_that_a_replay_needs(profiles: Path, ca
     run = perfkit.load(profiles / capture)
     tables = (run.kernels, run.copies, run.api_calls, run.ranges)
     whole = steps.detect(run.ranges, run.kernels)
-    starts = whole["start_ns"].to_numpy() if len(whole) > 3 else np.linspace(*run.kernels["start_ns"].iloc[[0, -1]], 6)
-    for first, last in zip(starts[1:-3].astype(int).tolist(), starts[4:].astype(int).tolist(), strict=True):
+    starts = (
+        whole["start_ns"].to_numpy()
+        if len(whole) > 3
+        else np.linspace(*run.kernels["start_ns"].iloc[[0, -1]], 6)
+    )
+    for first, last in zip(
+        starts[1:-3].astype(int).tolist(), starts[4:].astype(int).tolist(), strict=True
+    ):
         told = []
         for frames in (tables, around(*tables, (first, last))):
             try:
-                answer = replay(*frames[:3], ranges=frames[3], changes=[Host(factor=0.5)], window=(first, last))
-                told.append((answer.measured_ns, answer.unchanged_ns, answer.low_ns, answer.high_ns, answer.touched))
+                answer = replay(
+                    *frames[:3], ranges=frames[3], changes=[Host(factor=0.5)], window=(first, last)
+                )
+                told.append(
+                    (
+                        answer.measured_ns,
+                        answer.unchanged_ns,
+                        answer.low_ns,
+                        answer.high_ns,
+                        answer.touched,
+                    )
+                )
             except PerfkitError as e:
                 told.append(str(e).partition(":")[0])
         assert told[0] == told[1]
