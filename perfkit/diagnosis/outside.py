@@ -19,7 +19,7 @@ from perfkit.selection import Selection
 NOTABLE = 0.1  # of the recording: a pause or a warm-up that is told (convention)
 SEVERAL = 2  # pauses that come again; slow first repetitions that are a warm-up
 SHOWN = 3  # places of pauses in a sentence
-SOURCE = "KERNELS, COPIES; phases.phases"
+SOURCE = "phases.phases"
 
 
 def findings(view: Selection) -> Iterator[Finding]:

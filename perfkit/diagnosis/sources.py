@@ -44,6 +44,7 @@ BOTH = ("RANGES", "baseline/RANGES", "KERNELS", "baseline/KERNELS")
 ANALYSES = {
     "timeline.busy": OPERATIONS,
     "timeline.breakdown": OPERATIONS,
+    "phases.phases": OPERATIONS,
     "communication.imbalance": ("framework/COLLECTIVES",),
     "owners.owned": (*OPERATIONS, "API_CALLS", "OS_CALLS", "SCHEDULE"),
     "checkpoints.detect": (*OPERATIONS, "RANGES", "OS_CALLS"),
