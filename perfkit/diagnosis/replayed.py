@@ -91,17 +91,17 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
 def _with_gain(view: Selection, finding: Finding) -> Finding:
     rule = rules()[finding.rule]
     change = rule.change
+    is_idle = bool(rule.causes)
     if rule.at_best:
-        return replace(
-            finding,
-            gain=explained(without_profiler(view, _at_best(view, finding.gain, rule.at_best))),
-        )
+        best = _at_best(view, finding.gain, rule.at_best)
+        return replace(finding, gain=explained(without_profiler(view, best, is_idle=is_idle)))
     if change is None:
-        return replace(finding, gain=explained(without_profiler(view, finding.gain)))
+        gain = without_profiler(view, finding.gain, is_idle=is_idle)
+        return replace(finding, gain=explained(gain))
     part = of_steps(view) if finding.gain.whole == STEADY else None
     gain = within(part or view, finding.gain, (change.replayed,), change.words, change)
     if not isinstance(change.replayed, whatif.Launches):
-        gain = without_profiler(view, gain)
+        gain = without_profiler(view, gain, is_idle=is_idle)
     gain = explained(gain)
     if Objection.WARM_UP in finding.objections:
         gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")

@@ -49,6 +49,12 @@ def short_gaps(view: Selection) -> float:
     return float(short / busy(view)["span_ns"].sum())
 
 
+def _working(view: Selection) -> float:
+    """Return the share of the time in which the GPUs work."""
+    times = busy(view)
+    return float(times["device_busy_ns"].sum() / times["span_ns"].sum())
+
+
 def unprofiled(view: Selection) -> tuple[float, float]:
     """Return how long the run is without the profiler at least and at most, as shares of its time."""
     short = short_gaps(view)
@@ -56,12 +62,13 @@ def unprofiled(view: Selection) -> tuple[float, float]:
     return least, 1 - LEAST * short
 
 
-def without_profiler(view: Selection, gain: Gain) -> Gain:
+def without_profiler(view: Selection, gain: Gain, *, is_idle: bool) -> Gain:
     """Return a gain whose best case is that of the program without the profiler, if it has one GPU.
 
     Which of several GPUs the others wait for may be another one without the profiler. The profiler's
     time is in what remains: without it less remains, and the same saving is a larger part. This
     matters where the short gaps are most of what remains.
+    `is_idle`: the gain is of idle time alone; the GPU's work then remains, and is not the profiler's.
     """
     short = short_gaps(view)
     gpus = view.all_kernels[["rank", "gpu"]].drop_duplicates()
@@ -70,7 +77,8 @@ def without_profiler(view: Selection, gain: Gain) -> Gain:
     remains = 1 / gain.high
     if short < HALF * remains:
         return gain
-    taken = min(MOST * min(short, remains), (1 - 1 / SLOWED) * remains)
+    most = min(MOST * min(short, remains), (1 - 1 / SLOWED) * remains)
+    taken = min(most, max(0.0, remains - _working(view))) if is_idle else most
     if taken < LITTLE * remains:
         return gain
     high = 1 + (1 - remains) / (remains - taken)

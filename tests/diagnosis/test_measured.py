@@ -50,7 +50,7 @@ TOO_LARGE -= {"scorer_amp", "smalllm_pretrain"}
 UNKNOWN = {case for case, rules in CASES.items() if rules == ("computation",)}
 ALONE = "the bound is that of fixing this alone; the mended program computes the same by fewer or other kernels, too"
 SLOWED = "nearly all of the time is the cause, and a profiler slows what remains by more than it is known to"
-BEYOND = dict.fromkeys(("few_workers", "recompile"), SLOWED) | dict.fromkeys(
+BEYOND = dict.fromkeys(("chatbot_tune", "few_workers", "recompile"), SLOWED) | dict.fromkeys(
     ("metric_pairs", "recsys_score"), ALONE
 )
 LAUNCHING = (

@@ -185,7 +185,7 @@ def test_what_the_profiler_may_take_of_the_rest_raises_the_best_case(
 ) -> None:
     """Four tenths remain, of which short gaps are 0.25: 0.8 of these may be the profiler's, so 0.2 remain."""
     monkeypatch.setattr(slowing, "short_gaps", lambda view: 0.25)
-    gain = slowing.without_profiler(view(), Gain(1.0, 2.5, "bound", 0.6))
+    gain = slowing.without_profiler(view(), Gain(1.0, 2.5, "bound", 0.6), is_idle=False)
     assert (pytest.approx(1 + 0.6 / 0.2), ("collector",)) == (gain.high, gain.beyond)
 
 
@@ -194,7 +194,7 @@ def test_the_profiler_explains_nothing_where_kernels_are_most_of_the_rest(
 ) -> None:
     monkeypatch.setattr(slowing, "short_gaps", lambda view: 0.15)
     gain = Gain(1.0, 2.5, "bound", 0.6)
-    assert gain == slowing.without_profiler(view(), gain)
+    assert gain == slowing.without_profiler(view(), gain, is_idle=False)
 
 
 def test_a_run_without_the_profiler_is_shorter_by_a_part_of_its_short_gaps(
