@@ -20,6 +20,28 @@ with Path(__file__).with_name("metrics.toml").open("rb") as file:
 # No capture lasts longer, and nothing in it begins earlier or ends later: ten years, ns.
 LONGEST_NS = 315_576_000 * 10**9
 LATEST_UNIX_NS = 4_102_444_800 * 10**9  # the year 2100
+
+
+def moment(name: str, meaning: str) -> Column:
+    """Return a column of times within a recording, ns."""
+    return Column(name, "int64", meaning, -LONGEST_NS, LONGEST_NS)
+
+
+def duration(meaning: str) -> Column:
+    """Return a column of durations, ns."""
+    return Column("dur_ns", "int64", meaning, 0, LONGEST_NS)
+
+
+def category(name: str, meaning: str) -> Column:
+    """Return a column of texts that repeat."""
+    return Column(name, "category", meaning)
+
+
+def share_of_peak(name: str, meaning: str) -> Column:
+    """Return a column of shares, 0 to 1, that a tool may measure as a little more than 1."""
+    return Column(name, "float64", meaning, 0, 1, slack=0.1)
+
+
 RANK = Column("rank", "int32", "rank of the process group, or position of the file in its folder")
 GPU = Column(
     "gpu",
@@ -33,14 +55,17 @@ THREAD = Column("thread", "int64", "operating-system thread id; -1 not recorded"
 STREAM = Column(
     "stream", "int64", "CUDA stream id within the process; -1 not recorded", least=-1, fallback=-1
 )
-START = Column(
-    "start_ns", "int64", "start, ns since the start of the capture", -LONGEST_NS, LONGEST_NS
-)
-DUR = Column("dur_ns", "int64", "duration, ns", 0, LONGEST_NS)
+START = moment("start_ns", "start, ns since the start of the capture")
+DUR = duration("duration, ns")
 CALL = "id shared by a CUDA call and what it started, unique within a process only; -1 none"
 CORRELATION = Column("correlation", "int64", CALL)
 ON_STREAM = (RANK, GPU, PROCESS, STREAM, START, DUR)
 ON_THREAD = (RANK, PROCESS, THREAD, START, DUR)
+# How many threads a launch starts.
+CONFIGURATION = (
+    Column("grid_blocks", "Int64", "thread blocks in the grid, count", least=0),
+    Column("block_threads", "Int64", "threads in a block, count", least=0),
+)
 WALL_CLOCK = "wall clock at time 0, ns since 1970 UTC; NA when not recorded"
 LENGTH = "length of the recording, ns; 0 when nothing was recorded"
 CAPTURE = Table(
@@ -99,18 +124,14 @@ KERNELS = Table(
     "a kernel launch on the timeline",
     (
         *ON_STREAM,
-        Column(
-            "name", "category", "short name for people; never merges kernels that do different work"
-        ),
-        Column("full_name", "category", "demangled name with template arguments and parameters"),
-        Column(
+        category("name", "short name for people; never merges kernels that do different work"),
+        category("full_name", "demangled name with template arguments and parameters"),
+        category(
             "family",
-            "category",
             "kind of work, from the name: gemm, attention, elementwise, communication, ...",
         ),
         CORRELATION,
-        Column("grid_blocks", "Int64", "thread blocks in the grid, count", least=0),
-        Column("block_threads", "Int64", "threads in a block, count", least=0),
+        *CONFIGURATION,
         Column("registers", "Int64", "registers per thread, count", least=0),
         Column(
             "shared_bytes", "Int64", "static and dynamic shared memory per block, bytes", least=0
@@ -125,14 +146,12 @@ COPIES = Table(
     "a copy or memset",
     (
         *ON_STREAM,
-        Column("direction", "category", "H2D, D2H, D2D, P2P, H2H, memset or unknown"),
+        category("direction", "H2D, D2H, D2D, P2P, H2H, memset or unknown"),
         Column("bytes", "int64", "bytes moved or set", least=0),
-        Column(
-            "src_memory",
-            "category",
-            "pageable, pinned, device, array, managed, ...; missing for a memset",
+        category(
+            "src_memory", "pageable, pinned, device, array, managed, ...; missing for a memset"
         ),
-        Column("dst_memory", "category", "pageable, pinned, device, array, managed, ..."),
+        category("dst_memory", "pageable, pinned, device, array, managed, ..."),
         Column("peer_gpu", "int32", "the other GPU of a peer copy; -1 none", least=-1, fallback=-1),
         CORRELATION,
     ),
@@ -144,7 +163,7 @@ API_CALLS = Table(
     "a CUDA call on the CPU",
     (
         *ON_THREAD,
-        Column("name", "category", "runtime or driver function without its version suffix"),
+        category("name", "runtime or driver function without its version suffix"),
         CORRELATION,
     ),
     ("rank", "process", "thread", "start_ns"),
@@ -153,7 +172,7 @@ API_CALLS = Table(
 OS_CALLS = Table(
     "OS_CALLS",
     "a call into the libraries of the operating system",
-    (*ON_THREAD, Column("name", "category", "function such as write, fsync or poll")),
+    (*ON_THREAD, category("name", "function such as write, fsync or poll")),
     ("rank", "process", "thread", "start_ns"),
 )
 STACK = Column(
@@ -164,25 +183,9 @@ STACKS = Table(
     "a moment at which the call stack of a CPU thread was recorded",
     (
         *(RANK, PROCESS, THREAD),
-        Column(
-            "start_ns",
-            "int64",
-            "when the sample was taken, or when the call began, ns",
-            -LONGEST_NS,
-            LONGEST_NS,
-        ),
-        Column(
-            "dur_ns",
-            "int64",
-            "length of the call whose stack this is; 0 for a sample, ns",
-            0,
-            LONGEST_NS,
-        ),
-        Column(
-            "kind",
-            "category",
-            "sample (of a running thread), os_call or cuda_call (stack of that call)",
-        ),
+        moment("start_ns", "when the sample was taken, or when the call began, ns"),
+        duration("length of the call whose stack this is; 0 for a sample, ns"),
+        category("kind", "sample (of a running thread), os_call or cuda_call (stack of that call)"),
         Column("cpu", "int32", "core that ran the thread; -1 not recorded", least=-1, fallback=-1),
         STACK,
     ),
@@ -199,10 +202,9 @@ FRAMES = Table(
             "callers between this frame and the innermost one; 0 is the innermost",
             least=0,
         ),
-        Column("function", "category", "function as recorded; missing where it has no name"),
-        Column(
+        category("function", "function as recorded; missing where it has no name"),
+        category(
             "module",
-            "category",
             "library or program file, or source file of a Python frame; missing if unknown",
         ),
         Column("resolved", "bool", "whether the function has a name, rather than an address"),
@@ -215,10 +217,8 @@ SCHEDULE = Table(
     (
         *ON_THREAD,
         Column("cpu", "int32", "core that ran it; -1 not recorded", least=-1, fallback=-1),
-        Column(
-            "stopped",
-            "category",
-            "why the operating system took it off the core; missing when not recorded",
+        category(
+            "stopped", "why the operating system took it off the core; missing when not recorded"
         ),
     ),
     ("rank", "process", "thread", "start_ns"),
@@ -228,11 +228,7 @@ WAITS = Table(
     "a wait of the CPU for the GPU, or of a stream for an event",
     (
         *(RANK, GPU, PROCESS, STREAM, START, DUR),
-        Column(
-            "kind",
-            "category",
-            "device, stream, event, stream_event (a stream waits), query or unknown",
-        ),
+        category("kind", "device, stream, event, stream_event (a stream waits), query or unknown"),
         Column("event", "int64", "CUDA event waited for, unique in its process; -1 none"),
         Column(
             "record",
@@ -249,8 +245,8 @@ OVERHEAD = Table(
     "time that the profiler or CUDA itself took on a CPU thread",
     (
         *ON_THREAD,
-        Column("kind", "category", "profiler, flush, loading, compiling, queue_full or other"),
-        Column("name", "category", "what it was, in the words of the tool"),
+        category("kind", "profiler, flush, loading, compiling, queue_full or other"),
+        category("name", "what it was, in the words of the tool"),
         CORRELATION,
     ),
     ("rank", "process", "thread", "start_ns"),
@@ -260,14 +256,8 @@ DIAGNOSTICS = Table(
     "a message of the profiler about its recording",
     (
         *(RANK, PROCESS),
-        Column(
-            "time_ns",
-            "int64",
-            "when it was written, ns since the start of the capture",
-            -LONGEST_NS,
-            LONGEST_NS,
-        ),
-        Column("severity", "category", "info, warning or error, as the tool says"),
+        moment("time_ns", "when it was written, ns since the start of the capture"),
+        category("severity", "info, warning or error, as the tool says"),
         Column("text", "string", "the message"),
     ),
     ("rank", "process", "time_ns"),
@@ -277,20 +267,14 @@ MEMORY_EVENTS = Table(
     "an allocation or release of memory through CUDA",
     (
         *(RANK, GPU, PROCESS),
-        Column(
-            "time_ns",
-            "int64",
-            "when it happened, ns since the start of the capture",
-            -LONGEST_NS,
-            LONGEST_NS,
-        ),
-        Column("operation", "category", "allocation or release"),
-        Column("memory", "category", "device, pinned, managed, ..., as in COPIES"),
+        moment("time_ns", "when it happened, ns since the start of the capture"),
+        category("operation", "allocation or release"),
+        category("memory", "device, pinned, managed, ..., as in COPIES"),
         Column("bytes", "int64", "bytes allocated or released", least=0),
         Column(
             "address", "Int64", "address of the memory; NA when it does not fit or is not recorded"
         ),
-        Column("name", "category", "what was allocated, where the tool names it; missing if not"),
+        category("name", "what was allocated, where the tool names it; missing if not"),
         CORRELATION,
     ),
     ("rank", "gpu", "process", "time_ns"),
@@ -300,9 +284,9 @@ RANGES = Table(
     "a named span on a CPU thread (NVTX, profiler step, annotation)",
     (
         *ON_THREAD,
-        Column("name", "category", "text of the range as the program wrote it"),
-        Column("domain", "category", "NVTX domain; empty for the default domain"),
-        Column("kind", "category", "push_pop, start_end, mark or step"),
+        category("name", "text of the range as the program wrote it"),
+        category("domain", "NVTX domain; empty for the default domain"),
+        category("kind", "push_pop, start_end, mark or step"),
         Column(
             "depth",
             "int32",
@@ -320,14 +304,12 @@ OPS = Table(
         Column("parent", "int64", "op of the enclosing operator on the same thread; -1 at the top"),
         *(START, DUR),
         Column("self_ns", "int64", "duration without its child operators, ns", least=0),
-        Column("name", "category", "operator such as aten::mm"),
-        Column("shapes", "category", "input shapes as recorded, JSON; missing when not recorded"),
-        Column("dtypes", "category", "input types as recorded, JSON; missing when not recorded"),
-        Column("strides", "category", "input strides as recorded, JSON; missing when not recorded"),
-        Column(
-            "concrete",
-            "category",
-            "inputs that are no tensors, as recorded, JSON; missing when not recorded",
+        category("name", "operator such as aten::mm"),
+        category("shapes", "input shapes as recorded, JSON; missing when not recorded"),
+        category("dtypes", "input types as recorded, JSON; missing when not recorded"),
+        category("strides", "input strides as recorded, JSON; missing when not recorded"),
+        category(
+            "concrete", "inputs that are no tensors, as recorded, JSON; missing when not recorded"
         ),
         Column(
             "sequence",
@@ -343,41 +325,38 @@ PYTHON_CALLS = Table(
     "a Python function on the stack of a thread",
     (
         *ON_THREAD,
-        Column("name", "category", "file(line): function, or nn.Module: class"),
+        category("name", "file(line): function, or nn.Module: class"),
         Column("depth", "int32", "number of Python functions that enclose it"),
     ),
     ("rank", "process", "thread", "start_ns", "depth"),
 )
-COLDEST_C, HOTTEST_C = -100.0, 250.0  # that a sensor of a GPU can read, or its margin be
+# The least and the most that a metric can be, by its unit; of other units 0 and infinity.
+LIMITS = {
+    "frac": (0.0, 1.0),
+    "ns": (0.0, LONGEST_NS),
+    "c": (-100.0, 250.0),  # that a sensor of a GPU can read, or its margin be
+}
 
 
 def limits(metric: str) -> tuple[float, float]:
     """Return the least and the most that a metric of SAMPLES can be, by its unit: 0 and 1 for gpu_busy_frac."""
     unit = metric.rpartition("_")[2]
-    if unit == "frac":
-        return 0.0, 1.0
-    if unit == "c":
-        return COLDEST_C, HOTTEST_C
-    return (0.0, LONGEST_NS) if unit == "ns" else (0.0, INFINITY)
+    return LIMITS.get(unit, (0.0, INFINITY))
 
 
-READ_AT = "when it was read, ns since the start of the capture; may be negative"
 SAMPLES = Table(
     "SAMPLES",
     "one metric read once",
     (
         *(RANK, GPU),
-        Column("time_ns", "int64", READ_AT, -LONGEST_NS, LONGEST_NS),
-        Column(
-            "metric", "category", "canonical name with its unit as suffix, such as sm_active_frac"
-        ),
+        moment("time_ns", "when it was read, ns since the start of the capture; may be negative"),
+        category("metric", "canonical name with its unit as suffix, such as sm_active_frac"),
         Column("value", "float64", "value in the unit of the metric's suffix"),
     ),
     ("rank", "gpu", "metric", "time_ns"),
     limits=limits,
 )
 LAUNCH = Column("launch", "int64", "number of the launch in the report")
-ALLOWED = "resident warps the launch configuration allows, over maximum"
 MODULES = Table(
     "MODULES",
     "a module of a model, with its forward pass",
@@ -385,12 +364,10 @@ MODULES = Table(
         RANK,
         Column("module", "int64", "number of the module in the order of the report"),
         Column("parent", "int64", "module that holds it; -1 at the top", fallback=-1),
-        Column(
-            "name",
-            "category",
-            "attributes that lead to it, such as bert.encoder.layer.0; empty at the top",
+        category(
+            "name", "attributes that lead to it, such as bert.encoder.layer.0; empty at the top"
         ),
-        Column("kind", "category", "class of the module"),
+        category("kind", "class of the module"),
         Column("parameters_count", "float64", "parameters with those of its modules", least=0),
         Column(
             "forward_flops",
@@ -412,10 +389,9 @@ LAUNCHES = Table(
     "a kernel launch measured by counters",
     (
         *(RANK, GPU, LAUNCH),
-        Column("name", "category", "short name, as in KERNELS"),
-        Column("full_name", "category", "demangled name, as in KERNELS"),
-        Column("grid_blocks", "Int64", "thread blocks in the grid, count", least=0),
-        Column("block_threads", "Int64", "threads in a block, count", least=0),
+        category("name", "short name, as in KERNELS"),
+        category("full_name", "demangled name, as in KERNELS"),
+        *CONFIGURATION,
         Column("dur_ns", "float64", "duration under the counters' clock, ns", 0, LONGEST_NS),
         Column("clock_hz", "float64", "SM clock while measured, Hz", least=0),
         Column("fp64_flops", "float64", "double-precision operations on CUDA cores, FLOP", least=0),
@@ -425,19 +401,15 @@ LAUNCHES = Table(
         Column("dram_bytes", "float64", "device-memory bytes read and written", least=0),
         Column("l2_bytes", "float64", "bytes through the L2 cache", least=0),
         Column("l1_bytes", "float64", "bytes through the L1 cache", least=0),
-        Column(
-            "achieved_occupancy_frac",
-            "float64",
-            "resident warps over maximum warps while active",
-            0,
-            1,
-            slack=0.1,
+        share_of_peak("achieved_occupancy_frac", "resident warps over maximum warps while active"),
+        share_of_peak(
+            "theoretical_occupancy_frac",
+            "resident warps the launch configuration allows, over maximum",
         ),
-        Column("theoretical_occupancy_frac", "float64", ALLOWED, 0, 1, slack=0.1),
-        Column("sm_frac", "float64", "compute throughput over its peak", 0, 1, slack=0.1),
-        Column("memory_frac", "float64", "memory throughput over its peak", 0, 1, slack=0.1),
-        Column("dram_frac", "float64", "device-memory throughput over its peak", 0, 1, slack=0.1),
-        Column("tensor_frac", "float64", "tensor-pipe activity over its peak", 0, 1, slack=0.1),
+        share_of_peak("sm_frac", "compute throughput over its peak"),
+        share_of_peak("memory_frac", "memory throughput over its peak"),
+        share_of_peak("dram_frac", "device-memory throughput over its peak"),
+        share_of_peak("tensor_frac", "tensor-pipe activity over its peak"),
     ),
     ("rank", "gpu", "launch"),
 )
@@ -446,8 +418,8 @@ COUNTERS = Table(
     "any other counter of a launch",
     (
         *(RANK, LAUNCH),
-        Column("metric", "category", "the tool's metric name"),
-        Column("unit", "category", "base unit after normalising"),
+        category("metric", "the tool's metric name"),
+        category("unit", "base unit after normalising"),
         Column("value", "float64", "value in that unit"),
     ),
     ("rank", "launch", "metric"),
@@ -459,7 +431,7 @@ STALLS = Table(
         RANK,
         Column("launch", "int64", "launch it belongs to; -1 for a call-tree node"),
         Column("node", "int64", "call-tree node it belongs to; -1 for a launch"),
-        Column("reason", "category", "stall reason"),
+        category("reason", "stall reason"),
         Column(
             "value",
             "float64",
@@ -473,7 +445,7 @@ RULES = Table(
     "what the vendor's guided analysis said",
     (
         *(RANK, LAUNCH),
-        Column("rule", "category", "the vendor's rule"),
+        category("rule", "the vendor's rule"),
         Column("message", "string", "its text"),
         Column(
             "speedup_frac",
@@ -482,9 +454,7 @@ RULES = Table(
             0,
             1,
         ),
-        Column(
-            "scope", "category", "what the gain refers to: kernel, workload; missing when not given"
-        ),
+        category("scope", "what the gain refers to: kernel, workload; missing when not given"),
     ),
     ("rank", "launch", "rule"),
 )
@@ -496,12 +466,12 @@ CALLTREE = Table(
         *(RANK, NODE),
         Column("parent", "Int64", "enclosing context; NA at a root, one root per entry point"),
         Column("depth", "int32", "distance from the root"),
-        Column("entry", "category", "entry point: main thread, application thread, ..."),
-        Column("kind", "category", "entry, function, loop, line, instruction or gpu_operation"),
-        Column("name", "category", "demangled name; file:line of a line or loop"),
-        Column("file", "category", "source file; missing when unknown"),
+        category("entry", "entry point: main thread, application thread, ..."),
+        category("kind", "entry, function, loop, line, instruction or gpu_operation"),
+        category("name", "demangled name; file:line of a line or loop"),
+        category("file", "source file; missing when unknown"),
         Column("line", "Int64", "source line; NA when unknown"),
-        Column("module", "category", "load module; missing when unknown"),
+        category("module", "load module; missing when unknown"),
     ),
     ("rank", "node"),
 )
@@ -510,8 +480,8 @@ CALL_METRICS = Table(
     "a metric of a calling context",
     (
         *(RANK, NODE),
-        Column("metric", "category", "the tool's metric name without its unit"),
-        Column("unit", "category", "s, bytes, cycles, instructions, samples or count"),
+        category("metric", "the tool's metric name without its unit"),
+        category("unit", "s, bytes, cycles, instructions, samples or count"),
         Column(
             "inclusive",
             "float64",
@@ -529,12 +499,8 @@ THREADS = Table(
     "a CPU thread or GPU stream of a call-path profile",
     (
         *(RANK, CALL_THREAD),
-        Column("kind", "category", "cpu (a thread) or gpu (a stream)"),
-        Column(
-            "name",
-            "category",
-            "what tells it from the others: MPI rank, thread, GPU context, stream",
-        ),
+        category("kind", "cpu (a thread) or gpu (a stream)"),
+        category("name", "what tells it from the others: MPI rank, thread, GPU context, stream"),
         Column("mpi_rank", "Int64", "MPI rank it belongs to; NA outside MPI"),
     ),
     ("rank", "thread"),
@@ -544,9 +510,9 @@ THREAD_METRICS = Table(
     "a metric of one thread below one entry point",
     (
         *(RANK, CALL_THREAD),
-        Column("entry", "category", "entry point, as in CALLTREE"),
-        Column("metric", "category", "the tool's metric name"),
-        Column("unit", "category", "unit of the values, as in CALL_METRICS"),
+        category("entry", "entry point, as in CALLTREE"),
+        category("metric", "the tool's metric name"),
+        category("unit", "unit of the values, as in CALL_METRICS"),
         Column(
             "inclusive",
             "float64",
@@ -560,13 +526,7 @@ TRACE = Table(
     "a stretch in which a thread or stream was seen in one calling context",
     (
         *(RANK, CALL_THREAD, START),
-        Column(
-            "dur_ns",
-            "int64",
-            "until the next sample or operation of the same thread, ns",
-            0,
-            LONGEST_NS,
-        ),
+        duration("until the next sample or operation of the same thread, ns"),
         Column("node", "int64", "calling context, as in CALLTREE; of a GPU stream the operation"),
         Column(
             "ended",
@@ -584,16 +544,16 @@ COLLECTIVES = Table(
         Column(
             "start_ns", "Int64", f"{START.meaning}; NA for a benchmark", -LONGEST_NS, LONGEST_NS
         ),
-        Column("operation", "category", "all_reduce, all_gather, ..."),
+        category("operation", "all_reduce, all_gather, ..."),
         Column("bytes", "int64", "message size as nccl-tests defines it, bytes", least=0),
-        Column("dtype", "category", "element type; missing when not recorded"),
+        category("dtype", "element type; missing when not recorded"),
         Column("ranks", "Int64", "ranks that took part, count", least=0),
         Column("dur_ns", "float64", "duration, ns", 0, LONGEST_NS),
-        Column("algorithm", "category", "ring, tree, ...; missing when not recorded"),
-        Column("protocol", "category", "LL, LL128, Simple; missing when not recorded"),
-        Column("placement", "category", "in_place or out_of_place; missing outside benchmarks"),
-        Column("group", "category", "process group; missing when not recorded"),
-        Column("source", "category", "trace, benchmark or log"),
+        category("algorithm", "ring, tree, ...; missing when not recorded"),
+        category("protocol", "LL, LL128, Simple; missing when not recorded"),
+        category("placement", "in_place or out_of_place; missing outside benchmarks"),
+        category("group", "process group; missing when not recorded"),
+        category("source", "trace, benchmark or log"),
     ),
     ("rank", "gpu", "start_ns", "operation", "bytes"),
 )
@@ -603,18 +563,14 @@ LINKS = Table(
     (
         RANK,
         Column("channel", "int32", "NCCL channel; -1 not recorded"),
-        Column("kind", "category", "ring, tree or connection"),
+        category("kind", "ring, tree or connection"),
         Column("from_rank", "int32", "rank that sends, or the child of a tree"),
         Column("to_rank", "int32", "rank that receives, or the parent of a tree"),
-        Column(
-            "transport",
-            "category",
-            "P2P/CUMEM, SHM/direct, NET/IB/0/GDRDMA, ...; missing when not recorded",
+        category(
+            "transport", "P2P/CUMEM, SHM/direct, NET/IB/0/GDRDMA, ...; missing when not recorded"
         ),
-        Column(
-            "path",
-            "category",
-            "found between the two: NVL, PIX, PHB, SYS, ...; missing when not recorded",
+        category(
+            "path", "found between the two: NVL, PIX, PHB, SYS, ...; missing when not recorded"
         ),
     ),
     ("rank", "kind", "channel", "from_rank", "to_rank"),

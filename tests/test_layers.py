@@ -26,7 +26,7 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
     ("cache", "discovery", "joining", "store", "run", "selection", "testing", "__init__"),
     ("diagnosis",),
     ("widgets", "report"),
-    ("options",),
+    ("options", "terminal"),
     ("logs",),  # a room of its own: nothing imports it
     ("cli", "__main__"),
 )
@@ -35,7 +35,7 @@ HOMES = {
     "altair": "charts|logs",
     "ipywidgets": "widgets|logs",
     "torch": "workloads",
-    "click": "cli|options|logs",
+    "click": "cli|options|terminal|logs",
 }
 HOMES |= {"hatchet": "readers"} | dict.fromkeys(("dask", "distributed"), "parallel")
 HOMES |= dict.fromkeys(("papermill", "nbconvert"), "report")

@@ -14,7 +14,6 @@ from itertools import chain
 from typing import Any
 
 from perfkit.diagnosis import (
-    comparison,
     computing,
     counter_ledger,
     framework,
@@ -82,7 +81,6 @@ __all__ = [
     "machine",
 ]
 __all__ += [
-    "comparison",
     "figures",
     "findings",
     "gpu_time",

@@ -43,9 +43,10 @@ from perfkit.analysis.compare.resampling import (
     of_values,
 )
 from perfkit.diagnosis import recording
-from perfkit.diagnosis.comparison import OF_STEPS, STEP, Comparison, Given, compared, matching, side
+from perfkit.diagnosis.comparison import OF_STEPS, STEP, Comparison, compared, matching
 from perfkit.diagnosis.doubt import Doubt
 from perfkit.diagnosis.finding import SPOKEN
+from perfkit.diagnosis.sides import Given, side
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import number, percent, printable, spoken_ends
 from perfkit.settings import finite, toml

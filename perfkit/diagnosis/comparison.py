@@ -3,9 +3,8 @@
 What both runs recorded is compared, by the analyses of `perfkit.analysis.compare`; what only one has is refused. Runs
 on other GPUs or of other profilers are compared all the same, with a caution that lowers the confidence.
 
-Timelines are compared per step where both sides have the same kind of steps. Otherwise they are compared per unit of
-equal work, where both launched the same kernels (`analysis.compare.units`). Where neither holds, times are shown and
-the verdict is "cannot tell"; so it is where an interval allows both, better and worse by more than the tolerance.
+Timelines are compared per step or per unit of equal work (`diagnosis.sides`). Where neither is known, times are shown
+and the verdict is "cannot tell"; so it is where an interval allows both, better and worse by more than the tolerance.
 
 With one or two runs a side, an interval allows `NOISE` for the difference between runs of one program, and the
 confidence is medium at most. Of three repeats or more the noise is measured, and each figure has an interval.
@@ -32,73 +31,30 @@ from perfkit.analysis.compare.resampling import (
     interval,
     ratio,
 )
+from perfkit.diagnosis import figures
 from perfkit.diagnosis.finding import Figure, Refusal
-from perfkit.diagnosis.timeline import unrecorded
+from perfkit.diagnosis.paths import metric
+from perfkit.diagnosis.sides import (
+    UNALIKE,
+    Given,
+    Side,
+    common,
+    lacking,
+    launches_in_a_step,
+    other_steps,
+    side,
+    timed,
+    unshared,
+)
 from perfkit.errors import PerfkitError
 from perfkit.format import percent, spoken_ends
 from perfkit.readers import ordered
-from perfkit.run import Run
-from perfkit.selection import Selection, select
-
-Given = Run | Selection | Sequence[Run | Selection]
-BENCHMARKS = "benchmarks"  # the collectives that a benchmark timed, not those of a program
-KINDS = {  # what each kind of recording is called, and what records it
-    "kernels": ("a timeline", "nsys profile --trace=cuda,nvtx PROGRAM"),
-    "launches": ("counters", "ncu --set full -o report PROGRAM"),
-    "calltree": ("call paths", "hpcrun -e CPUTIME -e gpu=nvidia PROGRAM"),
-    "samples": ("sampled metrics", "nvidia-smi dmon -s pucm -o DT, while the program runs"),
-    BENCHMARKS: (
-        "a benchmark of communication",
-        "all_reduce_perf -b 8 -e 8G -f 2 of nccl-tests, on the same GPUs",
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Side:
-    """A run or its repeats, with their steps, the kernels of these, and the parts of their time.
-
-    `unused` counts the steady steps of each repeat where they are not compared, since another repeat has none.
-    `are_pairs`: the steps of one number do the same work on both sides.
-    """
-
-    views: list[Selection]
-    steps: list[pd.DataFrame] = field(default_factory=list)
-    kernels: list[pd.DataFrame] = field(default_factory=list)
-    parts: list[pd.DataFrame] = field(default_factory=list)
-    unused: tuple[int, ...] = ()
-    are_pairs: bool = False
-
-    def table(self, name: str) -> list[pd.DataFrame]:
-        """Return a table of each repeat, as chosen."""
-        if name == BENCHMARKS:
-            return [rows[rows["source"].eq("benchmark")] for rows in self.table("collectives")]
-        return [getattr(view if hasattr(view, name) else view.run, name) for view in self.views]
-
-    def has(self, name: str) -> bool:
-        """Say whether every repeat has rows in a table."""
-        return all(len(frame) for frame in self.table(name))
-
-    @property
-    def is_in_units(self) -> bool:
-        """Whether the steps of this side are units of equal work."""
-        return any(frame["how"].eq(compare.units.HOW).any() for frame in self.steps)
-
-    @property
-    def is_of_host(self) -> bool:
-        """Whether every repeat has ranges, which can be steps, and none has kernels: a recording of the CPU alone."""
-        return self.has("ranges") and not any(map(len, self.table("kernels")))
-
 
 STEPS = Refusal(
     "Did the steps get faster?",
     "",
     "torch.profiler with prof.step(), NVTX ranges around the steps, or a timeline of at least "
     f"{compare.FEWEST} steps after warm-up",
-)
-UNALIKE = 1.5  # times as many launches in a step: the steps are hardly the same work
-SAME_LENGTH = (
-    1.1  # kernel sequences whose launches differ by less are the same sequence (convention)
 )
 RANGES_EACH, FEW_RANGES_EACH = (
     1.0,
@@ -143,70 +99,6 @@ class Comparison:
     noise: float = 0.0
 
 
-def side(name: str, given: Given) -> Side:
-    """Return a side from a run, a selection or a sequence of them; refuse an empty one."""
-    runs = [given] if isinstance(given, Run | Selection) else list(given)
-    if not runs:
-        raise ValueError(f"{name}: there is no run")
-    return Side([run if isinstance(run, Selection) else select(run) for run in runs])
-
-
-def common(old: Side, new: Side) -> list[str]:
-    """Return the kinds of recording that both sides have."""
-    return [name for name in KINDS if old.has(name) and new.has(name)]
-
-
-def timed(old: Side, new: Side) -> tuple[Side, Side]:
-    """Return both sides with steps and the kernels in them, or with units of equal work in their place.
-
-    Without either both sides have all kernels.
-    """
-    found = [[view.steps for view in one.views] for one in (old, new)]
-    stepped: tuple[Side, Side] | None = None
-    if all(frame["steady"].any() for frames in found for frame in frames):
-        stepped = _stepped(old, found[0]), _stepped(new, found[1])
-        if not any(other_steps(*stepped)) and _are_of_one_length(*stepped):
-            return stepped
-    units = compare.units.units(old.table("all_kernels"), new.table("all_kernels"))
-    if units.before:
-        paired = replace(old, are_pairs=units.are_pairs), replace(new, are_pairs=units.are_pairs)
-        return _stepped(paired[0], units.before), _stepped(paired[1], units.after)
-    if stepped:
-        return stepped
-    steady = [tuple(int(frame["steady"].sum()) for frame in frames) for frames in found]
-    sides = zip((old, new), steady, strict=True)
-    old, new = (replace(one, kernels=one.table("kernels"), unused=count) for one, count in sides)
-    return old, new
-
-
-def _are_of_one_length(old: Side, new: Side) -> bool:
-    """Say whether steps have about as many launches, where these alone tell steps: else one may be a layer."""
-    if not any(frame["how"].eq("kernel sequence").any() for frame in (*old.steps, *new.steps)):
-        return True
-    launches = _launches(old), _launches(new)
-    return max(launches) <= SAME_LENGTH * min(launches)
-
-
-def _launches(one: Side) -> float:
-    """Return the usual number of kernels in a step, the mean over the repeats."""
-    return float(
-        np.mean([frame.groupby(["rank", "step"]).size().median() for frame in one.kernels])
-    )
-
-
-def _stepped(one: Side, steps: list[pd.DataFrame]) -> Side:
-    """Return a side with its steps; no parts of their time where it is not known of a repeat when its GPUs worked."""
-    pairs = list(zip(one.views, steps, strict=True))
-    kernels = [
-        compare.in_steps(view.kernels, frame, api_calls=view.api_calls) for view, frame in pairs
-    ]
-    known = pairs if not any(map(unrecorded, one.views)) else []
-    parts = [
-        compare.in_parts(v.kernels, v.copies, frame, others=v.other_kernels) for v, frame in known
-    ]
-    return replace(one, steps=steps, kernels=kernels, parts=parts)
-
-
 def compared(
     before: Given,
     after: Given,
@@ -233,7 +125,7 @@ def compared(
     how = Resampling("median", confidence, seed=seed, noise=noise).checked()
     if "kernels" in shared or (old.is_of_host and new.is_of_host):
         old, new = timed(old, new)
-    rest, metric = _others(old, new, shared, tolerance)
+    rest, path_metric = _others(old, new, shared, tolerance)
     moved = _moved(old, new, how, matters, tolerance)
     moved |= {
         name: _untold(moved[name], _allows_both(moved[name], tolerance))
@@ -262,7 +154,7 @@ def compared(
     return Comparison(
         figures=_untold(every, is_open | (matching(every, OF_STEPS) & bool(unlike))),
         **tables,
-        paths_metric=metric,
+        paths_metric=path_metric,
         confidence=sureness(doubts, unanswered, is_measured=not allowed),
         cautions=tuple(text for text, _ in doubts),
         refusals=(*unanswered, *unshared(old, new)),
@@ -315,7 +207,6 @@ def _others(
     old: Side, new: Side, shared: Sequence[str], tolerance: float
 ) -> tuple[dict[str, pd.DataFrame], str]:
     """Return what is no timeline: counters, call paths (of the first repeats) and samples, and the paths' metric."""
-    from perfkit.diagnosis.paths import metric
 
     def rows(frame: pd.DataFrame, is_compared: object) -> pd.DataFrame:
         return frame if is_compared else frame.iloc[:0]
@@ -335,28 +226,6 @@ def _others(
         "paths": compare.paths(*trees, metric=path_metric, tolerance=tolerance),
         "samples": compare.samples(*(rows(view.samples, "samples" in shared) for view in views)),
     }, path_metric
-
-
-def lacking(old: Side, new: Side) -> str:
-    """Say what each side has, where they share nothing."""
-    has = [
-        " and ".join(text for name, (text, _) in KINDS.items() if side.has(name))
-        for side in (old, new)
-    ]
-    return f"the first run has {has[0] or 'nothing'}, the second has {has[1] or 'nothing'}"
-
-
-def unshared(old: Side, new: Side) -> Iterator[Refusal]:
-    """Yield what one side alone recorded."""
-    for name, (text, record) in KINDS.items():
-        if old.has(name) != new.has(name):
-            which = "before" if old.has(name) else "after"
-            yield Refusal(question(name), f"only the run {which} has {text}", record)
-
-
-def question(name: str) -> str:
-    """Return the question that a kind of recording answers, of `KINDS`."""
-    return f"What differs in {KINDS[name][0]}?"
 
 
 def _are_single(old: Side, new: Side) -> bool:
@@ -426,22 +295,6 @@ def _other_tools(old: set[str], new: set[str]) -> str:
     return f"different profilers, with different overhead: {names[0]} before, {names[1]} after"
 
 
-def other_steps(old: Side, new: Side) -> Iterator[str]:
-    """Yield why the steps of both sides are not the same thing: found another way, or far too few of one side."""
-    hows = [
-        {str(how) for frame in side.steps for how in frame["how"].unique()} for side in (old, new)
-    ]
-    if hows[0] != hows[1]:
-        names = [", ".join(sorted(side)) for side in hows]
-        yield f"perfkit found the steps in different ways: {names[0] or 'none'} before, {names[1] or 'none'} after"
-    if any(old.unused) != any(new.unused):
-        yield f"{max(old.unused)} steady steps before and {max(new.unused)} after"
-    counts = [[len(run) for run in compare.series(side.steps)] for side in (old, new)]
-    fewest = [min(side, default=0) for side in counts]
-    if all(fewest) and min(fewest) < compare.FEWEST and max(fewest) > UNALIKE * min(fewest):
-        yield f"{fewest[0]} steady steps before and {fewest[1]} after: {min(fewest)} are too few to compare"
-
-
 def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
     """Yield what else makes the comparison doubtful, and how sure it leaves one: medium or low."""
     if old.is_in_units:
@@ -459,7 +312,7 @@ def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
         yield _other_tools(*tools), "low"
     if not (old.steps and new.steps):
         return
-    launches = _launches(old), _launches(new)
+    launches = launches_in_a_step(old), launches_in_a_step(new)
     if max(launches) > UNALIKE * min(launches):
         yield (
             f"a step has {launches[0]:,.0f} kernels before and {launches[1]:,.0f} after: the work may differ",
@@ -537,8 +390,6 @@ def side_by_side(
     matters: float,
 ) -> pd.DataFrame:
     """Return COMPARED_FIGURES of both sides: means over repeats, with the figures of the comparison's own `tables`."""
-    from perfkit.diagnosis import figures
-
     found = [[figures(view, peaks=peaks) for view in side.views] for side in (old, new)]
     means = [_mean(side) for side in found]
     intervals = _of_repeats(found[0], found[1], how)

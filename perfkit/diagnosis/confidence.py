@@ -24,8 +24,8 @@ from perfkit.diagnosis.computing import matrix_frac, while_running
 from perfkit.diagnosis.evidence import advice
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, Objection, kept
 from perfkit.diagnosis.gpus import slow, spread, waiting
+from perfkit.diagnosis.interconnect import growing
 from perfkit.diagnosis.launching import blocking, distances, pauses
-from perfkit.diagnosis.machine import growing
 from perfkit.diagnosis.measured import binding
 from perfkit.diagnosis.replayed import BLOCKED
 from perfkit.diagnosis.rules import rules

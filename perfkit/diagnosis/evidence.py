@@ -25,9 +25,9 @@ from perfkit.diagnosis.commands import commands
 from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats, has_tensor_cores
+from perfkit.diagnosis.interconnect import is_between_nodes
 from perfkit.diagnosis.kernels import limited, points
 from perfkit.diagnosis.lengths import of_long_steps
-from perfkit.diagnosis.machine import is_between_nodes
 from perfkit.diagnosis.measured import last_waves
 from perfkit.diagnosis.operator_kernels import CONVERSION, operated, unfused
 from perfkit.diagnosis.paths import mpi

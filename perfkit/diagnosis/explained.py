@@ -11,9 +11,8 @@ import pandas as pd
 
 from perfkit.analysis import ledger as analysis_ledger
 from perfkit.analysis.steps import last_phase, steady
-from perfkit.diagnosis import comparison
 from perfkit.diagnosis import ledger as booking
-from perfkit.diagnosis.comparison import Given, Side
+from perfkit.diagnosis.sides import Given, Side, side, timed
 from perfkit.schema import Column, Table
 from perfkit.selection import Selection
 
@@ -45,10 +44,10 @@ def lines(before: Given, after: Given) -> pd.DataFrame:
 
     `before`, `after`: a run, a selection, or a sequence of repeats. Empty where the runs share neither steps nor work.
     """
-    old, new = comparison.side("before", before), comparison.side("after", after)
+    old, new = side("before", before), side("after", after)
     if not (old.has("all_kernels") and new.has("all_kernels")):
         return EXPLAINED.empty()
-    old, new = comparison.timed(old, new)
+    old, new = timed(old, new)
     if not (old.steps and new.steps):
         return EXPLAINED.empty()
     sides = [_per_step(one).rename(name) for one, name in ((old, "before_ns"), (new, "after_ns"))]

@@ -21,8 +21,9 @@ from perfkit.analysis.compare.resampling import (
     UNTESTED,
     WORSE,
 )
-from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side
+from perfkit.diagnosis.comparison import Comparison, compared, nothing
 from perfkit.diagnosis.finding import SPOKEN, Figure, Refusal, kept
+from perfkit.diagnosis.sides import Given, common, lacking, side
 from perfkit.format import duration, elided, number, percent, spoken_ends
 from perfkit.run import Run
 from perfkit.selection import Selection

@@ -7,8 +7,8 @@ from perfkit.logs import monitoring
 from perfkit.logs.charts import monitor as pictures
 from perfkit.logs.charts.states import states as drawn_states
 from perfkit.selection import Selection
-from perfkit.widgets.live import Part
-from perfkit.widgets.views import follows, some
+from perfkit.widgets.live import Part, follows
+from perfkit.widgets.needs import some
 
 
 @follows

@@ -18,7 +18,8 @@ from perfkit.analysis.compare.resampling import UNKNOWN
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.diagnosis import comparison, explained, figures, verdict
 from perfkit.diagnosis.check import BASELINE, BUDGET, ERROR, FAIL, PASS, Checked, Verdict
-from perfkit.diagnosis.comparison import Comparison, Side
+from perfkit.diagnosis.comparison import Comparison
+from perfkit.diagnosis.sides import Side, other_steps
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, duration, elided, number, percent, printable
 from perfkit.report import html, output
@@ -126,7 +127,7 @@ def _untold(ledger: pd.DataFrame, by_label: Mapping[str, Sequence[pd.DataFrame]]
     for row, frames in enumerate(by_label.values()):
         if compare.series(frames):
             now = Side([], list(frames))
-            if earlier.steps and any(comparison.other_steps(earlier, now)):
+            if earlier.steps and any(other_steps(earlier, now)):
                 verdict.iloc[row] = UNKNOWN
             earlier = now
     return compare.LEDGER.make(ledger.assign(verdict=verdict.astype("category")))

@@ -13,10 +13,9 @@ import hashlib
 import json
 import operator
 import os
-import shlex
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from html import unescape
@@ -30,14 +29,14 @@ import traitlets
 from perfkit import cache, selection
 from perfkit.analysis.lanes import Lanes
 from perfkit.analysis.ranks import to_open
-from perfkit.discovery import discovered
-from perfkit.errors import PerfkitError, ReadError
+from perfkit.errors import PerfkitError
 from perfkit.format import printable
 from perfkit.names.families import FAMILIES, family
 from perfkit.readers.text import put
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 from perfkit.widgets.live import is_watched
+from perfkit.widgets.parameters import CHOICES, FIELDS
 
 
 def explorer(
@@ -108,15 +107,6 @@ CHOICE, LANES = (
     ".json",
     ".lanes",
 )  # how the names of the files end in which a choice, and arranged lanes are stored
-# What a choice consists of, and of what each part is a list; `kernels` is one text.
-FIELDS: dict[str, type] = {
-    "ranks": int,
-    "gpus": int,
-    "window": int,
-    "kernels": str,
-    "families": str,
-}
-CHOICES = list(FIELDS)
 ARRANGED = ("shown", "hidden", "closed", "pinned", "opened")  # lanes of a timeline
 LONGEST = 120  # characters of a pattern in a sentence
 LAST = 2**63 - 1  # ns that a table can hold
@@ -343,65 +333,6 @@ def _span(run: Run, lanes: Lanes) -> tuple[int, ...]:
         start, end = selection.extent(run)
         return (start, end) if end > start else ()
     return ()
-
-
-def place(run: Run) -> Path | None:
-    """Return the path that `perfkit.load` takes to read the same run; None if there is none."""
-    paths = [profile.path for profile in run.profiles]
-    if not paths or not all(path.exists() for path in paths):
-        return None
-    if len(paths) == 1:
-        return paths[0].resolve()
-    folder = paths[0].resolve().parent
-    try:
-        profiles, _ = discovered([folder])
-    except ReadError:
-        return None
-    return (
-        folder
-        if {file.path.resolve() for file in profiles} == {path.resolve() for path in paths}
-        else None
-    )
-
-
-def arguments(chosen: Mapping[str, Any]) -> list[str]:
-    """Return the options of ``perfkit report`` that make this choice; what is not chosen or given has none.
-
-    >>> arguments({"ranks": [], "gpus": [0, 2], "window": [1000, 2000], "kernels": "gemm", "families": []})
-    ['--gpus', '0,2', '--window', '1000ns:2000ns', '--kernels', 'gemm']
-    """
-    listed = {name: ",".join(map(str, chosen[name])) for name in ("ranks", "gpus")}
-    listed["window"] = ":".join(f"{edge}ns" for edge in chosen["window"])
-    listed |= {"kernels": chosen["kernels"], "families": ",".join(chosen["families"])}
-    listed |= {name: chosen.get(name, "") for name in ("baseline", "peaks")}
-    return [part for name, value in listed.items() if value for part in (f"--{name}", value)]
-
-
-def texts(chosen: Mapping[str, Any], path: Path | None) -> str:
-    """Return a command, the lines of a notebook's parameters, and a file for ``papermill -f``."""
-    named = {"profile": str(path), **chosen} if path else dict(chosen)
-    values = {name: _literal(value) for name, value in named.items()}
-    lines = [
-        "# in a terminal",
-        shlex.join(["perfkit", "report", str(path or "PATH"), *arguments(chosen)]),
-    ]
-    lines += [
-        "",
-        "# in the first cell of a notebook",
-        *(f"{name} = {value}" for name, value in values.items()),
-    ]
-    lines += ["", "# in a file FILE.yaml, for: papermill NOTEBOOK OUT -f FILE.yaml"]
-    return "\n".join([*lines, *(f"{name}: {value}" for name, value in values.items())])
-
-
-def _literal(value: object) -> str:
-    """Return a text, number or list as Python and YAML both write it."""
-    if isinstance(value, str):
-        signs = (
-            f"\\{c}" if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in value
-        )
-        return f'"{"".join(signs)}"'
-    return f"[{', '.join(map(_literal, value))}]" if isinstance(value, list) else str(value)
 
 
 def last_choice(run: Run) -> dict[str, Any]:

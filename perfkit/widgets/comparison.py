@@ -15,6 +15,7 @@ import pandas as pd
 from perfkit import charts
 from perfkit.diagnosis import comparison, verdict
 from perfkit.diagnosis.comparison import Comparison
+from perfkit.diagnosis.sides import question
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown as Cell
 from perfkit.run import Run
@@ -116,16 +117,14 @@ def _per(both: Comparison) -> str:
     return "step" if len(both.steps) else "run"
 
 
-TIMELINE = comparison.question("kernels")
+TIMELINE = question("kernels")
 PARTS = {
     "steps": View("steps", "step times", comparison.STEPS.question, _steps),
     "families": View("families", "families of kernels", TIMELINE, _families),
     "kernels": View("kernels", "kernels", TIMELINE, _kernels),
-    "launches": View(
-        "launches", "kernels under counters", comparison.question("launches"), _launches
-    ),
-    "paths": View("paths", "call paths", comparison.question("calltree"), _paths),
-    "samples": View("samples", "sampled metrics", comparison.question("samples"), _samples),
+    "launches": View("launches", "kernels under counters", question("launches"), _launches),
+    "paths": View("paths", "call paths", question("calltree"), _paths),
+    "samples": View("samples", "sampled metrics", question("samples"), _samples),
     "figures": View("figures", "figures", verdict.QUESTION, _figures),
     "decisions": View("figures", "decisions", verdict.QUESTION, _decisions),
 }

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from html import escape
+from inspect import signature
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import ipywidgets
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from perfkit.widgets.choice import Explorer
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Heard = Callable[[], None]
 
 
@@ -296,6 +298,24 @@ def shown(source: Selection | Explorer, make: Make) -> Shown | Live:
 def follow(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Shown | Live:
     """Return what a function makes of a choice, such as `perfkit.report.about`: again whenever an Explorer changes."""
     return shown(source, lambda selection: [make(selection)])
+
+
+def follows(
+    make: Callable[Concatenate[Selection, P], list[Part]],
+) -> Callable[Concatenate[Selection | Explorer, P], Shown | Live]:
+    """Return a view: what `make` makes of a Selection, or again at each choice of an explorer."""
+
+    @wraps(make)
+    def view(source: Selection | Explorer, *args: P.args, **options: P.kwargs) -> Shown | Live:
+        return shown(source, lambda chosen: make(chosen, *args, **options))
+
+    first, *others = signature(make).parameters.values()
+    of_source = first.replace(name="source", annotation="Selection | Explorer")
+    told = signature(make).replace(
+        parameters=[of_source, *others], return_annotation="Shown | Live"
+    )
+    view.__signature__ = told  # type: ignore[attr-defined]  # what help() shows
+    return view  # type: ignore[return-value]  # mypy allows no named argument before those of P
 
 
 def bundle(part: Part, *, scripts: str = "", follow: bool = False) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from perfkit import cache
 from perfkit.charts import timeline
 from perfkit.charts.theme import VEGA_LITE, follow_cells, measured
 from perfkit.format import TIME, duration, percent, printable, unit
-from perfkit.widgets.choice import CHOICES, arguments, place, texts
+from perfkit.widgets.parameters import CHOICES, arguments, place, texts
 
 if TYPE_CHECKING:
     from perfkit.widgets.choice import Explorer, Offer

@@ -6,9 +6,7 @@ A `source` is a `perfkit.Selection` or an explorer. Where nothing was recorded, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from inspect import signature
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import pandas as pd
@@ -24,12 +22,12 @@ from perfkit.diagnosis import machine as diagnosis_machine
 from perfkit.diagnosis.timeline import owners_of
 from perfkit.errors import PerfkitError
 from perfkit.format import percent
-from perfkit.profile import QUERY
 from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets import live
 from perfkit.widgets.comparison import aside, compare
-from perfkit.widgets.live import Live, Part, Shown, shown
+from perfkit.widgets.live import Live, Part, Shown, follows, shown
+from perfkit.widgets.needs import RECORD, some
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -49,25 +47,6 @@ __all__ = [
 ]
 __all__ += ["ownership", "ranks", "roofline", "timeline", "training", "transfers"]
 
-P = ParamSpec("P")
-NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"
-TORCH = "torch.profiler.profile, with the lines that `perfkit record torch` prints"
-NCCL_TESTS = "all_reduce_perf -b 8 -e 8G -f 2 -g 8 of nccl-tests, or NCCL_DEBUG=INFO PROGRAM"
-# What records a table where no profile in the run is of a tool that could have.
-RECORD = {
-    "KERNELS": NSYS,
-    "COPIES": NSYS,
-    "LAUNCHES": "ncu --set full --launch-count 50 -o report PROGRAM, then ncu --import report.ncu-rep --csv --page raw",
-    "OPS": TORCH,
-    "COLLECTIVES": f"{TORCH}, on every rank",
-    "CALLTREE": "hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM, then hpcstruct and hpcprof",
-    "SAMPLES": f"{QUERY}, or nsys profile --gpu-metrics-devices=all PROGRAM",
-    "SAMPLES.memory": TORCH,
-    "RANGES": f"{NSYS}, with torch.cuda.nvtx.range or nvtx.annotate around the parts of the program",
-    "PYTHON_CALLS": "torch.profiler.profile(with_stack=True, with_modules=True)",
-    "BENCHMARK": NCCL_TESTS,
-    "TRAINING": "the log of DeepSpeed or Megatron, or DeepSpeed's Flops Profiler",
-}
 OPERATOR_COLUMNS = [
     "name",
     "count",
@@ -144,42 +123,6 @@ PLACES = [
     "roof_share_frac",
 ]
 VERDICTS = ["launch", "name", "bound", "reason"]
-
-
-def some(
-    rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded: bool | None = None
-) -> pd.DataFrame:
-    """Return what a view shows if there are `rows`; else raise PerfkitError: what to record, or to choose."""
-    if len(rows):
-        return rows
-    if recorded is None:
-        recorded = not view.run.table(table).empty
-    if recorded:
-        raise PerfkitError(
-            f"No {what} in what is chosen ({view.description}). Choose more of the run."
-        )
-    own = [missing.record for missing in view.run.missing if missing.table == table]
-    raise PerfkitError(
-        f"No {what} were recorded. What records them: {(own or [RECORD[table]])[0]}."
-    )
-
-
-def follows(
-    make: Callable[Concatenate[Selection, P], list[Part]],
-) -> Callable[Concatenate[Selection | Explorer, P], Shown | Live]:
-    """Return a view: what `make` makes of a Selection, or again at each choice of an explorer."""
-
-    @wraps(make)
-    def view(source: Selection | Explorer, *args: P.args, **options: P.kwargs) -> Shown | Live:
-        return shown(source, lambda chosen: make(chosen, *args, **options))
-
-    first, *others = signature(make).parameters.values()
-    of_source = first.replace(name="source", annotation="Selection | Explorer")
-    told = signature(make).replace(
-        parameters=[of_source, *others], return_annotation="Shown | Live"
-    )
-    view.__signature__ = told  # type: ignore[attr-defined]  # what help() shows
-    return view  # type: ignore[return-value]  # mypy allows no named argument before those of P
 
 
 def operators(source: Selection | Explorer, *, by: str = "name", top: int = 12) -> Shown | Live:

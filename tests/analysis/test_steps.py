@@ -14,7 +14,8 @@ from frames import api_calls, kernels, ranges, tuples
 import perfkit
 from make import Shape, capture
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.steps import STEPS, detect, iterations, last_phase, on_gpu, repeats, steady
+from perfkit.analysis.sequences import repeats
+from perfkit.analysis.steps import STEPS, detect, iterations, last_phase, on_gpu, steady
 from perfkit.tables import API_CALLS, KERNELS, RANGES
 
 KERNEL_STEP = ["embed", *["gemm", "softmax"] * 6, "loss", *["gemm", "wgrad"] * 6, "adam"]

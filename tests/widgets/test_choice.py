@@ -25,7 +25,8 @@ from perfkit.cli import main
 from perfkit.names.families import FAMILIES
 from perfkit.run import Run, load
 from perfkit.widgets import choice
-from perfkit.widgets.choice import Explorer, arguments, explorer, place, texts
+from perfkit.widgets.choice import Explorer, explorer
+from perfkit.widgets.parameters import arguments, place, texts
 
 pytestmark = pytest.mark.usefixtures("page_of_tests")
 CHOICE: dict[str, Any] = {

@@ -11,7 +11,7 @@ from perfkit.selection import Selection
 
 SHOW_NCCL = """\
 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET torchrun --nproc-per-node=8 train.py 2> nccl.log"""
-# Of the line rate, or of the best operation in the same log; see `perfkit.diagnosis.machine`.
+# Of the line rate, or of the best operation in the same log; see `perfkit.diagnosis.interconnect`.
 LOW_RATE = 0.6
 POOR_RATE = 0.4
 FEW_CARDS = 4  # GPUs for each network card, from which on they share too little (convention)

@@ -1,0 +1,153 @@
+"""How fast do the GPUs communicate, and over what: the figures of a benchmark's or NCCL's log.
+
+Bandwidths are held against the line rate (`diagnosis.machine.line_rate`) and against the best in the same log.
+Thresholds: NCCL's ring reaches 0.82 of NVLink's line rate on eight H100 (370 of 450 GB/s, NVIDIA/nccl-tests issue
+212), and operations of published logs of eight A100 or H100 at least 0.75; below 0.6 something is wrong, and below 0.4,
+half of what a ring reaches, severely (conventions).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from perfkit.analysis import communication
+from perfkit.diagnosis.finding import Figure
+from perfkit.diagnosis.rules.network import LOW_RATE
+from perfkit.format import percent, size
+from perfkit.selection import Selection
+
+STILL_GROWING = 0.1  # of the next smaller messages; a plateau is flatter (convention)
+
+
+@dataclass(frozen=True)
+class LineRate:
+    """What the links of a GPU carry in one direction, None if it is not known; and where that comes from, or why."""
+
+    bytes_per_s: float | None
+    why: str
+
+
+def figures(view: Selection, limit: LineRate) -> Iterator[Figure]:
+    """Yield the bandwidth of each operation, the connections over the network, and the network cards."""
+    yield from _bandwidths(view, limit)
+    yield from _network(view)
+    yield from _cards(view)
+
+
+def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
+    """Yield the plateau of each operation, of the placement that is slower, on the most ranks."""
+    crossing = communication.plateau(view.collectives)
+    crossing = crossing[crossing["bus_bytes_per_s"] > 0].sort_values(
+        "bus_bytes_per_s", kind="stable"
+    )
+    every = communication.bandwidth(view.collectives)
+    most = crossing.groupby("operation", observed=True)["ranks"].transform("max")
+    slower = crossing[crossing["ranks"].eq(most)].drop_duplicates("operation")
+    for row in slower.sort_values("bus_bytes_per_s", ascending=False, kind="stable").to_dict(
+        "records"
+    ):
+        label = str(row["operation"]).replace("_", "-").capitalize()
+        placement = (
+            ""
+            if pd.isna(row["placement"])
+            else f", {str(row['placement']).replace('_', ' ')} (the slower)"
+        )
+        definition = f"bus bandwidth of messages larger than half the largest size, {row['ranks']} ranks{placement}"
+        name, value, source = (
+            f"baseline_{row['operation']}",
+            float(row["bus_bytes_per_s"]),
+            "communication.plateau",
+        )
+        yield Figure(
+            f"{name}_bytes_per_s", f"{label} bandwidth", value, "bytes/s", definition, source
+        )
+        if limit.bytes_per_s:
+            definition = f"bus bandwidth over {size(limit.bytes_per_s)}/s: {limit.why}. Switches can exceed it"
+            yield Figure(
+                f"{name}_ratio",
+                f"{label} over line rate",
+                value / limit.bytes_per_s,
+                "1",
+                definition,
+                source,
+            )
+        rows = every["operation"].eq(row["operation"]) & every["ranks"].eq(row["ranks"])
+        best = float(every.loc[rows, "bus_bytes_per_s"].max())
+        if value < LOW_RATE * best:
+            fastest = every.loc[rows].nlargest(1, "bus_bytes_per_s")["bytes"].item()
+            definition = f"bus bandwidth over {size(best)}/s, the best of this operation in the log, with messages "
+            definition += f"of {size(fastest)}"
+            yield Figure(
+                f"{name}_best_ratio",
+                f"{label} over the best",
+                value / best,
+                "1",
+                definition,
+                source,
+            )
+
+
+def _network(view: Selection) -> Iterator[Figure]:
+    """Yield how many of NCCL's connections over the network are TCP, and go by way of host memory."""
+    via = view.run.links["transport"].dropna().astype("string")
+    via = via[via.str.startswith("NET/")]
+    tcp = via.str.match("NET/(?:Fast)?Socket")  # FastSocket is Google's plugin for TCP
+    by_host, source = ~via.str.contains("/GDRDMA", regex=False) & ~tcp, "LINKS"
+    of = f"of the {len(via):,} connections over the network that NCCL set up"
+    if tcp.any():
+        definition = f"{tcp.sum():,} {of} are TCP (Socket)"
+        yield Figure(
+            "baseline_tcp_frac", "Connections over TCP", float(tcp.mean()), "1", definition, source
+        )
+    if by_host.any():
+        definition = f"{by_host.sum():,} {of} go through CPU memory, without GPUDirect RDMA"
+        yield Figure(
+            "baseline_by_host_frac",
+            "Connections without GPUDirect",
+            float(by_host.mean()),
+            "1",
+            definition,
+            source,
+        )
+
+
+def _cards(view: Selection) -> Iterator[Figure]:
+    """Yield how many GPUs of a node share a network card, where ranks of several nodes communicate."""
+    counts = view.samples.loc[view.samples["metric"].eq("network_card_count"), "value"]
+    gpus = len(view.devices[["rank", "gpu"]].drop_duplicates())
+    if counts.empty or not gpus or not is_between_nodes(view):
+        return
+    cards = int(counts.min())
+    definition = f"GPUs of a node over the network cards that NCCL uses there: {gpus} over {cards}"
+    yield Figure(
+        "baseline_gpus_per_card_count",
+        "GPUs per network card",
+        gpus / cards,
+        "count",
+        definition,
+        "SAMPLES, DEVICES",
+    )
+
+
+def is_between_nodes(view: Selection) -> bool:
+    """Tell whether ranks of several nodes communicate: more than a node has GPUs, or over a network."""
+    gpus = len(view.devices[["rank", "gpu"]].drop_duplicates())
+    ranks = view.collectives["ranks"].max()
+    via = view.run.links["transport"].dropna().astype("string")
+    return bool(via.str.startswith("NET/").any()) or (gpus > 0 and pd.notna(ranks) and ranks > gpus)
+
+
+def growing(view: Selection) -> str:
+    """Return why the largest messages may not show what the links carry, empty if they do: the curve is not flat."""
+    crossing = communication.plateau(view.collectives)
+    crossing = crossing[crossing["bus_bytes_per_s"] > 0]
+    growth = crossing.loc[crossing["ranks"].eq(crossing["ranks"].max()), "growth_frac"]
+    every = communication.bandwidth(view.collectives)
+    if crossing["bus_bytes_per_s"].max() < LOW_RATE * every["bus_bytes_per_s"].max():
+        return ""  # smaller messages are faster: larger ones do not reach more
+    if growth.isna().all():
+        return "the log has only one message size: perhaps larger messages reach more"
+    if growth.max() < STILL_GROWING:
+        return ""
+    return f"the bandwidth still grows by {percent(float(growth.max()))} up to the largest messages"
