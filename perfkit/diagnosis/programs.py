@@ -60,12 +60,17 @@ def is_chosen(view: Selection) -> bool:
     return bool(view.gpus) and not (apart and set(view.gpus) == used - set(apart))
 
 
-@kept
 def own(view: Selection) -> Selection:
     """Return a selection without the GPUs of other programs, where no GPUs were chosen."""
+    return _without_others(view) or view
+
+
+@kept
+def _without_others(view: Selection) -> Selection | None:
+    """Return the GPUs of the own program; None for all: what a selection keeps must not be itself."""
     apart = others(view)
     if not apart or view.gpus:
-        return view
+        return None
     frames = (view.all_kernels, view.copies)
     used = {int(gpu) for frame in frames for gpu in frame["gpu"].unique()}
     gpus = tuple(sorted(used - set(apart)))

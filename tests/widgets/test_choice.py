@@ -264,13 +264,13 @@ def test_texts_and_command_make_the_choice_again(
 
 
 def test_the_path_that_reads_a_run_again(tmp_path: Path) -> None:
-    logs = [query(tmp_path / f"{name}.csv", *moments(2)) for name in "ab"]
+    logs = [query(tmp_path / f"{n}.csv", *moments(n)) for n in (2, 3)]
     assert logs[0] == place(load(logs[0]))
     assert tmp_path == place(load(tmp_path)) == place(load(logs))
     (tmp_path / "letter.sqlite").write_text("Dear reader")  # what cannot be read is left out
     assert tmp_path == place(run := load(tmp_path)) == place(load(logs))
     assert logs == [p.path for p in run.profiles]
-    query(tmp_path / "c.csv", *moments(2))
+    query(tmp_path / "4.csv", *moments(4))
     assert place(load(logs)) is None
     assert place(run_of(tmp_path / "absent", tables())) is None
     assert place(Run([])) is None
