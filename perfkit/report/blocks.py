@@ -437,10 +437,9 @@ def gains(
     gained = [(f.title, f.gain) for f in known]
     if len(known) > 1 and (combined := together(findings, figures, view)):
         gained.append(("All together", combined))
-    is_mixed = len({gain.whole for _, gain in gained}) > 1
     rows = [
         (
-            f"{title} (gain of {gain.whole})" if is_mixed or gain.whole != Gain.whole else title,
+            f"{title} (gain of {gain.whole})" if gain.whole != Gain.whole else title,
             *(gain.likely, gain.best, headline.saved(gain, figures), _shortly(gain.reason)),
         )
         for title, gain in gained

@@ -107,7 +107,7 @@ def advice(findings: Iterable[Finding]) -> list[Advice]:
     """
     ordered = [finding for finding in headline.ranked(findings) if not headline.is_small(finding)]
     told = set(first_actions(ordered))
-    groups = []
+    groups: list[Advice] = []
     for horizon in HORIZONS:
         left = blocks.FIRST[horizon]
         for finding in ordered:
@@ -115,10 +115,17 @@ def advice(findings: Iterable[Finding]) -> list[Advice]:
             if steps:
                 told.update(steps)
                 left -= len(steps)
-                groups.append(
-                    Advice(horizon, finding.title, _gain(finding), finding.place, tuple(steps))
-                )
+                groups.append(_advised(finding, horizon, steps, groups))
     return groups
+
+
+def _advised(
+    finding: Finding, horizon: str, steps: Sequence[str], earlier: Iterable[Advice]
+) -> Advice:
+    """Return the steps of a finding; its gain and place stand at its first horizon alone."""
+    if any(group.title == finding.title for group in earlier):
+        return Advice(horizon, finding.title, "", "", tuple(steps))
+    return Advice(horizon, finding.title, _gain(finding), finding.place, tuple(steps))
 
 
 def first_actions(findings: Iterable[Finding]) -> list[str]:
