@@ -460,6 +460,8 @@ def _ends(
         value, note = (f"up to {gain.best}", "best case, all findings fixed")
         if gain.low >= LEAST:
             value, note = gain.likely, f"likely, all findings fixed; best case {gain.best}"
+        if gain.likely == gain.best:
+            note = "all findings fixed"
         yield Tile("Possible gain", value, note)
 
 
@@ -478,7 +480,7 @@ def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
         label = "Largest part" if is_work else "Largest loss"
         yield Tile(label, value, ", ".join(picture.name(key) for key in parts), first.evidence[0])
     elif first.evidence and (share or _is_warm_up(first)):
-        is_outside = bool(view.outside and _phase(first))
+        is_outside = bool(_phase(first) and phases.outside(view))
         yield Tile(
             "Largest loss",
             percent(share or first.evidence[0].value),
