@@ -282,9 +282,6 @@ CHECKS: dict[Objection, Check] = {
     Objection.CLOCK_KEPT: _clock_kept,
     Objection.VIDEO_ENGINE: _video,
     Objection.FEW_READINGS: _few_readings,
-    Objection.NO_KERNEL: _share(
-        "no kernel ran in the log: perhaps no program used the GPU", "log_gpu_busy_frac", below=1e-9
-    ),
     Objection.BY_DESIGN: _by_design,
     Objection.UNEVEN: _uneven,
     Objection.UNLIKE: _unlike,

@@ -152,7 +152,6 @@ class Objection(Enum):
     CLOCK_KEPT = "clock kept"
     VIDEO_ENGINE = "video engine"
     FEW_READINGS = "few readings"
-    NO_KERNEL = "no kernel"
     BY_DESIGN = "by design"
     UNEVEN = "uneven"
     UNLIKE = "unlike"

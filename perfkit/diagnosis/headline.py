@@ -59,7 +59,7 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ),
     ("baseline_step_ns", "One training step takes {baseline_step_ns}. The log shows no problem."),
     *(
-        (id, f"{label} reaches {{{id}}} of bus bandwidth with large messages.")
+        (id, f"{label} reaches {{{id}}} of bus bandwidth with large messages{{of_line_rate}}.")
         for label, ids, note in TILES
         for id in ids
         if note == "bus bandwidth"
@@ -86,7 +86,11 @@ AFTER_A_FAILURE = (
     "for, run the program again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1."
 )
 MEASURED = "perfkit found no problem in these measurements. To find causes, record a timeline of the program."
-NO_GPU = "perfkit found no problem in this recording. The last section lists what to record for the open questions."
+NO_CHECK = "No check of the log needs attention. To see what a GPU waits for, record a timeline."
+NO_GPU = "perfkit found no problem in this recording. To see what a GPU does, record a timeline."
+
+
+LINE_RATES = ("baseline_all_reduce_ratio", "baseline_all_to_all_ratio")  # as TILES names them
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,6 @@ def headline(
 ) -> Headline:
     """Return the verdict of a run and at most six tiles. `figures` and `findings` are those of the same selection."""
     view = phases.selection(view)
-    outside = phases.judged(view).outside if view.outside is None else view.outside
     of_run = [f.gain for f in findings if f.gain.whole == Gain.whole]
     best = together(findings, figures, view) or max(of_run, key=achievable, default=None)
     ends = [*_ends(view, figures, findings, None if too_few(view) else best)]
@@ -113,7 +116,21 @@ def headline(
         if (error := failure(view))
         else _doubted(view, figures, findings, best)
     )
+    outside = phases.outside(view, told=_phase_told(view, findings))
     return Headline(f"{verdict} {outside}".strip(), tuple(tiles(view, figures, ends)))
+
+
+def _phase_told(view: Selection, findings: Iterable[Finding]) -> str:
+    """Return the phase that the verdict is about; empty where it is about the judged part, or about no cause."""
+    first = cause(findings)
+    if first is None or failure(view) or recording.is_mostly_unknown(view) or too_few(view):
+        return ""
+    return _phase(first)
+
+
+def _phase(finding: Finding) -> str:
+    rule = rules().get(finding.rule)
+    return rule.phase if rule else ""
 
 
 def _doubted(
@@ -160,12 +177,21 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def leading(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings as `ranked`, but not what is never first: what saves under 1 % of the time, or happened once."""
-    return [
+    """Return findings as `ranked`, the cause that the verdict names first.
+
+    What saves under 1 % of the time, or happened once, is never first and left out; so is what gains nothing, unless
+    it is first.
+    """
+    order = [
         finding
         for finding in ranked(findings)
         if not is_small(finding) and finding.gain.whole != ONCE
     ]
+    if not order:
+        return []
+    first = _largest_cause(order)
+    others = [finding for finding in order if finding is not first and finding.gain.high > 1]
+    return [first, *others]
 
 
 def is_small(finding: Finding) -> bool:
@@ -245,7 +271,8 @@ def _verdict(
 ) -> str:
     order = leading(findings)
     if not order:
-        texts = {**{id: figure.text for id, figure in figures.items()}, "who": _who(view, figures)}
+        texts = {id: figure.text for id, figure in figures.items()}
+        texts |= {"who": _who(view, figures), "of_line_rate": _of_line_rate(figures)}
         if "log_gpu_busy_frac" in figures:
             texts["logged"] = _logged(view, figures["log_gpu_busy_frac"])
         return next(
@@ -253,25 +280,37 @@ def _verdict(
         )
     if why := too_few(view) or paths.too_few(figures):
         return f"{why}. Record steady steps of the program before you optimise it."
-    first = _largest_cause(order)
+    first = order[0]
     if first.rule == PATHS_GPU_IDLE.name:
         return path_verdict.verdict(view, figures)
-    reason = rules()[first.rule].reason
-    if reason and "idle_frac" in figures:
-        share = (
-            percent(min(first.gain.share, figures["idle_frac"].value)) if first.gain.share else ""
-        )  # without copies
-        part = f": {share} " if share and share != figures["idle_frac"].text else " "
-        part += "probably because" if first.confidence == CONFIDENCES[-1] else "because"
-        reason = first.because or reason
-        said = f"{_who(view, figures)} idle {shares(view, 'idle', figures['idle_frac'])} of the time{part} {reason}."
-    else:
+    idle = figures.get("idle_frac")
+    share = first.gain.share or 0.0
+    if rules()[first.rule].reason and idle and share <= idle.value:
+        said = _idle_because(view, figures, first)
+    else:  # no cause of idle time, or one that holds up copies too
         said = f"{first.title}.{_states(view, first)}"
         said += (
             " Record steady steps before you optimise the program." if _is_warm_up(first) else ""
         )
     is_timed = TIMED & set(figures) or first.gain.high < WIDE
     return f"{said} {_mended(first, best) if is_timed else ''}".strip()
+
+
+def _of_line_rate(figures: Mapping[str, Figure]) -> str:
+    """Return which share of the links' line rate the collective of the verdict reaches; empty if not known."""
+    known = [figures[id] for id in LINE_RATES if id in figures]
+    return f", {known[0].text} of the line rate" if known else ""
+
+
+def _idle_because(view: Selection, figures: Mapping[str, Figure], finding: Finding) -> str:
+    """Return how long the GPU was idle, and how much of that was because of a finding."""
+    idle = figures["idle_frac"]
+    share = percent(finding.gain.share) if finding.gain.share else ""
+    part = f": {share}" if share and share != idle.text else ""
+    because = "probably because" if finding.confidence == CONFIDENCES[-1] else "because"
+    reason = finding.because or rules()[finding.rule].reason
+    time = f"idle {shares(view, 'idle', idle)} of the time"
+    return f"{_who(view, figures)} {time}{part} {because} {reason}."
 
 
 def _states(view: Selection, finding: Finding) -> str:
@@ -282,23 +321,39 @@ def _states(view: Selection, finding: Finding) -> str:
     notable = [
         f"{key} {percent(share)}" for key, share in picture.shares(view).items() if share >= SMALL
     ]
-    return f" By state: {', '.join(notable)}."
+    return f" By state: {', '.join(notable)}." if len(notable) > 1 else ""
 
 
 def cause(findings: Iterable[Finding]) -> Finding | None:
     """Return the finding that the verdict is about; None where none is worth it."""
-    order = leading(findings)
-    return _largest_cause(order) if order else None
+    return next(iter(leading(findings)), None)
 
 
 def _largest_cause(order: Sequence[Finding]) -> Finding:
-    """Return the first finding; of causes of idle time the one of over twice as much, though it is less sure."""
+    """Return the first finding; of causes of idle time the one with the largest share of the time.
+
+    A cause that is less sure than the first must have over twice its share.
+    """
     first = order[0]
-    causes = [finding for finding in order if rules()[finding.rule].reason and finding.gain.share]
+    causes = [finding for finding in order if _is_cause_of_idle_time(finding)]
     if first not in causes:
         return first
-    most = max(causes, key=lambda finding: finding.gain.share or 0.0)
-    return most if (most.gain.share or 0.0) > 2 * (first.gain.share or 0.0) else first
+    larger = [finding for finding in causes if _is_larger(finding, first)]
+    return max(larger, key=_share, default=first)
+
+
+def _is_cause_of_idle_time(finding: Finding) -> bool:
+    rule = rules().get(finding.rule)
+    return rule is not None and bool(rule.reason and finding.gain.share)
+
+
+def _is_larger(finding: Finding, first: Finding) -> bool:
+    is_less_sure = CONFIDENCES.index(finding.confidence) > CONFIDENCES.index(first.confidence)
+    return _share(finding) > (2 if is_less_sure else 1) * _share(first)
+
+
+def _share(finding: Finding) -> float:
+    return finding.gain.share or 0.0
 
 
 def _mended(finding: Finding, best: Gain | None) -> str:
@@ -317,19 +372,14 @@ def nothing_found(figures: Collection[str]) -> str:
     if "span_ns" in figures or "measured_count" in figures:
         return "No finding costs a tenth of the time or more."
     if any(name.startswith("log_") for name in figures):
-        return (
-            "No check of the log needs attention. The last section lists what a log cannot answer."
-        )
+        return NO_CHECK
     return MEASURED if any(name.startswith("baseline_") for name in figures) else NO_GPU
 
 
 def _logged(view: Selection, busy: Figure) -> str:
     """Return what a log of the GPUs says in which no check needs attention."""
-    is_one = readings(view) == 1
-    if not busy.value:
-        of = "the only reading" if is_one else f"{readings(view):,} readings"
-        return f"No kernel ran during {of} of the log. Record the log again while the program runs."
-    ran = f"{'At the only reading, a' if is_one else 'A'} kernel ran {busy.text} of the time."
+    when = "At the only reading, a" if readings(view) == 1 else "A"
+    ran = f"{when} kernel ran {busy.text} of the time."
     return f"{ran} No check of the log needs attention."
 
 
@@ -410,6 +460,8 @@ def _ends(
         value, note = (f"up to {gain.best}", "best case, all findings fixed")
         if gain.low >= LEAST:
             value, note = gain.likely, f"likely, all findings fixed; best case {gain.best}"
+        if gain.likely == gain.best:
+            note = "all findings fixed"
         yield Tile("Possible gain", value, note)
 
 
@@ -428,10 +480,11 @@ def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
         label = "Largest part" if is_work else "Largest loss"
         yield Tile(label, value, ", ".join(picture.name(key) for key in parts), first.evidence[0])
     elif first.evidence and (share or _is_warm_up(first)):
+        is_outside = bool(_phase(first) and phases.outside(view))
         yield Tile(
             "Largest loss",
             percent(share or first.evidence[0].value),
-            theme(first.rule),
+            f"{theme(first.rule)}{', outside the judged part' if is_outside else ''}",
             first.evidence[0],
         )
 
@@ -442,7 +495,7 @@ def theme(rule: str) -> str:
     >>> theme("idle_data_loading"), theme("paths_gpu_idle"), theme("idle")
     ('data loading', 'GPU idle', 'idle')
     """
-    words = rule.removeprefix("idle_").removeprefix("paths_").removeprefix("log_").replace("_", " ")
+    words = re.sub(r"^(idle|paths|log|training)_", "", rule).replace("_", " ")
     return re.sub(r"\b(gpu|mfu|cuda)\b", lambda found: found[1].upper(), words)
 
 

@@ -42,7 +42,10 @@ def figures(view: Selection, known: Mapping[str, Figure], *, peaks: str = "") ->
 def refusal(view: Selection, known: Mapping[str, Figure], *, peaks: str = "") -> Refusal | None:
     """Return why the MFU is not known; None where it is."""
     mfu = _mfu(view, known, peaks)
-    return None if isinstance(mfu, float) else Refusal(MFU, mfu, OPTIONS)
+    if isinstance(mfu, float):
+        return None
+    has_steps = any(id in known for id in STEPS)
+    return Refusal(MFU, mfu, OPTIONS, is_of_another_tool=not has_steps)
 
 
 def _gpus(view: Selection) -> int:
@@ -80,8 +83,7 @@ def _mfu(view: Selection, known: Mapping[str, Figure], peaks: str) -> float | st
     needed = {"params": job.parameters, "tokens-per-step": job.tokens_per_step, "dtype": job.dtype}
     lacking = [f"--{name}" for name, value in needed.items() if not value]
     if lacking:
-        wanted = f"Please give: {', '.join(lacking)}, or these in perfkit.toml next to the run"
-        return f"perfkit does not know how much work the model needs. {wanted}"
+        return f"give {', '.join(lacking)}, or these in perfkit.toml next to the run"
     if step is None:
         return "perfkit found no step in the recording, so it does not know the tokens per second"
     try:

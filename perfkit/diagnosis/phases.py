@@ -57,6 +57,13 @@ def phases(view: Selection) -> pd.DataFrame:
     return inside.assign(busy_ns=analysis.phases.busy(inside, pd.concat(operations)))
 
 
+def outside(view: Selection, *, told: str = "") -> str:
+    """Say what is outside of the judged part, a sentence each; nothing of the phase that the verdict tells of."""
+    if view.outside == "":
+        return ""
+    return f"{_outside(phases(recorded(view)), told)} {programs.sentence(view)}".strip()
+
+
 @kept
 def judged(view: Selection) -> Judged:
     """Return what is judged of each rank; all of the window where it holds neither a loop nor a whole recording."""
@@ -212,8 +219,8 @@ def stops(view: Selection) -> Intervals:
     return union(*ends(once)) if common is None else common
 
 
-def _outside(found: pd.DataFrame) -> str:
-    """Say what is outside on the rank where that takes the largest share of the span."""
+def _outside(found: pd.DataFrame, told: str = "") -> str:
+    """Say what is outside, but not in the phase `told`, on the rank where that takes the largest share of the span."""
     if found.empty or not found["phase"].isin(JUDGED).any():
         return ""
     is_outside = ~_is_judged(found)
@@ -222,12 +229,13 @@ def _outside(found: pd.DataFrame) -> str:
     rank = share.idxmax()
     mine = found[found["rank"] == rank]
     is_outside = is_outside[mine.index]
-    text = " ".join([*_sentences(mine, is_outside), *_other_work(mine, is_outside)])
+    sentences = [text for phase, text in _sentences(mine, is_outside) if phase != told]
+    text = " ".join([*sentences, *_other_work(mine, is_outside)])
     return f"On rank {rank}: {text}" if text and len(share) > 1 else text
 
 
-def _sentences(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[str]:
-    """Yield a sentence for each kind of time of a rank that happens once and takes a hundredth of the span."""
+def _sentences(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[tuple[str, str]]:
+    """Yield each phase of a rank that happens once and takes a hundredth of the span, and a sentence about it."""
     span = int(mine["dur_ns"].sum())
     begin = mine[mine["phase"] == "start_up"]
     pauses = mine[is_outside & mine["phase"].eq("pause")]
@@ -235,18 +243,20 @@ def _sentences(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[str]:
     if (lasted := int(begin["dur_ns"].sum())) >= NOTABLE * span:
         slow = begin["name"].dropna().astype(str).tolist()
         warm_up = f", with {slow[0]}" if slow else ""
-        yield f"Start-up takes {_of(lasted, span)}, once per process{warm_up}."
+        yield "start_up", f"Start-up takes {_of(lasted, span)}, once per process{warm_up}."
     if (lasted := int(pauses["dur_ns"].sum())) >= NOTABLE * span:
         longest = pauses.iloc[int(pauses["dur_ns"].to_numpy().argmax())]
         at = duration(int(longest["start_ns"]))
         length = duration(int(longest["dur_ns"]))
         saves = " to save state" if longest["name"] == analysis.phases.CHECKPOINT else ""
         if len(pauses) == 1:
-            yield f"There is one pause{saves}, of {length} at {at}."
+            said = f"There is one pause{saves}, of {length} at {at}."
         else:
-            yield f"The GPUs pause {len(pauses):,} times, for {_of(lasted, span)}; the longest takes {length} at {at}."
+            times = f"{len(pauses):,} times, for {_of(lasted, span)}"
+            said = f"The GPUs pause {times}; the longest takes {length} at {at}."
+        yield "pause", said
     if (lasted := int(end["dur_ns"].sum())) >= NOTABLE * span:
-        yield f"What follows the last repetition takes {_of(lasted, span)}, once."
+        yield "end", f"What follows the last repetition takes {_of(lasted, span)}, once."
 
 
 def _other_work(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[str]:

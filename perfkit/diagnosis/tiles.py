@@ -88,7 +88,11 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     if outside and len(view.all_kernels):
         texts["readings"] += f"; {outside:,} outside the timeline's judged part do not count"
     first, further = (_answered(rows, figures, texts, view) for rows in (TILES, FURTHER))
-    first = [*first, *_benchmarked(view)] or [*_connected(view)]
+    rates = {tile.value for tile in first}
+    first += [tile for tile in _benchmarked(view) if tile.value not in rates]
+    first = first or [*_connected(view)]
+    said = {(tile.figure.id, tile.value) for tile in ends if tile.figure}
+    first = [tile for tile in first if not tile.figure or (tile.figure.id, tile.value) not in said]
     few = max(FEWEST_TILES - len(first) - len(ends), 0)
     first += further[:few]
     shown = {tile.label for tile in (*first, *ends)}
@@ -101,9 +105,12 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
 def _rate_of(figures: Mapping[str, Figure]) -> str:
     """Return what the rate of operations of a training is about."""
     passes = figures.get("baseline_flops_per_s")
-    if "baseline_iteration_flops_per_s" in figures and passes:
-        return f"over the iteration, {passes.text} in both passes"
-    return "from the log"
+    iteration = figures.get("baseline_iteration_flops_per_s")
+    if iteration is None or passes is None:
+        return "from the log"
+    if iteration.text == passes.text:
+        return "over the iteration"
+    return f"over the iteration, {passes.text} in both passes"
 
 
 def _of_copies(figures: Mapping[str, Figure]) -> str:
@@ -127,9 +134,9 @@ def _of_memory(view: Selection) -> str:
 
 
 def _of_steps(view: Selection, figures: Mapping[str, Figure]) -> str:
-    """Return of how many steps, on how many ranks, the step time is the median; empty where no step was found."""
+    """Return of how many steps, on how many ranks, the step time is the median; else of a log."""
     if "step_count" not in figures:
-        return ""
+        return "of an iteration, in the log"
     count = figures["step_count"].text
     ranks = steps.steady(view.steps)["rank"].nunique()
     on_ranks = f" on {ranks:,} ranks" if ranks > 1 else ""

@@ -17,13 +17,20 @@ from perfkit.diagnosis.rules import by_kind
 from perfkit.diagnosis.rules.rule import Fact, tell
 from perfkit.diagnosis.sources import Source
 from perfkit.diagnosis.speed import slowed_by_clock
+from perfkit.diagnosis.tiles import readings
 from perfkit.diagnosis.timeline import named
 from perfkit.diagnosis.words import words
 from perfkit.format import several
 from perfkit.logs import monitoring
 from perfkit.logs import rules as RULES
 from perfkit.logs.monitoring.levels import NEAR_POWER
-from perfkit.logs.rules import LOG_CAPPED, LOG_LITTLE_POWER, LOG_UNUSED, LOG_WAITED_FOR
+from perfkit.logs.rules import (
+    LOG_CAPPED,
+    LOG_LITTLE_POWER,
+    LOG_NO_WORK,
+    LOG_UNUSED,
+    LOG_WAITED_FOR,
+)
 from perfkit.selection import Selection
 
 MEANINGS = words("log")
@@ -91,10 +98,56 @@ def findings(view: Selection) -> Iterator[Finding]:
     """Yield what the ledger of the log shows, then one finding per check of step 2 that asks for attention."""
     if not is_logged(view):
         return
+    if is_without_work(view):
+        yield _no_work(view)
+        return
     yield from _unused(view)
     yield from _waiting(view)
     yield from _capped(view)
     yield from _checked(view)
+
+
+@kept
+def busy_of_each(view: Selection) -> pd.Series:
+    """Return the share of the time in which each GPU of the log worked: with a kernel, or else with an active SM.
+
+    NaN where the log does not say it.
+    """
+    used = monitoring.utilisation(view.samples, window=window(view))
+    return used["gpu_busy_frac"].fillna(used["sm_active_frac"])
+
+
+def is_without_work(view: Selection) -> bool:
+    """Tell whether the log shows that no GPU works, and no timeline says otherwise."""
+    busy = busy_of_each(view)
+    if busy.empty or busy.isna().any() or len(view.all_kernels):
+        return False
+    works = ~states(view)["state"].eq("not started")
+    return not works.any() and bool((busy < monitoring.states.HARDLY).all())
+
+
+def _no_work(view: Selection) -> Finding:
+    """Return that no GPU of the log works."""
+    busy = busy_of_each(view)
+    definition = "share of the time of all GPUs of the log in which no kernel ran"
+    value = float(1 - busy.mean())
+    idle = Figure(
+        "log_no_work_frac",
+        "Time without a kernel",
+        value,
+        "1",
+        definition,
+        "monitoring.utilisation",
+    )
+    count = readings(view)
+    during = "the only reading" if count == 1 else f"{count:,} readings"
+    which = "the GPU" if len(busy) == 1 else f"any of the {len(busy)} GPUs"
+    title = f"No kernel ran on {which} during {during} of the log"
+    if busy.max() > 0:
+        title = f"Hardly any kernel ran on {which} during {during} of the log"
+    text = "A display or a monitor causes readings below 5 %: the log shows no work of a program."
+    nothing = Gain(1.0, math.inf, "nothing ran that could be faster")
+    return tell(LOG_NO_WORK, title, "high", text, (idle,), nothing)
 
 
 def _in(view: Selection, *names: str, least: float = NOTABLE) -> pd.DataFrame:

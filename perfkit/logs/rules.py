@@ -26,6 +26,22 @@ LOG_UNUSED = Rule(
     kind="unused",
 )
 
+LOG_NO_WORK = Rule(
+    name="log_no_work",
+    question="Did the GPUs of the log do any work?",
+    **OF_A_LOG,
+    evidence=("log_no_work_frac",),
+    target="none",
+    threshold=(
+        "No GPU has a reading of 5 % utilisation or more (convention); without the utilisation, no "
+        "SM of any is active"
+    ),
+    advice=(now("Log the GPUs while the program runs: nvidia-smi dmon -s pucvmet -o DT"),),
+    next="List the processes of each GPU while the program runs: nvidia-smi pmon -c 1",
+    objections=(Objection.FEW_READINGS,),
+    kind="no_work",
+)
+
 LOG_WAITED_FOR = Rule(
     name="log_waited_for",
     question="Do GPUs wait at full utilisation for one that does nothing?",
@@ -129,7 +145,7 @@ LOG_UTILISATION = Rule(
         later("Monitor the utilisation of every job (nvidia-smi, DCGM)"),
     ),
     next="Record a timeline of a few steps: {nsys}",
-    objections=(Objection.VIDEO_ENGINE, Objection.FEW_READINGS, Objection.NO_KERNEL),
+    objections=(Objection.VIDEO_ENGINE, Objection.FEW_READINGS),
     kind="utilisation",
 )
 
@@ -181,7 +197,7 @@ LOG_POWER = Rule(
         later("Monitor the utilisation of every job (nvidia-smi, DCGM)"),
     ),
     next="Record a timeline of a few steps: {nsys}",
-    objections=(Objection.FEW_READINGS, Objection.NO_KERNEL),
+    objections=(Objection.FEW_READINGS,),
     kind="power",
 )
 

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatch
@@ -42,7 +43,8 @@ LEADS = (  # in a view that follows an explorer
     ".perfkit-leads [data-leads]{cursor:pointer}"
     ".perfkit-leads [data-leads]>em:first-of-type::after{content:' · click: see the longest one in the timeline'}"
 )
-FIRST = {"immediate": 4, "medium-term": 3, "long-term": 2}  # steps that the first page shows
+MOST_FILES = 4  # that the page names
+FIRST = {"immediate": 3, "medium-term": 3, "long-term": 2}  # steps that the first page shows
 QUIET = "font-size:.87em;line-height:1.4;opacity:.75;margin:.15em 0 .5em;overflow-wrap:anywhere"
 LIMIT = 400  # characters of a text from outside
 SLOWED, MOST_BYTES = (
@@ -80,19 +82,13 @@ def about(view: Selection, *, folded: bool = False) -> Shown:
         }
     )
     lines = [
-        ("Run", several(name(path) for path in view.run.capture["path"])),
+        ("Run", several((name(path) for path in view.run.capture["path"]), MOST_FILES)),
         ("Recorded with", ", ".join(tools)),
-        (
-            "Recorded for",
-            several(duration(ns) for ns in view.run.capture["dur_ns"] if ns) or "not recorded",
-        ),
-        (
-            "GPUs",
-            several(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded",
-        ),
+        ("Recorded for", _lengths(view) or "not recorded"),
+        ("GPUs", several(_counted_names(view.devices["name"])) or "not recorded"),
         ("Selection", view.description),
         ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),
-        *(("Note", text) for text in remarks(recording.notes(view))),
+        *(("Note", text) for text in remarks(_further_notes(view))),
     ]
     row = '<dt style="width:auto">{}</dt><dd style="margin:0">{}</dd>'
     rows = "".join(row.format(_safe(term), _safe(text)) for term, text in lines)
@@ -102,6 +98,29 @@ def about(view: Selection, *, folded: bool = False) -> Shown:
         f"<details><summary>About this recording</summary>{listed}</details>" if folded else listed
     )
     return Shown(listed, "\n".join(f"{term}: {text}" for term, text in lines))
+
+
+def _further_notes(view: Selection) -> list[str]:
+    """Return the notes on a run but those of leading doubts, which the verdict and the remarks below it tell."""
+    told = {doubt.text for doubt in recording.leading(view)}
+    return [note for note in recording.notes(view) if note not in told]
+
+
+def _lengths(view: Selection) -> str:
+    """Return how long was recorded, of several files the shortest and the longest time; empty if not known."""
+    known = [ns for ns in view.run.capture["dur_ns"] if ns]
+    ends = [duration(end) for end in (min(known), max(known))] if known else []
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _counted_names(names: Iterable[str]) -> list[str]:
+    """Return each name once, with how often it comes.
+
+    >>> _counted_names(["A100", "A100", "T4"])
+    ['2 x A100', 'T4']
+    """
+    counts = Counter(map(str, names))
+    return [f"{count} x {name}" if count > 1 else name for name, count in counts.items()]
 
 
 def remarks(notes: Iterable[str]) -> list[str]:
@@ -437,10 +456,9 @@ def gains(
     gained = [(f.title, f.gain) for f in known]
     if len(known) > 1 and (combined := together(findings, figures, view)):
         gained.append(("All together", combined))
-    is_mixed = len({gain.whole for _, gain in gained}) > 1
     rows = [
         (
-            f"{title} (gain of {gain.whole})" if is_mixed or gain.whole != Gain.whole else title,
+            f"{title} (gain of {gain.whole})" if gain.whole != Gain.whole else title,
             *(gain.likely, gain.best, headline.saved(gain, figures), _shortly(gain.reason)),
         )
         for title, gain in gained

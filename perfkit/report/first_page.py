@@ -1,5 +1,6 @@
 """What stands on the first page alone: bounds of call paths, remarks, advice, open questions, published claims."""
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,18 +18,16 @@ from perfkit.selection import Selection
 
 MOST_FINDINGS = 3  # in "What to do first"
 MOST_QUESTIONS = 4
+SHORT = 44  # characters of a title that is said again
 HOURS_A_DAY, HOURS_A_MONTH = 24, 720
 WORKING = {
     "device_busy_frac",
     "paths_gpu_busy_frac",
     "log_gpu_busy_frac",
 }  # figures of how long GPUs work
-PRICE = "To see what idle time costs, give the price of a GPU: --price-per-gpu-hour."
+PRICE = "For the cost of idle time, give --price-per-gpu-hour."
 ANSWERED = "Every question that this kind of recording can answer is answered."
-CHECK = (
-    "Keep what you gain: run `perfkit check RUN --baseline EARLIER` in CI. It fails when a figure gets worse than in "
-    "an earlier recording."
-)
+CHECK = "Keep what you gain: `perfkit check RUN --baseline EARLIER` in CI fails when a figure gets worse."
 LISTS = (
     "tiles",
     "ranking",
@@ -107,7 +106,7 @@ def advice(findings: Iterable[Finding]) -> list[Advice]:
     """
     ordered = [finding for finding in headline.ranked(findings) if not headline.is_small(finding)]
     told = set(first_actions(ordered))
-    groups = []
+    groups: list[Advice] = []
     for horizon in HORIZONS:
         left = blocks.FIRST[horizon]
         for finding in ordered:
@@ -115,10 +114,18 @@ def advice(findings: Iterable[Finding]) -> list[Advice]:
             if steps:
                 told.update(steps)
                 left -= len(steps)
-                groups.append(
-                    Advice(horizon, finding.title, _gain(finding), finding.place, tuple(steps))
-                )
+                groups.append(_advised(finding, horizon, steps, groups))
     return groups
+
+
+def _advised(
+    finding: Finding, horizon: str, steps: Sequence[str], earlier: Iterable[Advice]
+) -> Advice:
+    """Return the steps of a finding; whole title, gain and place stand at its first horizon alone."""
+    short = textwrap.shorten(finding.title, SHORT, placeholder=" …")
+    if any(group.title == finding.title for group in earlier):
+        return Advice(horizon, short, "", "", tuple(steps))
+    return Advice(horizon, finding.title, _gain(finding), finding.place, tuple(steps))
 
 
 def first_actions(findings: Iterable[Finding]) -> list[str]:

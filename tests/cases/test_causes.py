@@ -31,6 +31,7 @@ CASES = (
             Fact("the wait before it is no cause", verdict_omits("waited for the gpu")),
             Fact("to remove .item() does not come first", not_advised_first(".item()")),
             Fact("the three pauses are told", told("pause 3 times")),
+            Fact("the verdict tells them once", verdict_omits("the longest takes")),
         ),
     ),
     Case(

@@ -13,6 +13,7 @@ from diagnosis.test_baseline import connected, peaks
 from diagnosis.test_gpus import beside, meeting
 from diagnosis.test_measured import CASES as MEASURED
 from diagnosis.test_measured import KERNELS
+from diagnosis.test_phases import looped
 from diagnosis.test_speed import few
 from diagnosis.traces import MS, all_of, leaking, view
 from frames import api_calls, copies, kernels
@@ -138,7 +139,11 @@ PRODUCED: dict[str, Found] = {
     "idle_launch": lambda *_: (perfkit.select(perfkit.load(sample("bert_a100_optimised"))), ""),
     "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),
     "idle_kernel_wait": queued,
-    "log_power": real("monitor/rocm-smi_json__mi100_rocm571.json"),
+    "pauses": lambda *_: (looped(pause=1000), ""),
+    "log_power": logged(
+        utilization__gpu="100 %", power__draw="180 W", enforced__power__limit="400 W"
+    ),
+    "log_no_work": real("monitor/rocm-smi_json__mi100_rocm571.json"),
     "log_unused": real("monitor/tkjunsei__OpenAD__gpu_usage_2xA6000.csv"),
     "log_waited_for": real("reports/spinning_gpus/gpu.csv"),
     "log_little_power": logged(

@@ -49,7 +49,7 @@ def test_doubts_of_a_finding_are_shown() -> None:
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
-        ((), "what to record"),
+        ((), "record a timeline"),
         (("log_idle_frac",), "No check of the log"),
         (("baseline_ridge",), "in these measurements"),
         (("log_idle_frac", "span_ns"), "costs a tenth of the time"),

@@ -14,7 +14,7 @@ import perfkit
 from perfkit import diagnosis, report
 from perfkit.diagnosis import picture
 from perfkit.diagnosis.finding import Figure, Finding
-from perfkit.diagnosis.headline import Headline, cause, headline
+from perfkit.diagnosis.headline import Headline, cause, headline, leading
 from perfkit.diagnosis.rules import rules
 from perfkit.report import first_page, pages
 from perfkit.selection import Selection
@@ -81,6 +81,18 @@ def test_what_the_verdict_names_is_a_colour_of_the_picture_and_the_tile(
     ]
     assert len(notes) <= 1
     assert [] == [note for note in notes if keys and picture.name(keys[0]) not in note]
+
+
+def test_the_list_begins_with_what_the_verdict_names(name: str, profiles: Path) -> None:
+    made = page(profiles / name)
+    first = cause(made.findings)
+    assert [first] == leading(made.findings)[:1] if first else not leading(made.findings)
+
+
+def test_no_two_tiles_repeat_a_figure(name: str, profiles: Path) -> None:
+    tiles = page(profiles / name).headline.tiles
+    shown = [(tile.figure.id, tile.value) for tile in tiles if tile.figure]
+    assert sorted(set(shown)) == sorted(shown)
 
 
 def test_no_gain_is_above_what_its_share_allows(name: str, profiles: Path) -> None:

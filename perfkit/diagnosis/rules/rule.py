@@ -241,6 +241,7 @@ class Rule:
     other findings.
     is_remainder: it tells of what remains when all other findings are mended.
     hides: when it stands before all others.
+    phase: the phase outside of the judged part that it tells of, of `diagnosis.phases`.
     """
 
     name: str
@@ -271,6 +272,7 @@ class Rule:
     vagueness: int | None = None
     is_remainder: bool = False
     hides: Hides = Hides.NEVER
+    phase: str = ""
 
 
 def worth_a_look(what: str) -> str:

@@ -121,6 +121,7 @@ WARM_UP = Rule(
         "of this report"
     ),
     hides=Hides.IF_SEVERE,
+    phase="start_up",
 )
 
 STEP_LENGTHS = Rule(
@@ -160,11 +161,14 @@ PAUSES = Rule(
             "again",
             when=Fact.PYTHON,
         ),
-        soon("Do this work in another thread, or before the loop"),
+        soon(
+            "Do this work before the loop, or in another thread (std::async, or "
+            "concurrent.futures.ThreadPoolExecutor)"
+        ),
     ),
     next="Mark what happens in the pause with an NVTX range, and record its call stacks: {nsys}",
-    reason="",
     moment=longest_pause,
+    phase="pause",
 )
 
 START_UP = Rule(

@@ -4,11 +4,13 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
-from perfkit.charts.shares import bars, ends, figures
+from perfkit.charts.shares import TIME_COLOURS, TIME_NAMES, bars, ends, figures
 from perfkit.charts.theme import STATE_COLOURS, WIDTH, hover, layered, need, nothing
 from perfkit.format import duration, percent
+from perfkit.names.parts import SMALL as SMALL_FRAC
 
 MOST_BARS = 24
+SMALL = TIME_NAMES["small"]
 DARK = [
     "working",
     "lowered by heat",
@@ -29,15 +31,16 @@ def states(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     need(ledger, "rank", "gpu", "state", "ns", "share_frac")
     if ledger.empty:
         return nothing(title or "No states of GPUs", NO_UTILISATION)
-    rows = _least_working(ledger)
-    state = rows["state"].astype(str)
+    rows = _joined(_least_working(ledger))
+    state = rows["state"]
     begin, end = ends(rows["share_frac"], rows[["rank", "gpu"]].apply(tuple, axis=1))
     texts = {"share": rows["share_frac"].map(percent), "told": rows["ns"].map(duration)}
     drawn = pd.DataFrame(
         {"label": theme.devices(rows), "state": state, "begin": begin, "end": end, **texts}
     )
-    names = [name for name in STATE_COLOURS if name in set(state)]
-    shades = alt.Scale(domain=names, range=[STATE_COLOURS[name] for name in names])
+    colours = {**STATE_COLOURS, SMALL: TIME_COLOURS[SMALL]}
+    names = [name for name in colours if name in set(state)]
+    shades = alt.Scale(domain=names, range=[colours[name] for name in names])
     tips = hover(("label", "GPU"), "state", "share", ("told", "time"))
     return layered(
         [
@@ -49,6 +52,19 @@ def states(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         picture=f"Stacked bar per GPU of {', '.join(names)}",
         size=(WIDTH, alt.Step(34)),
     )
+
+
+def _joined(ledger: pd.DataFrame) -> pd.DataFrame:
+    """Return the ledger with states under SMALL_FRAC of the time of all GPUs as one, the last of each GPU."""
+    of_all = ledger.groupby("state", observed=True)["ns"].transform("sum") / ledger["ns"].sum()
+    state = ledger["state"].astype(object).where(of_all >= SMALL_FRAC, SMALL)
+    large = state.ne(SMALL)
+    ordered = ledger.assign(state=state, large=large)
+    ordered = ordered.sort_values(
+        ["rank", "gpu", "large"], ascending=[True, True, False], kind="stable"
+    )
+    by = ordered.groupby(["rank", "gpu", "state"], sort=False)
+    return by[["ns", "share_frac"]].sum().reset_index()
 
 
 def _least_working(ledger: pd.DataFrame) -> pd.DataFrame:
