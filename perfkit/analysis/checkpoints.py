@@ -6,8 +6,8 @@ has:
 
 range     ranges or functions of that rank whose name says that state is saved cover at least half of it; at least half
           of such a range lies in one pause, else it is around more than that
-file      calls that write or flush files cover at least half of it, on threads that launch kernels, and no range says
-          that data are loaded or results are evaluated
+file      calls that write or flush files cover at least half of it, on threads that launch kernels; a kernel follows,
+          and no range says that data are loaded or results are evaluated
 copies    nothing names it, but it looks like one: in a steady step, at least 5 times as long as the longest pause of
           half of the steps and 10 ms, in two to half of the steps, at least 10 MB are copied to the host, ten times as
           much as in a step otherwise, and no range says anything else, as above (conventions). The end of the
@@ -146,7 +146,9 @@ def detect(
         2 * pauses[column].to_numpy() >= dur for column in ("named_ns", "written_ns")
     )
     witness = np.select(
-        [by_name, by_file & free, free & _alike(pauses, copies, steps)], range(len(WITNESSES)), -1
+        [by_name, by_file & free & ~pauses["is_last"], free & _alike(pauses, copies, steps)],
+        range(len(WITNESSES)),
+        -1,
     )
     found = pauses.assign(witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)))[
         witness >= 0

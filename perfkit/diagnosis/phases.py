@@ -171,9 +171,19 @@ def recorded(view: Selection) -> Selection:
 
 def paused(view: Selection) -> pd.DataFrame:
     """Return the rows of PHASES of a recording that are pauses which are not judged, the longest first."""
-    found = phases(recorded(view))
-    once = found[found["phase"].eq("pause") & ~_is_judged(found)]
+    once = _unjudged_pauses(recorded(view)) if view.outside != "" else phases(view).iloc[:0]
     return once.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _unjudged_pauses(view: Selection) -> pd.DataFrame:
+    """Return the rows of PHASES that are pauses which are not judged.
+
+    Of a rank with fewer than FEWEST operations nobody knows which gap is usual.
+    """
+    found = phases(view)
+    counts = pd.concat([view.all_kernels["rank"], view.copies["rank"]]).value_counts()
+    is_known = found["rank"].map(counts) >= FEWEST
+    return found[found["phase"].eq("pause") & ~_is_judged(found) & is_known]
 
 
 def whole(view: Selection) -> Selection:
@@ -192,18 +202,11 @@ def _is_nearly_all(found: pd.DataFrame, window: Window) -> bool:
 
 @kept
 def pauses(view: Selection) -> pd.DataFrame:
-    """Return the stretches of each GPU (rank, gpu, start_ns, dur_ns) that are a pause, which is not judged.
-
-    Of a rank with fewer than FEWEST operations nobody knows which gap is usual.
-    """
+    """Return the stretches of each GPU (rank, gpu, start_ns, dur_ns) that are a pause, which is not judged."""
     if view.outside == "":
         return completeness.STRETCHES.empty()
-    found = phases(view)
+    once = _unjudged_pauses(view)
     operations = pd.concat([table[["rank", "gpu"]] for table in (view.all_kernels, view.copies)])
-    counts = operations.groupby("rank").size()
-    once = found[
-        found["phase"].eq("pause") & ~_is_judged(found) & (found["rank"].map(counts) >= FEWEST)
-    ]
     devices = operations.drop_duplicates()
     return devices.merge(once[["rank", "start_ns", "dur_ns"]], on="rank")
 
