@@ -264,11 +264,11 @@ def test_c16_a_run_without_steps_does_not_fail_by_its_warm_up(tmp_path: Path) ->
     assert 1 != checked.exit_code
 
 
-def test_c17_nobody_can_tell_of_a_family_that_wavers() -> None:
-    """Small kernels are 40 % off by chance, everything else is alike: that alone is undecided."""
+def test_c17_a_small_family_that_wavers_passes() -> None:
+    """Small kernels are 40 % off by chance, everything else is alike: they add at most 1 % to the step, `MATTERS`."""
     checked = check(stepped("new", 10.0, 1, 0.4), stepped("old", 10.0, 2, 0.4))
     outcomes = {verdict.id: verdict.outcome for verdict in checked.verdicts}
-    assert {"step_median_ns": "pass", "family_softmax_ns": "error"}.items() <= outcomes.items()
+    assert {"step_median_ns": "pass", "family_softmax_ns": "pass"}.items() <= outcomes.items()
 
 
 def test_c17_one_sure_regression_fails() -> None:
