@@ -27,6 +27,7 @@ from papermill.engines import Engine, papermill_engines
 from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
 
+from perfkit.readers.nsys.sqlite import lending
 from perfkit.report.processes import end
 
 __all__ = ["DeadKernelError", "Kernel", "PapermillExecutionError", "execute"]
@@ -82,7 +83,7 @@ class Kernel:
             if self._is_over:
                 raise RuntimeError("the report ended")
             self._owner.start_new_kernel(
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, **lending(), "PYTHONPATH": path},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
