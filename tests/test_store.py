@@ -438,9 +438,9 @@ def test_ranks_in_names_of_nsys_reports(tmp_path: Path) -> None:
     # `nsys profile -o report.%q{SLURM_PROCID}`.
     (tmp_path / "job" / "node0").mkdir(parents=True)
     for rank in (0, 2, 10):
-        nsys_files.sqlite(
-            tmp_path / "job" / "node0" / f"report.{rank}.sqlite", nsys_files.capture()
-        )
+        work = nsys_files.kernel(1000, 1500 + rank, "gemm")  # equal files would count as copies
+        tables = nsys_files.capture() | {nsys_files.KERNEL: [work]}
+        nsys_files.sqlite(tmp_path / "job" / "node0" / f"report.{rank}.sqlite", tables)
     pattern = r"report\.(\d+)\."
     assert [0, 2, 10] == perfkit.load(tmp_path / "job", rank_regex=pattern).capture["rank"].tolist()
     store.ingest([tmp_path / "job"], tmp_path / "store", workers=1, rank_regex=pattern)

@@ -30,6 +30,7 @@ from perfkit.analysis import layers
 from perfkit.analysis.causes import covered, started_by, where
 from perfkit.analysis.grouping import numbered, over
 from perfkit.analysis.intervals import Int, Intervals, Window, ends, total, union
+from perfkit.analysis.intervals import bounds as checked
 from perfkit.analysis.sequences import ALIKE, EVEN, FEWEST, repeats
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, DUR, KERNELS, PYTHON_CALLS, RANGES, RANK, START
@@ -99,6 +100,8 @@ def detect(
     STEPS: steps of a rank do not overlap; only steps that lie in the window whole, numbered in the whole capture. A
     window is a time of the GPU, so a step of a CPU that runs ahead lies in it with all the kernels that it launches.
     """
+    if window is not None:
+        checked(window)
     RANGES.check(ranges)
     KERNELS.check(kernels)
     if api_calls is not None:

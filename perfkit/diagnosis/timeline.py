@@ -299,7 +299,8 @@ def named_work(view: Selection) -> pd.DataFrame:
         return view.ranges
     columns = ["rank", "process", "thread", "start_ns", "dur_ns", "name", "depth"]
     named_by_stacks = loaders[columns].assign(domain="", kind="push_pop")
-    return RANGES.make(pd.concat([view.ranges, named_by_stacks]).astype({"name": object}))
+    given = [view.ranges] if len(view.ranges) else []  # pandas warns where one is empty
+    return RANGES.make(pd.concat([*given, named_by_stacks]).astype({"name": object}))
 
 
 @kept

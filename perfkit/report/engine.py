@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import nbformat
+import zmq
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_core.utils import run_sync
@@ -26,6 +27,7 @@ from papermill.engines import Engine, papermill_engines
 from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
 
+from perfkit.readers.nsys.sqlite import lending
 from perfkit.report.processes import end
 
 __all__ = ["DeadKernelError", "Kernel", "PapermillExecutionError", "execute"]
@@ -81,7 +83,7 @@ class Kernel:
             if self._is_over:
                 raise RuntimeError("the report ended")
             self._owner.start_new_kernel(
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, **lending(), "PYTHONPATH": path},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
@@ -89,10 +91,12 @@ class Kernel:
         self._owner.start_new_kernel_client()
 
     def _connection(self) -> dict[str, str]:
-        """Return how the kernel is reached: by files of our own where the system has such sockets."""
+        """Return how the kernel is reached: by files of our own where the system has sockets of names that long."""
         if sys.platform == "win32":
             return {}
-        return {"transport": "ipc", "connection_file": str(Path(self._folder.name, "kernel.json"))}
+        file = {"connection_file": str(Path(self._folder.name, "kernel.json"))}
+        longest = os.fsencode(Path(self._folder.name, "kernel-ipc-1000"))  # jupyter_client's names
+        return file if len(longest) > zmq.IPC_PATH_MAX_LEN else {**file, "transport": "ipc"}
 
     def _share(self, runner: NotebookClient) -> None:
         if self._owner is not None:

@@ -252,35 +252,31 @@ def stepped(name: str, length: float, seed: int, spread: float = 0.0) -> perfkit
     return perfkit.Run([profile("nsys", name, None, at, **tables)])
 
 
-@pytest.mark.xfail(reason="PASS, exit 0: only the kernel time is judged", strict=True)
 def test_c16_a_run_without_steps_that_pauses_does_not_pass(tmp_path: Path) -> None:
     """Its kernels are the same and its span is longer by 40 pauses of 3 ms: fail, or say that no steps were found."""
     checked = check(unmarked(tmp_path / "new", pauses=True), unmarked(tmp_path / "old"))
     assert checked.exit_code in (1, 2)
 
 
-@pytest.mark.xfail(reason="FAIL, exit 1: kernels of the warm-up count", strict=True)
 def test_c16_a_run_without_steps_does_not_fail_by_its_warm_up(tmp_path: Path) -> None:
     """The first 60 of 400 kernels take 700 µs in one run, all others 150 µs in both: nobody can tell."""
     checked = check(unmarked(tmp_path / "new", first_us=700), unmarked(tmp_path / "old"))
     assert 1 != checked.exit_code
 
 
-def test_c17_nobody_can_tell_of_a_family_that_wavers() -> None:
-    """Small kernels are 40 % off by chance, everything else is alike: that alone is undecided."""
+def test_c17_a_small_family_that_wavers_passes() -> None:
+    """Small kernels are 40 % off by chance, everything else is alike: they add at most 1 % to the step, `MATTERS`."""
     checked = check(stepped("new", 10.0, 1, 0.4), stepped("old", 10.0, 2, 0.4))
     outcomes = {verdict.id: verdict.outcome for verdict in checked.verdicts}
-    assert {"step_median_ns": "pass", "family_softmax_ns": "error"}.items() <= outcomes.items()
+    assert {"step_median_ns": "pass", "family_softmax_ns": "pass"}.items() <= outcomes.items()
 
 
-@pytest.mark.xfail(reason="ERROR, exit 2: one undecided family hides the regression", strict=True)
 def test_c17_one_sure_regression_fails() -> None:
     """Steps take 7 % longer, whatever the small family does."""
     checked = check(stepped("new", 10.7, 1, 0.4), stepped("old", 10.0, 2, 0.4))
     assert 1 == checked.exit_code
 
 
-@pytest.mark.xfail(reason="confidence high from one run of each", strict=True)
 def test_c18_one_run_of_each_is_not_sure() -> None:
     """Two runs of one program, 1.5 % apart, as nodes and temperatures are."""
     found = compared(stepped("old", 10.0, 1), stepped("new", 10.15, 2))

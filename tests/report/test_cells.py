@@ -151,6 +151,6 @@ def test_the_captures_named_here_are_among_all(profiles: Path) -> None:
 def test_the_first_page_says_whether_the_clock_was_lowered() -> None:
     """The log of nvidia-smi beside a trace says why the clock was lowered: never, in 100 readings of 5 metrics."""
     done = execute("0_executive_summary", profile=str(sample("gpu_workloads/resnet18_inference")))
-    subtitle = done.results["74617ae2"].to_dict()["title"]["subtitle"]
+    subtitle = done.results["5a7ede11"].to_dict()["title"]["subtitle"]
     assert subtitle[0].startswith("500 readings of 5 metrics over 10.0 s.")
     assert "The clock was never lowered because of power or heat or another reason." == subtitle[1]

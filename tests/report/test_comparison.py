@@ -47,7 +47,7 @@ ALL = Checked((HOSTILE, WORSE, FINE), ("different GPUs: A before, B\x07 after",)
 
 def test_text() -> None:
     lines = check_text(ALL).splitlines()
-    head = "CANNOT TELL: baseline: of 2 figures 1 worse; budget: of 1 limit 1 undecided (confidence: low)"
+    head = "FAIL: baseline: of 2 figures 1 worse; budget: of 1 limit 1 undecided (confidence: low)"
     assert head == lines[0]
     assert lines[1].startswith("  CANNOT TELL ")
     said = "Median step: 1.00 ms -> 1.20 ms, ratio 1.20; baseline: at most 1.05 times the baseline; slow"
@@ -83,7 +83,7 @@ def test_the_headline_counts_the_lines(seed: int) -> None:
 
 def test_json() -> None:
     content = json.loads(check_json(ALL))
-    assert ("error", 2, "low") == (content["outcome"], content["exit_code"], content["confidence"])
+    assert ("fail", 1, "low") == (content["outcome"], content["exit_code"], content["confidence"])
     assert [None, 1.2, 1.0] == [verdict["ratio"] for verdict in content["verdicts"]]
     assert "step_median_ns" == content["verdicts"][1]["id"]
     assert ["budget", "baseline", "baseline"] == [

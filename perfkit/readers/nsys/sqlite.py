@@ -5,6 +5,7 @@ the plain case of `pages`. A cell of SQLite holds any type, whatever its column 
 the first such cell is looked for, to name it.
 """
 
+import json
 import os
 import shlex
 import shutil
@@ -36,6 +37,10 @@ MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
 KEPT_TEXTS = 100_000
 MAGIC = b"NVIDIA Tegra Profiler Report"
 LAST_WORDS = 300  # characters of the last line that nsys printed
+LENT = (
+    "PERFKIT_EXPORTS"  # environment variable: what `lending` tells a process that this one starts
+)
+EXPORTS: dict[str, str] = {}  # the exports that this process made, by the state of their report
 # What sqlite3 raises on a damaged file; the last where the message holds damaged bytes of a name.
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
@@ -364,13 +369,35 @@ def exported(report: Path) -> SqliteSource:
             f"{report}: an Nsight Systems report, which only `nsys` itself can open, and `nsys` is not on PATH. "
             f"Export it where Nsight Systems is installed: `{command}`."
         )
+    state = _state(report)
+    lent = _lent().get(state)
+    if lent and Path(lent).is_file():
+        return SqliteSource(Path(lent), report)
     with ExitStack() as cleanup:
         target = Path(tempfile.mkdtemp(prefix="perfkit-"), "report.sqlite")
         cleanup.callback(_remove, target.parent, os.getpid())
         _export(program, report, target, command)
+        EXPORTS[state] = str(target)
         source = SqliteSource(target, report)
         weakref.finalize(source, cleanup.pop_all().close)
         return source
+
+
+def lending() -> dict[str, str]:
+    """Return the environment in which a process finds the exports of this one, which lives longer."""
+    living = {state: path for state, path in EXPORTS.items() if Path(path).is_file()}
+    return {LENT: json.dumps({**_lent(), **living})}
+
+
+def _lent() -> dict[str, str]:
+    """Return the exports of the process that started this one, by the state of their report."""
+    return dict(json.loads(os.environ.get(LENT) or "{}"))
+
+
+def _state(report: Path) -> str:
+    """Return which report that is, and which content of it."""
+    stat = report.stat()
+    return f"{report.resolve()}:{stat.st_size}:{stat.st_mtime_ns}"
 
 
 def _remove(folder: Path, process: int) -> None:
