@@ -78,7 +78,8 @@ def _cause(view: Selection, mine: pd.DataFrame) -> str:
     lasted = inside.groupby(["cause", "owner"], observed=True, dropna=False)["dur_ns"].sum()
     cause, owner = lasted.index[int(lasted.to_numpy().argmax())]
     reason = timeline_figures.IDLE_NAMES.get(str(cause), str(cause).replace("_", " "))
-    return f"In the longest the GPU is idle for this reason: {reason}{'' if pd.isna(owner) else f' ({printable(owner, 80)})'}."
+    whose = "" if pd.isna(owner) else f" ({printable(owner, 80)})"
+    return f"In the longest the GPU is idle for this reason: {reason}{whose}."
 
 
 def _warm_up(view: Selection) -> Iterator[Finding]:
