@@ -13,7 +13,7 @@ from perfkit.diagnosis import phases, timeline, timeline_figures
 from perfkit.diagnosis.finding import ONCE, Figure, Finding, Gain, severity
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import PAUSES, WARM_UP
-from perfkit.format import duration, percent
+from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
 NOTABLE = 0.1  # of the recording: a pause or a warm-up that is told (convention)
@@ -78,7 +78,8 @@ def _cause(view: Selection, mine: pd.DataFrame) -> str:
     lasted = inside.groupby(["cause", "owner"], observed=True, dropna=False)["dur_ns"].sum()
     cause, owner = lasted.index[int(lasted.to_numpy().argmax())]
     reason = timeline_figures.IDLE_NAMES.get(str(cause), str(cause).replace("_", " "))
-    return f"In the longest the GPU is idle for this reason: {reason}{'' if pd.isna(owner) else f' ({owner})'}."
+    whose = "" if pd.isna(owner) else f" ({printable(owner, 80)})"
+    return f"In the longest the GPU is idle for this reason: {reason}{whose}."
 
 
 def _warm_up(view: Selection) -> Iterator[Finding]:

@@ -64,6 +64,7 @@ class Kernel:
         if self._process is None or self._process.poll() is not None:
             self._leave()
             self._start()
+            self._run(_paths())
             self._run(self._setup)
         self._run(RESET)
         self._share(runner)
@@ -143,6 +144,17 @@ class Kernel:
         if self._owner.km is not None:  # nbclient leaves a kernel that did not start by itself
             run_sync(cast(AsyncKernelManager, self._owner.km).shutdown_kernel)(now=True)
         self._owner = self._process = None
+
+
+def _paths() -> str:
+    """Return code that finds modules where this process does, such as readers from outside, but not in its folder.
+
+    They come last: none stands in for a module that the kernel has.
+    """
+    here = os.getcwd()
+    every = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
+    besides = [path for path in every if os.path.realpath(path) != os.path.realpath(here)]
+    return f"import sys; sys.path += [path for path in {besides!r} if path not in sys.path]"
 
 
 class WarmEngine(Engine):  # type: ignore[misc]  # papermill has no types

@@ -10,6 +10,7 @@ from frames import api_calls, kernels, ranges
 
 import perfkit
 from perfkit.diagnosis.replayed import saving
+from perfkit.diagnosis.rules.changes import GRAPHS
 from perfkit.diagnosis.warming import _in_steps, first_launches, loaded_before
 from perfkit.report.notebooks import sample
 
@@ -106,7 +107,7 @@ def test_real_warm_up(profiles: Path) -> None:
     found = told(perfkit.load(profiles / "torch" / name))
     assert "warm_up" not in found or found["warm_up"].evidence[0].value <= 1
     chosen = all_of(perfkit.load(profiles / "nsys" / "extra-p__extrap__ex-gpu.s10.sqlite"))
-    saved = saving(chosen, "graphs")
+    saved = saving(chosen, GRAPHS)
     assert saved is not None
     assert saved < 0.01
 
