@@ -139,7 +139,7 @@ PRODUCED: dict[str, Found] = {
     "idle_launch": lambda *_: (perfkit.select(perfkit.load(sample("bert_a100_optimised"))), ""),
     "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),
     "idle_kernel_wait": queued,
-    "pauses": lambda *_: (looped(pause=1000), ""),
+    "pauses": lambda *_: (perfkit.select(looped(pause=1000).run), ""),
     "log_power": logged(
         utilization__gpu="100 %", power__draw="180 W", enforced__power__limit="400 W"
     ),
