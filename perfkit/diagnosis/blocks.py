@@ -254,8 +254,8 @@ def _few_blocks(view: Selection) -> Iterator[Finding]:
 def slowed_beside(view: Selection) -> Slowed | None:
     """Return the GPU whose kernels take most longer while collectives run beside them.
 
-    None where none is known. Kernels of one name and grid are compared: those that collectives
-    cover for half of their time or more, and those that run without them. Each needs MANY of both.
+    None where none is known. Kernels of one name and grid are compared: collectives cover some of
+    them for half of their time or more, and none of the others. Each side needs MANY kernels.
     Medians are compared, because one name may have other data.
     """
     kernels = cut(view.all_kernels, view.window)

@@ -1,7 +1,7 @@
-"""What a run comes to with what the user said of it (`perfkit.job.Job`): throughput, MFU, training time and cost.
+"""What a run comes to with what its user stated (`perfkit.job.Job`): throughput, MFU, training time and cost.
 
 A step is the median steady step of the timeline, or that of a training log; the GPUs are
-`world_size`, or else those that were recorded. Sources: PaLM, arXiv 2204.02311, appendix B
+`world_size`, or else the recorded ones. Sources: PaLM, arXiv 2204.02311, appendix B
 (`analysis.efficiency`).
 """
 

@@ -384,7 +384,7 @@ def figure_table(
 ) -> pd.DataFrame:
     """Return figures as rows: figure, value (a link, with its unit), definition, source.
 
-    Those of `ids`, or those that the cell of this `group` shows, as its metadata says; all when neither is given.
+    `ids` names the figures, or `group` does: the metadata of its cell lists them. Without either all are returned.
     """
     if group:
         ids = next(cell.listed for cell in links.stored() if cell.group == group)

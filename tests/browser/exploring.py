@@ -66,7 +66,8 @@ CONTRASTS = """selector => {
     });
 }"""
 
-# No chart is wider than its cell, and each fills it, but that of the steps: it is as wide as its steps need.
+# No chart is wider than its cell, and each fills it, but that of the steps: of six steps it is narrower than
+# `theme.LEAST`, from which on a picture follows its cell.
 CHARTS_FIT = """() => [...document.querySelectorAll('.jp-RenderedVegaCommon5')].every(one => {
     const room = one.closest('.jp-OutputArea-output').clientWidth, wide = one.querySelector('canvas, svg')?.clientWidth;
     const isOfSteps = one.closest('.jp-CodeCell').innerText.includes('charts.operators.steps');

@@ -15,7 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -391,7 +391,9 @@ def lending() -> dict[str, str]:
 
 def _lent() -> dict[str, str]:
     """Return the exports of the process that started this one, by the state of their report."""
-    return dict(json.loads(os.environ.get(LENT) or "{}"))
+    with suppress(ValueError):  # what another program wrote there: the report is exported again
+        return dict(json.loads(os.environ.get(LENT) or "{}"))
+    return {}
 
 
 def _state(report: Path) -> str:
