@@ -78,7 +78,9 @@ def lanes(
     streams = f"{len(labels)} streams" if len(labels) > 1 else labels[0]
     time = f"time since the start of the capture ({scale.symbol})"
     across = alt.Scale(domain=[first / scale.size, last / scale.size], nice=False, zero=False)
-    axis, place = alt.X("start:Q", title=time, scale=across), _lane_axis(labels)
+    ticks = alt.Axis(tickCount=MOST_TICKS)
+    axis = alt.X("start:Q", title=time, scale=across, axis=ticks)
+    place = _lane_axis(labels)
     edge = (1 - FILL) / 2
     rows = pd.DataFrame(
         [{"low": number + 1 - edge, "high": number + edge} for number in range(len(labels))]
@@ -296,7 +298,10 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     scale = unit(last - first, TIME)
     across = alt.Scale(domain=[first / scale.size, last / scale.size], nice=False, zero=False)
     axis = alt.X(
-        "start:Q", title=f"time since the start of the capture ({scale.symbol})", scale=across
+        "start:Q",
+        title=f"time since the start of the capture ({scale.symbol})",
+        scale=across,
+        axis=alt.Axis(tickCount=MOST_TICKS),
     )
     drawn = _phase_rows(shown, scale)
     shades = theme.colours(theme.PHASE_COLOURS, theme.PHASE_NAMES, shown["phase"].astype(str))
