@@ -43,9 +43,9 @@ from perfkit.tables import API_CALLS
 NOTABLE_CHECKPOINTS = 0.05
 FAST_BYTES_PER_S = 140e9 / 60
 TITLES = {
-    "range": "Checkpoints stop the GPU",
-    "file": "Writing files stops the GPU",
-    "copies": "Long pauses after copies to the host, as checkpoints make them, stop the GPU",
+    "range": "Checkpoints take",
+    "file": "Writing files takes",
+    "copies": "Long pauses after copies to the host, as checkpoints make them, take",
 }
 SOURCE = "checkpoints.detect"
 NOTABLE = 0.1

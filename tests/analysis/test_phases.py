@@ -288,9 +288,16 @@ def test_a_checkpoint_in_the_loop_is_a_pause() -> None:
     assert told(found, "phase", "repetitions", "name")[1] == ("pause", None, CHECKPOINT)
 
 
-def test_a_checkpoint_after_the_last_step_is_a_pause() -> None:
-    found = of(**saving([19]))
+def test_what_saves_by_its_name_after_the_last_step_is_a_pause() -> None:
+    named = ranges({"start_ns": 80 * MS, "dur_ns": 20 * MS, "name": "save_checkpoint"})
+    found = of(**saving([19]), ranges=named)
     assert told(found, "phase", "name")[-1] == ("pause", CHECKPOINT)
+
+
+def test_files_written_after_the_last_step_are_its_end() -> None:
+    """Results are written then, too: one write at the end shows no habit."""
+    found = of(**saving([19]))
+    assert told(found, "phase", "name")[-1] == ("end", None)
 
 
 def test_saving_in_each_step_is_part_of_the_loop() -> None:

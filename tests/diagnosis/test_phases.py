@@ -1,10 +1,11 @@
 """What is judged, and the sentence about what is outside: small runs with known times."""
 
 import pandas as pd
-from diagnosis.traces import MS, told, view
+from diagnosis.traces import MS, view
 from frames import copies, kernels, ranges
 
 import perfkit
+from perfkit import diagnosis
 from perfkit.diagnosis.phases import judged, phases, selection, stops
 
 
@@ -93,7 +94,8 @@ def test_the_share_of_start_up_does_not_count_a_pause() -> None:
 
 def test_what_pauses_cost_is_their_length() -> None:
     """A pause of 1 s in 1,039 ms: the rest takes 38 ms."""
-    gain = told(looped(pause=1000))["pauses"].gain
+    found = diagnosis.findings(perfkit.select(looped(pause=1000).run))
+    gain = {finding.rule: finding.gain for finding in found}["pauses"]
     assert abs(gain.high - 1039 / 38) < 0.01 * gain.high
 
 

@@ -81,15 +81,15 @@ def test_planted_causes_are_told_first(causes: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("without", "words", "confidence"),
     [
-        ((), "Checkpoints stop the GPU", "high"),
-        (("OS_CALLS",), "Checkpoints stop the GPU", "high"),
-        (("save_checkpoint",), "Writing files stops the GPU", "high"),
+        ((), "Checkpoints take", "high"),
+        (("OS_CALLS",), "Checkpoints take", "high"),
+        (("save_checkpoint",), "Writing files takes", "high"),
         (
             ("OS_CALLS", "save_checkpoint"),
             "Long pauses after copies to the host, as checkpoints make them,",
             "medium",
         ),
-        (("API_CALLS",), "Checkpoints stop the GPU", "high"),
+        (("API_CALLS",), "Checkpoints take", "high"),
     ],
 )
 def test_a_checkpoint_is_told_by_what_was_recorded(
