@@ -104,13 +104,13 @@ def test_no_gpu_is_told_to_use_number_formats_that_it_lacks(profiles: Path) -> N
     [
         (
             "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__idle__dmon.txt",
-            ("only 5 readings", "no kernel ran"),
-            "low",
+            ("only 5 readings",),
+            "medium",
         ),
         (
             "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__idle__query-gpu.csv",
-            ("only 1 reading", "no kernel ran"),
-            "low",
+            ("only 1 reading",),
+            "medium",
         ),
         (
             "nvidia-smi__nvidia-geforce-rtx-4080-super__595.71.05__load__query-gpu.csv",
@@ -120,10 +120,13 @@ def test_no_gpu_is_told_to_use_number_formats_that_it_lacks(profiles: Path) -> N
         ("smi_query__rtx4090_training_run.csv", (), "high"),
     ],
 )
-def test_few_readings_and_an_idle_gpu_are_little_evidence(
+def test_few_readings_are_little_evidence(
     log: str, against: tuple[str, ...], confidence: str, profiles: Path
 ) -> None:
-    """A log of 1 to 5 lines, of a GPU that no program used, was evidence of high confidence."""
+    """A log of 1 to 5 lines, of a GPU that no program used, was evidence of high confidence.
+
+    That no kernel ran is what is found in the first two, and no objection to it.
+    """
     (finding,) = diagnosis.findings(perfkit.load(profiles / "monitor" / log))
     assert confidence == finding.confidence
     assert len(against) == len(finding.against)
