@@ -62,7 +62,6 @@ BLOCKING = {
     r"(cuda|hip)DeviceReset|cuCtxDestroy|cuDevicePrimaryCtxRe(set|lease)": "waits, then destroys the context",
 }
 _BLOCKING = re.compile("|".join(f"(?:{pattern})" for pattern in BLOCKING))
-STREAM_KEYS = ["rank", "gpu", "process", "stream"]
 LATENCY = Table(
     "LATENCY",
     "a kernel with the call that launched it",

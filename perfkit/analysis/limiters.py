@@ -6,7 +6,8 @@ L2, DRAM. What keeps no unit busy waits: latency. "Memory" alone is no limit, be
 
 A unit limits a launch from 60 % of its peak rate on (Nsight Compute, rule SOLBottleneck). Counters of one launch come
 from several passes, so units within 5 points of each other are equally busy, and the first of them in the order of the
-hardware is named. Of the levels of memory it is the last: what streams from DRAM passes L2 and L1 too.
+hardware is named. So SMs within 5 points of their peak limit a launch also where no memory was measured. Of the levels
+of memory it is the last: what streams from DRAM passes L2 and L1 too.
 """
 
 import numpy as np
@@ -71,14 +72,16 @@ def limiters(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     sm, memory = table["sm_frac"], table["memory_frac"]
     most = np.fmax(sm, memory)
     on_sms = np.fmin(sm_busy, sm) >= np.fmin(level_busy, memory) - EQUAL
-    is_sm = (sm >= LIMITING) & ((memory < LIMITING) | on_sms)
+    is_full = sm >= 1 - EQUAL
+    is_sm = (sm >= LIMITING) & ((memory < LIMITING) | on_sms | is_full & memory.isna())
+    is_unknown = sm.isna() | (memory.isna() & ~is_full)
     waiting = np.select(
         [_is_small(table), table["tail_lost_frac"] >= TAIL_LOST],
         ["small grid", "last wave"],
         "latency",
     )
     limit = np.select(
-        [table["block_threads"] <= FEW_THREADS, sm.isna() | memory.isna(), most < LIMITING, is_sm],
+        [table["block_threads"] <= FEW_THREADS, is_unknown, most < LIMITING, is_sm],
         ["few threads", "not measured", waiting, sm_unit],
         level,
     )

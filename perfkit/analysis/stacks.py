@@ -43,6 +43,10 @@ ENTRY = re.compile(
 )
 RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
 SHARED_LIBRARY = re.compile(r".*\.(?:so|dll|dylib)\b", re.IGNORECASE)
+# A function of Python in a trace of PyTorch: "file.py(line): function", and what is built in.
+PYTHON_LINE = re.compile(r"\.py\(\d+\): ")
+ABSOLUTE_FOLDER = re.compile(r"^(?:/|[A-Za-z]:\\).*[/\\](?=[^/\\]+\.py\(\d+\): )")
+OBJECT_ADDRESS = re.compile(r" of .{1,80} at 0x[0-9a-fA-F]+(?=>$)")
 
 
 class Named(NamedTuple):
@@ -55,12 +59,21 @@ class Named(NamedTuple):
 def shown(function: str) -> str:
     """Return a function's name without Rust's hash, and without parameters and return type of C++.
 
+    A function of Python keeps its file and line, without the folders of an absolute path. One that is
+    built in loses the address of its object.
+
     >>> shown("void io::write<std::vector<int> >(std::vector<int>&, int) const")
     'io::write<std::vector<int> >'
     >>> shown("rand::random_range::h292993c8bd851aaa")
     'rand::random_range'
+    >>> shown("/tmp/ov/cov463.py(12): call"), shown("torch/nn/modules/module.py(1501): _call_impl")
+    ('cov463.py(12): call', 'torch/nn/modules/module.py(1501): _call_impl')
+    >>> shown("<built-in method randn of type object at 0x7ba0d98e4b40>")
+    '<built-in method randn>'
     """
-    name = RUST_HASH.sub("", function)
+    if PYTHON_LINE.search(function):
+        return ABSOLUTE_FOLDER.sub("", function)
+    name = OBJECT_ADDRESS.sub("", RUST_HASH.sub("", function))
     if "operator" in name or name.startswith("("):
         return name
     nested, begin = 0, 0

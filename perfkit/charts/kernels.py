@@ -55,8 +55,6 @@ SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0
 ISSUING, OTHER_REASONS = "selected", "other reasons"
 LONGEST_STALLED, LONGEST_LEGEND = 46, 20  # characters
 MEANINGS = STALLS  # HPCToolkit's reasons for people
-PEAKS = {"sm_frac": "compute", "memory_frac": "memory"}
-PEAK_COLOURS = {"compute": theme.KIND_COLOURS["computation"], "memory": theme.KIND_COLOURS["copy"]}
 NO_LAUNCH = "No launch was recorded. Record with `hpcrun -e gpu=nvidia` (amd, level0)."
 # Host time of one launch, ns: a range of what NVIDIA's guide and measurements of cudaLaunchKernel name, 2 to 20 µs.
 COST = (5_000, 10_000)
@@ -373,79 +371,6 @@ def _stall_segments(rows: pd.DataFrame) -> pd.DataFrame:
         begin=begin, end=end, share=summed["share_frac"].map(percent)
     )
     return drawn.drop(columns=["order", "share_frac"]).reset_index(drop=True)
-
-
-def of_peak(launches: pd.DataFrame, *, top: int = 6, title: str = "") -> alt.LayerChart:
-    """Draw what each measured kernel reaches of its GPU's peaks, the kernels with most time first.
-
-    `launches`: LAUNCHES: columns name, dur_ns, sm_frac and memory_frac (0..1, throughput of the busiest unit over its
-    peak, NaN where not measured). Launches of one kernel are averaged, each by its time. `top`: kernels, at least 1.
-    """
-    need(launches, "name", "dur_ns", *PEAKS)
-    if top < 1:
-        raise ValueError(f"top: {top} is not at least 1")
-    long = launches.astype({"name": str}).melt(
-        ["name", "dur_ns"], list(PEAKS), var_name="unit", value_name="frac"
-    )
-    long = long[long["frac"].notna() & (long["dur_ns"] > 0)]
-    if long.empty:
-        return nothing(
-            title or "No throughput", "No launch was measured with --section SpeedOfLight."
-        )
-    sums = long.assign(work=long["frac"] * long["dur_ns"]).groupby(
-        ["name", "unit"], as_index=False
-    )[["work", "dur_ns"]]
-    drawn = sums.sum().assign(reached=lambda rows: rows["work"] / rows["dur_ns"])
-    times = drawn.groupby("name")["dur_ns"].max().sort_values(ascending=False, kind="stable")
-    shown = times.index[:top]
-    labels = dict(
-        zip(shown, _unique([elided(name, LONGEST_STALLED) for name in shown]), strict=True)
-    )
-    drawn = drawn[drawn["name"].isin(labels)].drop(columns=["work", "dur_ns"])
-    order = [PEAKS[unit] for unit in PEAKS if unit in set(drawn["unit"])]
-    drawn = drawn.sort_values(
-        "unit", key=lambda units: units.map(list(PEAKS).index), kind="stable"
-    ).assign(
-        label=drawn["name"].map(labels),
-        time=drawn["name"].map(times).map(duration),
-        unit=drawn["unit"].map(PEAKS),
-        told=drawn["reached"].map(percent),
-        name=[printable(name, LONGEST_NAME) for name in drawn["name"]],
-    )
-    parts = [
-        f"{row.told} of the {row.unit} peak"
-        for row in drawn[drawn["label"] == labels[shown[0]]].itertuples()
-    ]
-    left = f" The {top} of {len(times):,} kernels with most time." if len(times) > top else ""
-    place = alt.Y(
-        "label:N", title=None, sort=list(labels.values()), axis=alt.Axis(labelLimit=LABEL_WIDTH)
-    )
-    beside = alt.YOffset("unit:N", sort=order)
-    reach = alt.Scale(domain=[0, max(1.0, float(drawn["reached"].max()))])
-    length = alt.X(
-        "reached:Q",
-        title="throughput, share of the peak (%)",
-        scale=reach,
-        axis=alt.Axis(format="%"),
-    )
-    colour = alt.Color("unit:N", title=None, scale=colours(PEAK_COLOURS, {}, order))
-    tips = hover(
-        ("name", "kernel"),
-        ("unit", "peak of"),
-        ("told", "throughput"),
-        ("time", "time of its launches"),
-    )
-    bars = theme.marked(drawn, "bar", length, place, beside, colour, tips)
-    return layered(
-        [
-            bars,
-            theme.words(drawn, length, place, beside, alt.Text("told:N"), dx=4, baseline="middle"),
-        ],
-        title or f"{labels[shown[0]]} reaches {' and '.join(parts)}",
-        f"Throughput of the busiest unit. A kernel that is far below both peaks waits for something else.{left}",
-        picture=f"Two bars for each of {len(shown)} kernels",
-        size=(WIDTH - 180, alt.Step(18)),
-    )
 
 
 def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerChart:

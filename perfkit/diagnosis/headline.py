@@ -109,14 +109,15 @@ def headline(
     of_run = [f.gain for f in findings if f.gain.whole == Gain.whole]
     best = together(findings, figures, view) or max(of_run, key=achievable, default=None)
     ends = [*_ends(view, figures, findings, None if too_few(view) else best)]
-    if recording.is_mostly_unknown(view):
-        ends = []
     verdict = (
         f"{FAILED}: {error}."
         if (error := failure(view))
         else _doubted(view, figures, findings, best)
     )
     outside = phases.outside(view, told=_phase_told(view, findings))
+    if recording.is_mostly_unknown(view):
+        ends = []
+        outside = ""
     return Headline(f"{verdict} {outside}".strip(), tuple(tiles(view, figures, ends)))
 
 

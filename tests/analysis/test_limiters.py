@@ -69,6 +69,8 @@ def limit(metrics: dict[str, float], **launch: float) -> str:
             "cache",
             id="no DRAM, level unknown",
         ),
+        pytest.param({}, {"sm_frac": 0.97}, "sm", id="no memory is busier than full SMs"),
+        pytest.param({}, {"sm_frac": 0.89}, "not measured", id="a memory may be busier"),
         pytest.param(
             {WAVES: 2},
             {"sm_frac": 0.3, "memory_frac": 0.5, "dram_frac": 0.5},

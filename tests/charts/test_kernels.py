@@ -6,7 +6,7 @@ from charts.checking import checked, drawn, subtitle, title
 
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.charts import kernels as charts_kernels
-from perfkit.charts.kernels import bars, formats, of_peak, stalled_kernels, stalls
+from perfkit.charts.kernels import bars, formats, stalled_kernels, stalls
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
 LAUNCHES = pd.DataFrame(
@@ -76,25 +76,6 @@ def test_hostile_names_stay_text_and_keep_their_bars() -> None:
     assert (62, 400) == (len(second["label"]), len(second["name"]))
     alike = {"x" * 5_000 + middle + "x" * 5_000: 1 for middle in "ab"}
     assert 2 == len({*drawn(checked(bars(summary(**alike))), "label")})
-
-
-def test_throughput_of_a_kernel_is_the_mean_over_its_time() -> None:
-    rows = [
-        ("gemm", 30_000, 0.2, 0.5),
-        ("gemm", 10_000, 0.6, 0.5),
-        ("copy<", 50_000, float("nan"), 0.9),
-        ("none", 9e9, float("nan"), float("nan")),
-    ]
-    spec = checked(
-        of_peak(pd.DataFrame(rows, columns=["name", "dur_ns", "sm_frac", "memory_frac"]), top=2)
-    )
-    first, *others = drawn(spec, "label", "unit", "told", "time")
-    assert ("gemm", "compute", "30.0 %", "40.0 µs") == first
-    assert {
-        ("copy<", "memory", "90.0 %", "50.0 µs"),
-        ("gemm", "memory", "50.0 %", "40.0 µs"),
-    } == set(others)
-    assert "copy< reaches 90.0 % of the memory peak" == spec["title"]["text"]
 
 
 def test_formats_lie_end_to_end_in_their_family() -> None:

@@ -174,6 +174,11 @@ def test_steps_without_gpu_work_among_steps_with_it_stand_in_the_verdict(load: L
     assert 0.92 == pytest.approx(values(chosen)["unknown_frac"], abs=0.001)
 
 
+def test_no_phase_is_told_where_most_of_the_time_is_unknown(load: Load) -> None:
+    """The steps whose work is lost are no start-up."""
+    assert "Start-up" not in verdict(load(REPORTS.format("steps_without_gpu_work")))
+
+
 def test_the_median_step_is_no_longer_than_the_span_allows(load: Load) -> None:
     assert 48.2 * MS == values(load(REPORTS.format("steps_without_gpu_work")))["step_median_ns"]
 
