@@ -259,6 +259,7 @@ def _of_rank(
         .sort_values("start_ns", kind="stable")
         .assign(how="profiler step")
     )
+    steps = _begun(steps, layers.launched(kernels, api_calls))
     if not len(steps):
         passes = layers.passes(ranges, modules[modules["rank"] == rank])
         steps = iterations(ranges, kernels["start_ns"].to_numpy()).assign(how="nvtx")
@@ -272,6 +273,19 @@ def _of_rank(
     start, end = ends(steps)
     paused = covered(outlasting(*ends(kernels)), start, end)
     return steps.assign(rank=rank, step=np.arange(len(steps)), steady=settled(end - start - paused))
+
+
+def _begun(steps: pd.DataFrame, launched: Int) -> pd.DataFrame:
+    """Return steps that a profiler marked, without a last one that only began.
+
+    The profiler opens a step when it closes the one before. If it stops then, the last holds no
+    launch (`launched`: ns) though the others do.
+    """
+    if len(steps) < 2:
+        return steps
+    last = int(steps["start_ns"].iloc[-1])
+    is_empty = not (launched >= last).any() and bool((launched < last).any())
+    return steps.iloc[:-1] if is_empty else steps
 
 
 def outlasting(start: Int, end: Int) -> Intervals:

@@ -24,7 +24,14 @@ from perfkit.diagnosis.blocks import few
 from perfkit.diagnosis.commands import commands
 from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import HORIZONS, kept
-from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats, has_tensor_cores
+from perfkit.diagnosis.framework import (
+    AMPERE,
+    VOLTA,
+    capability,
+    formats,
+    has_tensor_cores,
+    synchronisations,
+)
 from perfkit.diagnosis.interconnect import is_between_nodes
 from perfkit.diagnosis.kernels import limited, points
 from perfkit.diagnosis.lengths import of_long_steps
@@ -69,6 +76,10 @@ ELEMENTWISE = ("elementwise", "copy", "normalisation", "reduction", "softmax")
 # How nvc names kernels of OpenACC and OpenMP, and the libraries that these load.
 OPENACC = re.compile(r"_\d+_gpu(?:__red)?(?:\W|$)|libacc(?:host|device|na)")
 OPENMP = re.compile(r"^nvkernel_|^__omp_offloading_|libomptarget|libnvomp")
+# What compilers call the part of a function that the threads of OpenMP run.
+OPENMP_REGION = re.compile(r"\._omp_fn\.|\.omp_outlined|__kmpc_fork|GOMP_parallel")
+DEVICE_WAIT = re.compile(r"(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize")
+ADA = 8.9  # the compute capability from which on tensor cores know FP8
 REGISTERS = "launch__registers_per_thread"
 BY_REGISTERS = "launch__occupancy_limit_registers"
 REGISTER_FILE = 65_536  # registers of an SM of every GPU since Kepler
@@ -248,6 +259,21 @@ def _one_gpu(view: Selection) -> bool:
     return gpus == 1 and view.run.collectives.empty
 
 
+def _one_stream(view: Selection) -> bool:
+    """No GPU has work of a process in two streams."""
+    columns = ["rank", "gpu", "process", "stream"]
+    operations = pd.concat([cut(table, view.window) for table in (view.all_kernels, view.copies)])
+    streams = operations[columns].drop_duplicates().groupby(columns[:-1]).size()
+    return len(streams) > 0 and bool(streams.max() == 1)
+
+
+def _device_waits(view: Selection) -> bool:
+    """Most of the time in waits is spent in calls that wait for a whole GPU, which no value needs."""
+    waits = synchronisations(view.framework)
+    is_of_gpu = _named(waits["api"], DEVICE_WAIT.match)
+    return _share(is_of_gpu, waits["dur_ns"]) >= HALF
+
+
 def _far_card(view: Selection) -> bool:
     """NCCL found the network cards behind a host bridge or another processor."""
     links = view.run.links
@@ -277,6 +303,7 @@ def _any(names: pd.Series, pattern: re.Pattern[str]) -> bool:
 
 
 FACTS: dict[Fact, Callable[[Selection], bool]] = {
+    Fact.LINK_COPIES: lambda view: len(_over_link(view)) > 0,
     Fact.PINNED: _pinned,
     Fact.SMALL_COPIES: _small_copies,
     Fact.TO_CPU: lambda view: to_cpu(view, kind=""),
@@ -297,6 +324,7 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
     Fact.ELEMENTWISE: lambda view: _computes(view, ELEMENTWISE),
     Fact.OPENACC: lambda view: _compiled_by(view, OPENACC),
     Fact.OPENMP: lambda view: _compiled_by(view, OPENMP),
+    Fact.OPENMP_THREADS: lambda view: _any(view.run.calltree["name"], OPENMP_REGION),
     Fact.CPU_PATHS: lambda view: bool(
         len(view.run.calltree) and host_metric(view.run.call_metrics)
     ),
@@ -324,6 +352,7 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
     Fact.FLOAT32_PRODUCTS: lambda view: _without_tf32(view, "gemm"),
     Fact.FLOAT32_CONVOLUTIONS: lambda view: _without_tf32(view, "convolution"),
     Fact.BEFORE_AMPERE: lambda view: capability(view) < AMPERE,
+    Fact.BEFORE_ADA: lambda view: capability(view) < ADA,
     Fact.VOLTA: lambda view: VOLTA <= capability(view) < AMPERE,
     Fact.SORTS: lambda view: _takes(view, "aten::(?:arg|m)?sort"),
     Fact.REPEATS: lambda view: _takes(view, "aten::repeat_interleave"),
@@ -331,6 +360,8 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
     Fact.EMBEDDING_GRADIENT: lambda view: _takes(view, "aten::embedding(?:_dense)?_backward"),
     Fact.ONE_HOT: lambda view: "aten::one_hot" in set(view.framework.ops["name"]),
     Fact.ONE_GPU: _one_gpu,
+    Fact.ONE_STREAM: _one_stream,
+    Fact.DEVICE_WAITS: _device_waits,
     Fact.CALL_PATHS: lambda view: len(view.run.calltree) > 0,
     Fact.FAR_CARD: _far_card,
     Fact.BETWEEN_NODES: is_between_nodes,

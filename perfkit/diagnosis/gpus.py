@@ -114,21 +114,24 @@ def _used(view: Selection, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def common_window(view: Selection) -> Window | None:
-    """Return the window, else the time in which all used GPUs were recorded.
+    """Return the time in which all used GPUs were recorded, inside the window if there is one.
 
-    None if none, or no common clock.
+    None if none, or no common clock. A GPU that works in a part of the window alone, such as in the
+    second of two solves, is compared in that part.
     """
     if not view.run.is_on_one_clock:
         return None
-    if view.window is not None:
-        return view.window
     frames = [view.kernels, view.copies, view.other_kernels]
     index, groups = devices(*frames)
     start, end = spans(frames, groups, len(index), None, own=True)
     found = _used(view, index.assign(first=start, last=end))
-    first = found["first"].max()
-    last = found["last"].min()
-    return (int(first), int(last)) if first < last else None
+    if found.empty:
+        return None
+    first, last = int(found["first"].max()), int(found["last"].min())
+    if view.window is not None:
+        first = max(first, view.window[0])
+        last = min(last, view.window[1])
+    return (first, last) if first < last else None
 
 
 def figures(view: Selection) -> Iterator[Figure]:
@@ -167,7 +170,7 @@ def excess(view: Selection) -> float:
     longest = _longest(found)
     mean = found["computation_ns"].mean()
     above = float(longest["computation_ns"] - mean)
-    return above / float(longest["span_ns"]) if above >= NOTABLE * mean else 0.0
+    return above / float(busy(view)["span_ns"].max()) if above >= NOTABLE * mean else 0.0
 
 
 def _longest(found: pd.DataFrame) -> pd.Series:
@@ -369,7 +372,9 @@ def _uneven(view: Selection, known: Mapping[str, Figure], share: float) -> Findi
             "timeline.breakdown",
         )
     title = f"The slowest {whose} computes {percent(value)} longer than the average"
-    text = f"{uneven.label}: {uneven.definition}. All {whose}s wait for the slowest in collectives."
+    meet = view.all_kernels["family"].eq("communication").any()
+    waits = f" All {whose}s wait for the slowest in collectives." if meet else ""
+    text = f"{uneven.label}: {uneven.definition}.{waits}"
     gain = removing(
         share, f"best case: all {whose}s take the average time, if they wait for each other"
     )

@@ -160,8 +160,9 @@ def _described(rows: pd.DataFrame) -> str:
             "that."
         )
         inside = inside if share >= NOTABLE else "No range of the program covers 10 % of that."
+    gaps = "one gap" if len(rows) == 1 else f"{len(rows):,} gaps"
     return (
-        f"This takes {duration(rows['part_ns'].sum())} in {len(rows):,} gaps. The longest part is "
+        f"This takes {duration(rows['part_ns'].sum())} in {gaps}. The longest part is "
         f"{duration(longest['part_ns'])}, in a gap of {duration(longest['dur_ns'])} that begins at "
         f"{longest['start_ns'] / 1e9:.3f} s. {inside}"
     )

@@ -248,6 +248,8 @@ def by_operator(kernels: pd.DataFrame, share: pd.Series) -> str:
     told = ", ".join(
         f"{printable(name, 60)} {percent(part)}" for name, part in of.items() if part >= 0.01
     )
+    if not told:
+        return "The recording does not name the operators of these kernels"
     return f"Shares of the time by operator: {told}"
 
 

@@ -1,7 +1,8 @@
 """What happens outside of the judged part, and what it costs: pauses, and a warm-up before the loop.
 
-A single pause is no habit of the program: it leads no findings. Several pauses of a loop come again for as long as the
-program runs, such as when Python collects its garbage, and count as any other cause. What a pause costs is known: its
+A single pause is no habit of the program, and neither are several without a loop, such as those of libraries that load:
+they lead no findings. Several pauses of a loop come again for as long as the program runs, such as when Python collects
+its garbage, and count as any other cause. What a pause costs is known: its
 length. A warm-up makes no step faster; it leads where else only the GPU's work is left to tell.
 """
 
@@ -40,9 +41,10 @@ def _pauses(view: Selection) -> Iterator[Finding]:
     if share < NOTABLE:
         return
     several = len(mine) >= SEVERAL
+    is_loop = every["phase"].eq("loop") & (every["rank"] == rank)
     definition = "share of the recording: gaps that are no part of each repetition"
     figure = Figure("pause_frac", "Pauses", share, "1", definition, SOURCE)
-    whole = Gain.whole if several else ONCE
+    whole = Gain.whole if several and is_loop.any() else ONCE
     factor = 1 / max(1 - share, 1e-9)
     reason = "a pause costs its length: the rest takes as long without it"
     gain = Gain(factor, factor, reason, share, whole)

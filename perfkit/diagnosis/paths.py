@@ -437,6 +437,10 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         return
     deepest = frames.iloc[-1]
     share = float(deepest["share_frac"])
+    if (
+        share - mpi(view)["share_frac"].sum() < NOTABLE
+    ):  # MPI takes this time, and has a finding of its own
+        return
     figure = Figure(
         "paths_host_frac",
         "Hottest call path of the CPU",

@@ -99,8 +99,26 @@ def communicates_by(view: Selection) -> str:
     for operation, pattern in OPERATIONS.items():
         is_named = pd.Series(where(kernels["full_name"], pattern.search), kernels.index)
         if float(kernels["dur_ns"][is_named].sum()) >= HALF * total:
-            return _named_in_trace(view) or operation if operation == "send" else operation
+            return _sending(view) if operation == "send" else operation
     return _named_in_trace(view)
+
+
+def _sending(view: Selection) -> str:
+    """Return for what NCCL sends and receives: an all-to-all, or by itself, as between the stages of a pipeline.
+
+    A trace that names no collective still has the operators and ranges that call it. "" where they
+    do both.
+    """
+    named = _named_in_trace(view)
+    if named:
+        return named
+    of_ops = view.framework
+    names = [*of_ops.ops["name"].cat.categories, *of_ops.ranges["name"].cat.categories]
+    exchanges = any(OPERATIONS["all_to_all"].search(str(name)) for name in names)
+    sends = any(OPERATIONS["send"].search(str(name)) for name in names)
+    if exchanges:
+        return "" if sends else "all_to_all"
+    return "send"
 
 
 def _named_in_trace(view: Selection) -> str:

@@ -14,7 +14,7 @@ import math
 from dataclasses import replace
 
 from perfkit.diagnosis.finding import Gain, kept
-from perfkit.diagnosis.timeline import busy, idle_gaps
+from perfkit.diagnosis.timeline import STEADY, busy, idle_gaps
 from perfkit.format import percent
 from perfkit.selection import Selection
 
@@ -26,6 +26,10 @@ PAUSE_NS = 1_000_000  # a longer gap belongs to what no launch explains
 HALF = 0.5  # of what remains; short gaps that take it hold the rest up (convention)
 LITTLE = 0.01  # of the time
 COLLECTOR = "collector"  # the profiler's line of the ledger
+OF_THE_TIME = (
+    Gain.whole,
+    STEADY,
+)  # gains of other things, such as more GPUs, save no time of this one
 FASTER = f"without the profiler the CPU may launch up to {SLOWED} times as fast"
 
 
@@ -68,11 +72,12 @@ def without_profiler(view: Selection, gain: Gain, *, is_idle: bool) -> Gain:
     Which of several GPUs the others wait for may be another one without the profiler. The profiler's
     time is in what remains: without it less remains, and the same saving is a larger part. This
     matters where the short gaps are most of what remains.
+    A gain that saves no time of this run, such as that of GPUs that nobody uses, stays as it is.
     `is_idle`: the gain is of idle time alone; the GPU's work then remains, and is not the profiler's.
     """
     short = short_gaps(view)
     gpus = view.all_kernels[["rank", "gpu"]].drop_duplicates()
-    if not 1 < gain.high < math.inf or len(gpus) > 1:
+    if not 1 < gain.high < math.inf or len(gpus) > 1 or gain.whole not in OF_THE_TIME:
         return gain
     remains = 1 / gain.high
     if short < HALF * remains:

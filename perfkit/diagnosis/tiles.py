@@ -138,10 +138,14 @@ def _of_steps(view: Selection, figures: Mapping[str, Figure]) -> str:
     if "step_count" not in figures:
         return "of an iteration, in the log"
     count = figures["step_count"].text
-    ranks = steps.steady(view.steps)["rank"].nunique()
+    steady = steps.steady(view.steps)
+    last = steps.last_phase(steady)
+    ranks = steady["rank"].nunique()
     on_ranks = f" on {ranks:,} ranks" if ranks > 1 else ""
     if count == "1":
         return f"one step{on_ranks}"
+    if len(last) < len(steady):
+        return f"median of the last {steps.count(last):,} of {count} steps{on_ranks}"
     return f"median of {count} steps{on_ranks}"
 
 

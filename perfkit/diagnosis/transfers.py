@@ -215,8 +215,8 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
     )
     told = on_gpus(share, busy(view), _exposed_ns(view, rows.index) / busy(view)["span_ns"])
     title = f"{title} {told}" if share >= NOTABLE else "The program copies pageable memory"
-    many = f"{len(rows):,} such copies move {size(rows['bytes'].sum())}"
-    text = f"{many}. For {figure.text} of the time they run while no kernel runs."
+    moves = "One such copy moves" if len(rows) == 1 else f"{len(rows):,} such copies move"
+    text = f"{moves} {size(rows['bytes'].sum())}. For {figure.text} of the time no kernel runs meanwhile."
     is_to_cpu = to_cpu(view, kind=kind)
     text += " Most of their time goes from the GPU to the CPU." if is_to_cpu else ""
     computing = known.get("computation_frac")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import extras
 import pytest
-from diagnosis.traces import MS, all_of, told, view
+from diagnosis.traces import MS, all_of, run, told, view, work
 from frames import copies, kernels
 
 import perfkit
@@ -92,6 +92,7 @@ def test_no_gpu_is_told_to_use_number_formats_that_it_lacks(profiles: Path) -> N
     old, older = (_steps(all_of(perfkit.load(profiles / capture))) for capture in (V100, GP100))
     assert "with float16" in old["precision"]
     assert "with bfloat16" not in old["precision"]
+    assert "8 bits" not in old["precision"]
     assert "precision" not in older
     assert not re.search(
         "TF32|autocast",
@@ -336,3 +337,36 @@ def test_only_a_forward_pass_is_told_how_to_serve(
         ("exposed_communication", training, not inference),
     ):
         assert wanted is bool(re.search(words, str(evidence.advice(chosen, rules()[rule].advice))))
+
+
+def waited(call: str) -> perfkit.Selection:
+    """Ten kernels of 1 ms, after each of which the CPU waits in a call."""
+    works = [work("aten::mul", (3 * i + 1) * MS, (3 * i + 1) * MS, MS) for i in range(10)]
+    calls = [
+        {"start_ns": (3 * i + 1) * MS + 5_000, "dur_ns": MS, "name": call, "rank": 0}
+        for i in range(10)
+    ]
+    return all_of(run(*works, calls=calls))
+
+
+@pytest.mark.parametrize(
+    ("call", "is_of_gpu"), [("cudaDeviceSynchronize", True), ("cudaStreamSynchronize", False)]
+)
+def test_waits_for_a_whole_gpu_are_no_reading_of_a_value(call: str, is_of_gpu: bool) -> None:
+    assert evidence.holds(waited(call), fact=Fact.DEVICE_WAITS) == is_of_gpu
+
+
+def test_work_of_one_stream_waits_for_no_other_stream() -> None:
+    rows = [{"start_ns": i * MS, "dur_ns": MS, "stream": 7} for i in range(2)]
+    assert evidence.holds(view(kernels=kernels(*rows)), fact=Fact.ONE_STREAM)
+    rows[1]["stream"] = 8
+    assert not evidence.holds(view(kernels=kernels(*rows)), fact=Fact.ONE_STREAM)
+
+
+def test_threads_of_openmp_are_not_told_to_become_threads(profiles: Path) -> None:
+    """Its hottest function is main._omp_fn.0, which the compiler made of a parallel region."""
+    capture = "hpctoolkit/yuninxia__HPCToolkit__loops-perf-database"
+    extras.require_reader(capture)
+    said = _steps(all_of(perfkit.load(profiles / capture)))["paths_host"]
+    assert "more threads" not in said
+    assert "omp simd" in said

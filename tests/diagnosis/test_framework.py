@@ -12,6 +12,7 @@ from sampled import allocated, devices
 
 import perfkit
 from perfkit import diagnosis
+from perfkit.diagnosis.headline import headline
 from perfkit.profile import Profile
 from perfkit.report.notebooks import sample
 from perfkit.run import Run
@@ -278,6 +279,12 @@ def test_graphs_recorded_in_part_hide_how_busy_the_gpu_is(incomplete: Run) -> No
     assert {"span_ns", "kernel_sum_ns", "kernel_count", "op_kernel_frac", "sync_count"} <= set(
         found
     )
+
+
+def test_the_verdict_begins_with_lost_graphs() -> None:
+    chosen = all_of(traces.replays(4))
+    verdict = headline(chosen, diagnosis.figures(chosen), diagnosis.findings(chosen)).verdict
+    assert verdict.startswith("4 of 10 graph launches have no operation in the recording. ")
 
 
 @pytest.mark.parametrize("reader", ["nsys", "torch_trace"])

@@ -197,3 +197,33 @@ def test_gpus_of_a_file_are_measured_over_one_span(
         assert any("cudaSetDevice" in step for step in found["idle_edge"].advice["immediate"])
     else:  # both compute within 2 % of each other
         assert not {"slow_gpu", "ranks", "late_gpu", "gpu_unused"} & set(found)
+
+
+def two_solves(second_ms: int) -> perfkit.Selection:
+    """GPU 0 solves alone for 100 ms, then with GPU 1 for 50 ms, of each 10 ms of which GPU 1 computes `second_ms`."""
+    rows = [kernel(0, 10 * step, 10, grid_blocks=8) for step in range(15)]
+    rows += [kernel(1, 100 + 10 * step, second_ms, grid_blocks=4) for step in range(5)]
+    return perfkit.select(view(kernels=kernels(*rows)).run, window=[0, 150 * MS])
+
+
+def test_inside_a_window_gpus_are_compared_while_all_of_them_work() -> None:
+    assert gpus.common_window(two_solves(10)) == (100 * MS, 150 * MS)
+
+
+def test_a_gpu_that_joins_in_the_second_solve_is_no_imbalance() -> None:
+    assert "ranks" not in told(two_solves(10))
+
+
+def test_an_imbalance_counts_as_a_share_of_all_that_is_judged() -> None:
+    """GPU 0 computes 45 ms while both work, and GPU 1 25 ms: 10 ms above the mean, of 150 ms."""
+    assert gpus.excess(all_of(two_solves(5))) == pytest.approx(10 / 150)
+
+
+def test_gpus_without_collectives_do_not_wait_in_them() -> None:
+    rows = [
+        kernel(gpu, 10 * step, 10 - 6 * gpu, grid_blocks=8 - gpu)
+        for step in range(5)
+        for gpu in (0, 1)
+    ]
+    uneven = told(view(kernels=kernels(*rows)))["ranks"]
+    assert "collectives" not in uneven.explanation

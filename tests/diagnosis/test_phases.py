@@ -6,6 +6,7 @@ from frames import copies, kernels, ranges
 
 import perfkit
 from perfkit import diagnosis
+from perfkit.diagnosis.finding import ONCE
 from perfkit.diagnosis.phases import judged, phases, selection, stops
 
 
@@ -112,3 +113,14 @@ def test_ranks_pause_where_all_of_them_pause() -> None:
     both = pd.concat([one.kernels, later], ignore_index=True)
     found = stops(perfkit.select(view(kernels=both).run))
     assert (found.start.tolist(), found.end.tolist()) == ([22 * MS], [1020 * MS])
+
+
+def test_pauses_without_a_loop_happen_once() -> None:
+    """Twenty-four different kernels of 1 ms with two pauses of 1 s: libraries that load, and no habit."""
+    rows = [
+        {"start_ns": (at + 1000 * (at // 8)) * MS, "dur_ns": MS, "name": f"kernel {chr(97 + at)}"}
+        for at in range(24)
+    ]
+    found = diagnosis.findings(perfkit.select(view(kernels=kernels(*rows)).run))
+    gain = {finding.rule: finding.gain for finding in found}["pauses"]
+    assert gain.whole == ONCE

@@ -209,3 +209,12 @@ def test_a_step_is_no_shorter_without_the_profiler_than_was_ever_measured(
 ) -> None:
     monkeypatch.setattr(slowing, "short_gaps", lambda view: 0.9)
     assert 1 / slowing.STEP_SLOWED == slowing.unprofiled(view())[0]
+
+
+def test_the_profiler_explains_nothing_of_gpus_that_nobody_uses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two GPUs in place of one make a program at most twice as fast, however slow the profiler is."""
+    monkeypatch.setattr(slowing, "short_gaps", lambda view: 0.9)
+    gain = Gain(1.0, 2.0, "bound", whole="the program on all GPUs")
+    assert gain == slowing.without_profiler(view(), gain, is_idle=False)

@@ -5,8 +5,9 @@ from typing import Any
 import pandas as pd
 import pytest
 from diagnosis.test_gpus import kernel
-from diagnosis.traces import MS, told, view
+from diagnosis.traces import MS, of_tables, told, view
 from frames import api_calls, copies, kernels, os_calls
+from ops import op, ops
 
 import perfkit
 from perfkit.diagnosis import gpus, program, transfers
@@ -233,6 +234,22 @@ def test_collectives_tell_what_a_program_exchanges(name: str, operation: str) ->
     of = view(
         kernels=kernels({"start_ns": 0, "dur_ns": MS, "name": name, "family": "communication"})
     )
+    assert operation == program.communicates_by(of)
+
+
+@pytest.mark.parametrize(
+    ("names", "operation"),
+    [
+        (["c10d::alltoall_base_"], "all_to_all"),
+        (["c10d::send", "c10d::recv_"], "send"),
+        (["c10d::alltoall_base_", "c10d::send"], ""),
+    ],
+)
+def test_nccl_sends_for_what_the_operators_call(names: list[str], operation: str) -> None:
+    """A trace without the sizes of messages names no collective, but the operators that call them."""
+    sent = {"start_ns": 0, "dur_ns": MS, "name": "ncclKernel_SendRecv", "family": "communication"}
+    calling = ops(*(op(name, at, at + 1) for at, name in enumerate(names)))
+    of = perfkit.select(of_tables(KERNELS=kernels(sent), OPS=calling))
     assert operation == program.communicates_by(of)
 
 

@@ -61,11 +61,18 @@ FOR_DATA_LOADING = (
 
 FOR_SYNC = (
     now(
+        "Remove torch.cuda.synchronize() from the step: PyTorch waits where it must",
+        when=Fact.PYTORCH & Fact.DEVICE_WAITS,
+    ),
+    now(
         "Remove .item(), .cpu() and print of GPU values from the step",
-        when=Fact.PYTORCH,
+        when=Fact.PYTORCH & ~Fact.DEVICE_WAITS,
         code=SHOW_LATE_LOG,
     ),
-    now("Log only every hundredth step of the loop", when=Fact.PYTORCH),
+    now(
+        "Log only every hundredth step of the loop",
+        when=Fact.PYTORCH & ~Fact.DEVICE_WAITS,
+    ),
     now(
         "Remove waits for the GPU from the loop (cudaDeviceSynchronize, cudaStreamSynchronize)",
         when=~Fact.PYTORCH,
@@ -76,7 +83,7 @@ FOR_SYNC = (
     ),
     now(
         "Use pinned memory and asynchronous copies (cudaMemcpyAsync, non_blocking=True)",
-        when=~Fact.PINNED,
+        when=Fact.LINK_COPIES & ~Fact.PINNED,
     ),
     soon("Replace waits for the whole GPU by events between streams (cudaStreamWaitEvent)"),
     later("Let the CPU run several steps ahead: make no CPU decision depend on the running step"),
@@ -298,7 +305,10 @@ ON_TENSOR_CORES = (
 )
 
 EXISTING_BUFFERS = soon("Pass existing output buffers to operators (out=)", when=Fact.PYTORCH)
-BALANCED_EXPERTS = now(
-    ("Balance the load of the experts (capacity factor, auxiliary loss, copies of busy experts)"),
+BALANCED_EXCHANGE = now(
+    (
+        "Balance what the ranks send each other: the load of experts (capacity factor, auxiliary "
+        "loss, copies of busy experts), or the tables of embeddings (their sharding plan)"
+    ),
     when=Fact.ALL_TO_ALL,
 )

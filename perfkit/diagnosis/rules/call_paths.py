@@ -164,7 +164,11 @@ PATHS_HOST = Rule(
         ),
         soon(
             "Divide this work over more threads (#pragma omp parallel for), or move it to the GPU",
-            when=~Fact.PYTHON & ~Fact.MPI,
+            when=~Fact.PYTHON & ~Fact.MPI & ~Fact.OPENMP_THREADS,
+        ),
+        soon(
+            "Vectorise the loops of its OpenMP regions (#pragma omp simd), or move them to the GPU",
+            when=~Fact.PYTHON & ~Fact.MPI & Fact.OPENMP_THREADS,
         ),
         later("Replace this function by a compiled or vectorised implementation", when=~Fact.MPI),
     ),

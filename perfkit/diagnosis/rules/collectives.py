@@ -1,7 +1,7 @@
 """Rules about GPUs that work together: communication, and GPUs that are slow, late or unused."""
 
 from perfkit.diagnosis.finding import Objection
-from perfkit.diagnosis.rules.advice import FOR_IDLE_BESIDE
+from perfkit.diagnosis.rules.advice import BALANCED_EXCHANGE, FOR_IDLE_BESIDE
 from perfkit.diagnosis.rules.changes import OVERLAPPED_COMMUNICATION
 from perfkit.diagnosis.rules.moments import longest_collective
 from perfkit.diagnosis.rules.rule import LINKS, TIMELINE, Fact, Rule, later, now, soon
@@ -47,13 +47,7 @@ EXPOSED_COMMUNICATION = Rule(
             ),
             when=Fact.SENDS,
         ),
-        now(
-            (
-                "Balance the load of the experts (capacity factor, auxiliary loss, copies of busy "
-                "experts)"
-            ),
-            when=Fact.ALL_TO_ALL,
-        ),
+        BALANCED_EXCHANGE,
         now(
             "Start each exchange as soon as its data are ready, on a stream of its own, and "
             "compute meanwhile"
@@ -197,12 +191,18 @@ RANKS = Rule(
     advice=(
         now(
             "Compare the input of the slowest rank with the others: batch, sequence lengths, "
-            "share of the model"
+            "share of the model",
+            when=Fact.PYTORCH,
+        ),
+        now(
+            "Compare how much of the data each GPU computes, and divide it evenly",
+            when=~Fact.PYTORCH,
         ),
         now("Compare the clocks of the GPUs (nvidia-smi dmon -s pucvmet)"),
         soon(
             "Bucket sequences by length (a batch_sampler over sorted lengths), or split "
-            "pipeline stages by measured time"
+            "pipeline stages by measured time",
+            when=Fact.PYTORCH,
         ),
         later("Choose a parallel layout with parts of equal duration"),
     ),
@@ -223,13 +223,7 @@ LATE_IN_TURN = Rule(
         "time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        now(
-            (
-                "Balance the load of the experts (capacity factor, auxiliary loss, copies of busy "
-                "experts)"
-            ),
-            when=Fact.ALL_TO_ALL,
-        ),
+        BALANCED_EXCHANGE,
         now(
             (
                 "Between the stages of a pipeline, run more micro-batches or an interleaved "

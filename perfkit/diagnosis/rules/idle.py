@@ -313,14 +313,28 @@ IDLE_KERNEL_WAIT = Rule(
     **_of_cause("kernel_wait"),
     needs=("KERNELS", "API_CALLS"),
     advice=(
-        now("Raise the batch_size so that kernels last longer than the gap between them"),
+        now(
+            "Raise the batch_size so that kernels last longer than the gap between them",
+            when=Fact.PYTORCH,
+        ),
+        now(
+            "Give each kernel more work, so that it lasts longer than the gap before it",
+            when=~Fact.PYTORCH,
+        ),
         soon(
             (
                 "Capture the step in a CUDA graph, which shortens the gap between kernels "
                 "(torch.cuda.graph)"
             ),
-            when=~Fact.GRAPHS,
+            when=Fact.PYTORCH & ~Fact.GRAPHS,
             code=SHOW_GRAPH,
+        ),
+        soon(
+            (
+                "Capture the step in a CUDA graph, which shortens the gap between kernels "
+                "(cudaStreamBeginCapture)"
+            ),
+            when=~Fact.PYTORCH & ~Fact.GRAPHS,
         ),
         later("Fuse small kernels that depend on each other"),
     ),
@@ -337,9 +351,18 @@ IDLE_OTHER = Rule(
     advice=(
         now(
             "Find in the timeline what the stream waited for: an event (cudaStreamWaitEvent), "
-            "or another stream"
+            "or another stream",
+            when=~Fact.ONE_STREAM,
         ),
-        soon("Remove dependencies between streams if the data do not need them"),
+        now(
+            "Find what held up work that was in its only stream already: another process on this "
+            "GPU, memory that the driver maps (cudaMallocAsync), a GPU that slept",
+            when=Fact.ONE_STREAM,
+        ),
+        soon(
+            "Remove dependencies between streams if the data do not need them",
+            when=~Fact.ONE_STREAM,
+        ),
         later(
             "Balance the work between GPUs and streams that wait for each other", when=~Fact.ONE_GPU
         ),

@@ -298,7 +298,7 @@ PRECISION = Rule(
         ),
         *ON_TENSOR_CORES,
         soon("Compare the loss with the loss in float32"),
-        later("Train in 8 bits if hardware and accuracy allow it"),
+        later("Train in 8 bits if hardware and accuracy allow it", when=~Fact.BEFORE_ADA),
     ),
     next="Measure the tensor-pipe activity of each kernel: {ncu}",
     objections=(Objection.PIPE_WORKS,),

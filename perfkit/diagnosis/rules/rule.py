@@ -29,6 +29,7 @@ class Fact(Enum):
     `perfkit.diagnosis.evidence` finds each fact.
     """
 
+    LINK_COPIES = "link_copies"
     PINNED = "pinned"
     SMALL_COPIES = "small_copies"
     TO_CPU = "to_cpu"
@@ -49,6 +50,7 @@ class Fact(Enum):
     ELEMENTWISE = "elementwise"
     OPENACC = "openacc"
     OPENMP = "openmp"
+    OPENMP_THREADS = "openmp_threads"
     CPU_PATHS = "cpu_paths"
     AMD = "amd"
     OCCUPIED = "occupied"
@@ -70,6 +72,7 @@ class Fact(Enum):
     FLOAT32_PRODUCTS = "float32_products"
     FLOAT32_CONVOLUTIONS = "float32_convolutions"
     BEFORE_AMPERE = "before_ampere"
+    BEFORE_ADA = "before_ada"
     VOLTA = "volta"
     SORTS = "sorts"
     REPEATS = "repeats"
@@ -77,6 +80,8 @@ class Fact(Enum):
     EMBEDDING_GRADIENT = "embedding_gradient"
     ONE_HOT = "one_hot"
     ONE_GPU = "one_gpu"
+    ONE_STREAM = "one_stream"
+    DEVICE_WAITS = "device_waits"
     CALL_PATHS = "call_paths"
     FAR_CARD = "far_card"
     AT_POWER_LIMIT = "at_power_limit"
