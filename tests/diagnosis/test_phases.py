@@ -6,6 +6,7 @@ from frames import copies, kernels, ranges
 
 import perfkit
 from perfkit import diagnosis
+from perfkit.diagnosis.finding import ONCE, Gain
 from perfkit.diagnosis.phases import judged, phases, selection, stops
 
 
@@ -112,3 +113,23 @@ def test_ranks_pause_where_all_of_them_pause() -> None:
     both = pd.concat([one.kernels, later], ignore_index=True)
     found = stops(perfkit.select(view(kernels=both).run))
     assert (found.start.tolist(), found.end.tolist()) == ([22 * MS], [1020 * MS])
+
+
+def test_pauses_of_a_loop_come_again() -> None:
+    found = diagnosis.findings(perfkit.select(two_pauses(loop=True)))
+    assert {finding.rule: finding.gain.whole for finding in found}["pauses"] == Gain.whole
+
+
+def test_pauses_without_a_loop_are_no_habit() -> None:
+    found = diagnosis.findings(perfkit.select(two_pauses(loop=False)))
+    assert {finding.rule: finding.gain.whole for finding in found}["pauses"] == ONCE
+
+
+def two_pauses(*, loop: bool) -> perfkit.Run:
+    """30 kernels of 1 ms, one every 2 ms, with pauses of 1 s and 3 s between them; alike in a loop."""
+    begun = [2 * n + 1000 * (n >= 10) + 3000 * (n >= 20) for n in range(30)]
+    rows = [
+        {"start_ns": at * MS, "dur_ns": MS, "name": "a" if loop else f"kernel {n}"}
+        for n, at in enumerate(begun)
+    ]
+    return view(kernels=kernels(*rows)).run
