@@ -167,7 +167,7 @@ def _parts(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
 
 
 def _is_aside(of: Work, found: Repetitions, steady: Int) -> bool:
-    """Tell whether two repetitions hold less than half of the work: done twice by chance, no loop."""
+    """Tell whether two repetitions hold less than half of the work: by chance, and no loop."""
     if len(steady) >= FEWEST:
         return False
     inside = causes.covered(union(of.start, of.end), found.start[steady], found.end[steady])

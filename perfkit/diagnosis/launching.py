@@ -166,7 +166,7 @@ def _blocking(view: Selection) -> Iterator[Finding]:
 
 @kept
 def pauses(view: Selection) -> dict[str, float]:
-    """Return the share of the span in gaps before the next launch that are no pause (`pause_ns`), by cause.
+    """Return the share of the span in gaps before a launch that are no pause (`pause_ns`), by cause.
 
     Code of the host that is much longer than a launch on average is no cost of launching, unless
     operators run it.

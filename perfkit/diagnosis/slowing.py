@@ -44,7 +44,7 @@ def slowed(view: Selection) -> float:
 def pause_ns(view: Selection) -> float:
     """Return from which length on a gap is no cost of launching, ns: PAUSE_NS.
 
-    A CPU that runs operators slowly needs longer, but then for most launches: where the median gap is
+    A CPU that runs operators slowly needs longer, but for most launches: where the median gap is
     shorter than PAUSE_NS, those of up to USUAL times its length count too.
     """
     gaps = idle_gaps(view)
