@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import causes, checkpoints, repetitions, steps
-from perfkit.analysis.intervals import Int, Intervals, Window, ends, intersect, union
+from perfkit.analysis.intervals import Int, Intervals, Window, ends, intersect, total, union
 from perfkit.analysis.repetitions import Repetitions, Work
 from perfkit.format import duration
 from perfkit.schema import Column, Table
@@ -138,8 +138,10 @@ def _parts(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
     """Yield the parts of a rank from its first to its last operation."""
     first, last = of.span
     steady = np.flatnonzero(found.steady)
-    if not len(steady):
-        whole = _Part("whole", first, last, how=found.how, name=found.name or None)
+    if not len(steady) or _is_aside(of, found, steady):
+        is_loop = len(steady) > 0
+        how, name = ("none", None) if is_loop else (found.how, found.name or None)
+        whole = _Part("whole", first, last, how=how, name=name)
         yield from _around(whole, _pauses(of, whole.start, whole.end, few=0))
         return
     start, end = found.start[steady], found.end[steady]
@@ -162,6 +164,15 @@ def _parts(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
         )
     yield from _loop(of, found._replace(start=start, end=end), saved)
     yield from _after(of, ended, last, (begun, ended), saved)
+
+
+def _is_aside(of: Work, found: Repetitions, steady: Int) -> bool:
+    """Tell whether two repetitions hold less than half of the work: by chance, and no loop."""
+    if len(steady) >= FEWEST:
+        return False
+    inside = causes.covered(union(of.start, of.end), found.start[steady], found.end[steady])
+    worked = int(total(union(of.start, of.end), 1)[0])
+    return int(inside.sum()) < HALF * worked
 
 
 def _loop(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:

@@ -52,7 +52,7 @@ MANY = 20  # kernels; of fewer it is not known whether they repeat (convention)
 # Tables of a timeline: a doubt of the recording makes what rests on them unsure.
 TIMELINE = {
     f"{of}{name}" for of in ("", "framework/") for name in ("KERNELS", "COPIES", "API_CALLS")
-}
+} | {"framework/COLLECTIVES"}
 MOSTLY_UNKNOWN = "less than half of the GPUs' time is known, so a gain cannot be computed"
 Known = Mapping[str, Figure]
 Check = Callable[[Selection, Known, Finding], str]
@@ -299,8 +299,8 @@ CHECKS: dict[Objection, Check] = {
 def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     """Return a finding with its confidence, what speaks against it, its advice, and what comes next."""
     rule = rules()[finding.rule]
-    rests_on_times = any(TIMELINE & set(figure.tables) for figure in finding.evidence)
-    doubts = _doubts(view) if rests_on_times else []
+    is_timed = rests_on_times(finding)
+    doubts = _doubts(view) if is_timed else []
     impossible = [doubt.seen for doubt in doubts if doubt.spoils_figures]
     few = timeline.too_few(view)
     if few and finding.gain.high > 1:
@@ -311,7 +311,7 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     is_indirect = (bool(rule.indirect) and not finding.owner) or _uncounted(rule, known, finding)
     steps_down = min(is_indirect + len(against), len(CONFIDENCES) - 1)
     gain = finding.gain
-    if rests_on_times and recording.is_mostly_unknown(view):
+    if is_timed and recording.is_mostly_unknown(view):
         gain = replace(gain, low=1.0, high=math.inf, reason=MOSTLY_UNKNOWN)
     evidence = timeline.doubted(view, {figure.id: figure for figure in finding.evidence})
     return replace(
@@ -326,6 +326,11 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
         objections=frozenset(said),
         next=commands(view, finding.next or rule.next),
     )
+
+
+def rests_on_times(finding: Finding) -> bool:
+    """Tell whether a finding rests on the times of a timeline."""
+    return any(TIMELINE & set(figure.tables) for figure in finding.evidence)
 
 
 def _objections(view: Selection, known: Known, finding: Finding) -> dict[Objection, str]:

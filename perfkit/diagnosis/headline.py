@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfkit.diagnosis import path_verdict, paths, phases, picture, recording
+from perfkit.diagnosis import confidence, path_verdict, paths, phases, picture, recording
 from perfkit.diagnosis.finding import (
     CONFIDENCES,
     HORIZONS,
@@ -158,9 +158,10 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     Before all comes warm-up where it is most of what was measured, or where else only the GPU's work is left to tell,
     and launches that wait: they hide what the steps need. How much faster the kernels of a computing GPU can be is not
     known: it counts for OF_KERNELS. In the same way what limits kernels, and for what their warps wait, comes after
-    the cause that counters name.
+    the cause that counters name. What a log alone shows comes after all that a timeline tells.
     """
     findings = list(findings)
+    has_timeline = any(confidence.rests_on_times(finding) for finding in findings)
 
     def saving(finding: Finding) -> float:
         saved = achievable(finding.gain)
@@ -171,10 +172,12 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
     is_left_to_kernels = all(_is_remainder(finding) or saving(finding) <= 0 for finding in findings)
 
-    def order(finding: Finding) -> tuple[bool, bool, float, int, int]:
+    def order(finding: Finding) -> tuple[bool, bool, bool, float, int, int]:
+        is_sign = has_timeline and _is_sign(finding)
         doubt, vague = CONFIDENCES.index(finding.confidence), _vagueness(finding) or 0
         hides = _hides(finding) or (is_left_to_kernels and _is_of_warm_up(finding))
-        return not hides, finding.confidence == CONFIDENCES[-1], -saving(finding), vague, doubt
+        is_unsure = finding.confidence == CONFIDENCES[-1]
+        return not hides, is_sign, is_unsure, -saving(finding), vague, doubt
 
     return sorted(findings, key=order)
 
@@ -220,6 +223,11 @@ def _is_of_warm_up(finding: Finding) -> bool:
 def _is_remainder(finding: Finding) -> bool:
     rule = rules().get(finding.rule)
     return rule is not None and rule.is_remainder
+
+
+def _is_sign(finding: Finding) -> bool:
+    rule = rules().get(finding.rule)
+    return rule is not None and rule.is_sign
 
 
 def _vagueness(finding: Finding) -> int | None:

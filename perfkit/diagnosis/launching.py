@@ -1,9 +1,9 @@
 """Rules about launches too small for the GPU and waits that drain it, and about checkpoints.
 
 Half of the launches short, under 10 µs, about what launching one costs (5 to 10 µs), makes launches
-small; gaps from 1 ms on are no longer the cost of launching the next operation, nor is 50 µs of
-host code in a gap (conventions). `launch_causes` says how much of each cause of idle time these
-rules tell of: that is no second finding.
+small; gaps from 1 ms on (`slowing.pause_ns`) are no longer the cost of launching the next
+operation, nor is 50 µs of host code in a gap (conventions). `launch_causes` says how much of each
+cause of idle time these rules tell of: that is no second finding.
 
 Checkpoints should take less than a twentieth of the time (convention). A state is saved fast enough
 at 2.33 GB/s, the guide's 140 GB in 60 s. What a checkpoint explains is no second finding: idle
@@ -33,7 +33,7 @@ from perfkit.diagnosis.rules.launches import (
 )
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import CHECKPOINTING
-from perfkit.diagnosis.slowing import PAUSE_NS
+from perfkit.diagnosis.slowing import pause_ns
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.diagnosis.waiting import AT_MOST
 from perfkit.format import percent, printable, size
@@ -166,7 +166,7 @@ def _blocking(view: Selection) -> Iterator[Finding]:
 
 @kept
 def pauses(view: Selection) -> dict[str, float]:
-    """Return the share of the span in gaps under 1 ms that end when the host launches the next kernel, by cause.
+    """Return the share of the span in gaps before a launch that are no pause (`pause_ns`), by cause.
 
     Code of the host that is much longer than a launch on average is no cost of launching, unless
     operators run it.
@@ -176,7 +176,7 @@ def pauses(view: Selection) -> dict[str, float]:
     if gaps is None or not span:
         return {}
     columns = {f"{part}_ns" for part in (*DETAILS, *CAUSES, "kernel_wait")}
-    short = gaps.loc[gaps["dur_ns"] < PAUSE_NS, sorted(columns)]
+    short = gaps.loc[gaps["dur_ns"] < pause_ns(view), sorted(columns)]
     pauses = {cause: float(short[f"{cause}_ns"].sum() / span) for cause in CAUSES}
     if blocking(view):  # a finding of its own
         pauses["launch"] = 0.0
@@ -228,14 +228,15 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     share, names = _small_launches(view)
     by_cause = pauses(view)
     idle = sum(by_cause.values())
+    longest = f"{pause_ns(view) / 1e6:.3g} ms"
     pause = Figure(
         "launch_pause_frac",
         "Idle between launches",
         idle,
         "1",
         (
-            "share of the span during which the GPU was idle in gaps under 1 ms, until the CPU "
-            "launched more work"
+            f"share of the span during which the GPU was idle in gaps under {longest}, until the "
+            "CPU launched more work"
         ),
         "gaps.idle_gaps",
     )
@@ -285,7 +286,7 @@ def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
     """Return the idle time after waits that other causes do not explain.
 
     None where it is little, or told already. A replay without the waits judges whether they hold
-    the GPU up. What the host does for `PAUSE_NS` or more is not what a wait costs, also where it
+    the GPU up. What the host does for `slowing.PAUSE_NS` or more is not what a wait costs, also where it
     follows one.
     """
     idle = known.get("sync_idle_frac")

@@ -40,15 +40,15 @@ def _pauses(view: Selection) -> Iterator[Finding]:
     share = float(mine["dur_ns"].sum() / every.loc[every["rank"] == rank, "dur_ns"].sum())
     if share < NOTABLE:
         return
-    several = len(mine) >= SEVERAL
-    is_loop = every["phase"].eq("loop") & (every["rank"] == rank)
+    is_loop = every["phase"].eq("loop") & every["rank"].eq(rank)
+    comes_again = len(mine) >= SEVERAL and bool(is_loop.any())
     definition = "share of the recording: gaps that are no part of each repetition"
     figure = Figure("pause_frac", "Pauses", share, "1", definition, SOURCE)
-    whole = Gain.whole if several and is_loop.any() else ONCE
+    whole = Gain.whole if comes_again else ONCE
     factor = 1 / max(1 - share, 1e-9)
     reason = "a pause costs its length: the rest takes as long without it"
     gain = Gain(factor, factor, reason, share, whole)
-    times = f"{len(mine):,} times" if several else "once"
+    times = f"{len(mine):,} times" if len(mine) > 1 else "once"
     title = f"The GPUs pause {times}, for {percent(share)} of the recording"
     text = f"{_listed(mine)} {_cause(view, mine)}".strip()
     place = f"at {duration(int(mine['start_ns'].iloc[0]))}"

@@ -13,6 +13,7 @@ import pandas as pd
 from perfkit import analysis
 from perfkit.analysis import completeness
 from perfkit.analysis.intervals import Intervals, Window, cut, ends, intersect, union
+from perfkit.analysis.phases import PHASES
 from perfkit.diagnosis import programs, recording
 from perfkit.diagnosis.finding import kept
 from perfkit.format import TIME, duration, number, printable, unit
@@ -37,9 +38,10 @@ class Judged(NamedTuple):
 def phases(view: Selection) -> pd.DataFrame:
     """Return `analysis.phases.phases` of a selection: found in the whole recording, then cut at the window.
 
-    A part of a loop that the window cuts keeps the number of its repetitions in the recording.
+    A part of a loop that the window cuts keeps the number of its repetitions in the recording. A rank
+    without a loop and with fewer than FEWEST operations is one whole: nobody knows which gap is usual.
     """
-    found = analysis.phases.phases(
+    every = analysis.phases.phases(
         view.all_kernels,
         view.copies,
         ranges=view.ranges,
@@ -48,6 +50,7 @@ def phases(view: Selection) -> pd.DataFrame:
         api_calls=view.api_calls,
         os_calls=view.os_calls,
     )
+    found = _without_unknown_pauses(view, every)
     if view.window is None:
         return found
     inside = cut(found, view.window)
@@ -55,6 +58,18 @@ def phases(view: Selection) -> pd.DataFrame:
         table[["rank", "gpu", "start_ns", "dur_ns"]] for table in (view.all_kernels, view.copies)
     ]
     return inside.assign(busy_ns=analysis.phases.busy(inside, pd.concat(operations)))
+
+
+def _without_unknown_pauses(view: Selection, found: pd.DataFrame) -> pd.DataFrame:
+    """Return PHASES in which a rank without a loop and with few operations has no pauses."""
+    operations = pd.concat([view.all_kernels["rank"], view.copies["rank"]])
+    counts = found["rank"].map(operations.value_counts())
+    has_loop = found["phase"].eq("loop").groupby(found["rank"]).transform("any")
+    is_one = (counts < FEWEST) & ~has_loop
+    first = ~found["rank"].duplicated()
+    of_rank = found.groupby("rank")[["dur_ns", "busy_ns"]].transform("sum")
+    whole = found[is_one & first].assign(**of_rank[is_one & first])
+    return PHASES.make(pd.concat([found[~is_one], whole]))
 
 
 def outside(view: Selection, *, told: str = "") -> str:
@@ -176,14 +191,9 @@ def paused(view: Selection) -> pd.DataFrame:
 
 
 def _unjudged_pauses(view: Selection) -> pd.DataFrame:
-    """Return the rows of PHASES that are pauses which are not judged.
-
-    Of a rank with fewer than FEWEST operations nobody knows which gap is usual.
-    """
+    """Return the rows of PHASES that are pauses which are not judged."""
     found = phases(view)
-    counts = pd.concat([view.all_kernels["rank"], view.copies["rank"]]).value_counts()
-    is_known = found["rank"].map(counts) >= FEWEST
-    return found[found["phase"].eq("pause") & ~_is_judged(found) & is_known]
+    return found[found["phase"].eq("pause") & ~_is_judged(found)]
 
 
 def whole(view: Selection) -> Selection:

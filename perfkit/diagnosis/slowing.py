@@ -23,6 +23,7 @@ SLOWED = 2.7
 STEP_SLOWED = 2.4  # times as long a step takes
 LEAST, MOST = 0.45, 0.8  # of the time in short gaps is the profiler's
 PAUSE_NS = 1_000_000  # a longer gap belongs to what no launch explains
+USUAL = 4  # times the median gap: up to it a gap is like the others (convention)
 HALF = 0.5  # of what remains; short gaps that take it hold the rest up (convention)
 LITTLE = 0.01  # of the time
 COLLECTOR = "collector"  # the profiler's line of the ledger
@@ -44,12 +45,26 @@ def slowed(view: Selection) -> float:
 
 
 @kept
+def pause_ns(view: Selection) -> float:
+    """Return from which length on a gap is no cost of launching, ns: PAUSE_NS.
+
+    A CPU that runs operators slowly needs longer, but for most launches: where the median gap is
+    shorter than PAUSE_NS, those of up to USUAL times its length count too.
+    """
+    gaps = idle_gaps(view)
+    if gaps is None or gaps.empty or view.framework.ops.empty:
+        return PAUSE_NS
+    usual = float(gaps["dur_ns"].median())
+    return max(PAUSE_NS, USUAL * usual) if usual < PAUSE_NS else PAUSE_NS
+
+
+@kept
 def short_gaps(view: Selection) -> float:
-    """Return the share of the time in gaps under 1 ms; 0 without the profiler."""
+    """Return the share of the time in gaps shorter than `pause_ns`; 0 without the profiler."""
     gaps = idle_gaps(view)
     if slowed(view) == 1 or gaps is None:
         return 0.0
-    short = gaps["dur_ns"][gaps["dur_ns"] < PAUSE_NS].sum()
+    short = gaps["dur_ns"][gaps["dur_ns"] < pause_ns(view)].sum()
     return float(short / busy(view)["span_ns"].sum())
 
 

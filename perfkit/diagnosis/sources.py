@@ -45,7 +45,6 @@ ANALYSES = {
     "timeline.busy": OPERATIONS,
     "timeline.breakdown": OPERATIONS,
     "phases.phases": OPERATIONS,
-    "communication.imbalance": ("framework/COLLECTIVES",),
     "owners.owned": (*OPERATIONS, "API_CALLS", "OS_CALLS", "SCHEDULE"),
     "checkpoints.detect": (*OPERATIONS, "RANGES", "OS_CALLS"),
     "steps.detect": STEPS,
@@ -74,6 +73,7 @@ ANALYSES = {
 }
 # The same of analyses of how long kernels ran.
 OF_TIMES = {
+    "communication.imbalance": ("framework/KERNELS", "framework/COPIES"),
     "communication.overlap": ("KERNELS",),
     "communication.plateau": ("COLLECTIVES",),
     "communication.summary": ("framework/COLLECTIVES",),

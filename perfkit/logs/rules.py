@@ -40,6 +40,7 @@ LOG_NO_WORK = Rule(
     next="List the processes of each GPU while the program runs: nvidia-smi pmon -c 1",
     objections=(Objection.FEW_READINGS,),
     kind="no_work",
+    is_sign=True,
 )
 
 LOG_WAITED_FOR = Rule(
@@ -95,6 +96,7 @@ LOG_LITTLE_POWER = Rule(
     indirect="the log shows power and utilisation, but not what the kernels do",
     objections=(Objection.FEW_READINGS,),
     kind="little_power",
+    is_sign=True,
 )
 
 LOG_CAPPED = Rule(
@@ -147,6 +149,7 @@ LOG_UTILISATION = Rule(
     next="Record a timeline of a few steps: {nsys}",
     objections=(Objection.VIDEO_ENGINE, Objection.FEW_READINGS),
     kind="utilisation",
+    is_sign=True,
 )
 
 LOG_MEMORY = Rule(
@@ -199,6 +202,7 @@ LOG_POWER = Rule(
     next="Record a timeline of a few steps: {nsys}",
     objections=(Objection.FEW_READINGS,),
     kind="power",
+    is_sign=True,
 )
 
 LOG_THROTTLING = Rule(

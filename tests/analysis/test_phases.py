@@ -129,6 +129,19 @@ def test_a_slow_repetition_in_the_middle_is_no_start_up() -> None:
     assert set(found["phase"]) <= {"loop", "pause"}
 
 
+@pytest.mark.parametrize(("count", "phase"), [(2, "whole"), (3, "loop")])
+def test_two_ranges_that_hold_less_than_half_of_the_work_are_no_loop(
+    count: int, phase: str
+) -> None:
+    """Ranges of 10 ms with 5 ms of work each, and 40 ms of other work after them."""
+    marked = ranges(*({"start_ns": 10 * n * MS, "dur_ns": 10 * MS} for n in range(count)))
+    steps = loop([10 * n for n in range(count)], "abcde")
+    calls = api_calls(*({"start_ns": 10 * n * MS, "dur_ns": 1} for n in range(count)))
+    other = [{"start_ns": (10 * count + 10) * MS, "dur_ns": 40 * MS, "name": "other"}]
+    found = of(kernels=kernels(*steps, *other), ranges=marked, api_calls=calls)
+    assert phase == found["phase"].iloc[0]
+
+
 def test_prefill_and_decoding_are_two_kinds_of_work() -> None:
     """A prefill of 40 kernels of its own over 40 ms, then decoding; both are loops, none is start-up."""
     prefill = [{"start_ns": n * MS, "dur_ns": MS, "name": f"prefill {n % 5}"} for n in range(40)]

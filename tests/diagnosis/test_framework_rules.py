@@ -98,6 +98,14 @@ def test_synchronisation_names_who_waits() -> None:
     assert "synchronisation" not in told(short)
 
 
+def test_where_most_gaps_are_short_those_of_four_times_the_median_count_too() -> None:
+    """A hundred kernels of 3 us, one every 600 us, the last 1,400 us later: under 4 x 597 us."""
+    times = [600 * i + 1400 * (i == 99) for i in range(100)]
+    operators = [work("aten::add", at * US + US, (at + 4) * US, 3 * US) for at in times]
+    found = told(run(*operators))["small_operators"]
+    assert found.gain.share == pytest.approx(1 - 300 / (99 * 600 + 1400 + 3))
+
+
 def test_what_the_system_told_of_waits_is_not_told_again() -> None:
     """Where the waits last until the next launch, the gaps have them as their cause: one finding, the system's.
 

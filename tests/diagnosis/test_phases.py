@@ -6,7 +6,7 @@ from frames import copies, kernels, ranges
 
 import perfkit
 from perfkit import diagnosis
-from perfkit.diagnosis.finding import ONCE
+from perfkit.diagnosis.finding import ONCE, Gain
 from perfkit.diagnosis.phases import judged, phases, selection, stops
 
 
@@ -115,12 +115,29 @@ def test_ranks_pause_where_all_of_them_pause() -> None:
     assert (found.start.tolist(), found.end.tolist()) == ([22 * MS], [1020 * MS])
 
 
-def test_pauses_without_a_loop_happen_once() -> None:
-    """Twenty-four different kernels of 1 ms with two pauses of 1 s: libraries that load, and no habit."""
+def test_pauses_of_a_loop_come_again() -> None:
+    found = diagnosis.findings(perfkit.select(two_pauses(loop=True)))
+    assert {finding.rule: finding.gain.whole for finding in found}["pauses"] == Gain.whole
+
+
+def test_pauses_without_a_loop_are_no_habit() -> None:
+    found = diagnosis.findings(perfkit.select(two_pauses(loop=False)))
+    assert {finding.rule: finding.gain.whole for finding in found}["pauses"] == ONCE
+
+
+def two_pauses(*, loop: bool) -> perfkit.Run:
+    """30 kernels of 1 ms, one every 2 ms, with pauses of 1 s and 3 s between them; alike in a loop."""
+    begun = [2 * n + 1000 * (n >= 10) + 3000 * (n >= 20) for n in range(30)]
     rows = [
-        {"start_ns": (at + 1000 * (at // 8)) * MS, "dur_ns": MS, "name": f"kernel {chr(97 + at)}"}
-        for at in range(24)
+        {"start_ns": at * MS, "dur_ns": MS, "name": "a" if loop else f"kernel {n}"}
+        for n, at in enumerate(begun)
     ]
-    found = diagnosis.findings(perfkit.select(view(kernels=kernels(*rows)).run))
-    gain = {finding.rule: finding.gain for finding in found}["pauses"]
-    assert gain.whole == ONCE
+    return view(kernels=kernels(*rows)).run
+
+
+def test_of_a_few_operations_without_a_loop_no_gap_is_a_pause() -> None:
+    rows = [
+        {"start_ns": at * MS, "dur_ns": MS, "name": name} for at, name in ((0, "a"), (90, "b"))
+    ]
+    found = phases(view(kernels=kernels(*rows)))
+    assert found[["phase", "dur_ns", "busy_ns"]].to_numpy().tolist() == [["whole", 91 * MS, 2 * MS]]

@@ -341,9 +341,8 @@ def innocent_gpu(recording: Recording) -> Recording:
         raise DoesNotApply("no kernels")
     rank, _ = gpus(recording)[0]
     gpu = 1 + max(number for _, number in gpus(recording))
-    process = 1 + max(
-        int(recording.table(name)["process"].max()) for name in ("KERNELS", "API_CALLS")
-    )
+    tables = [recording.table(name) for name in ("KERNELS", "API_CALLS")]
+    process = 1 + max(int(table["process"].max()) for table in tables if len(table))
     place = {"rank": rank, "gpu": gpu, "process": process}
     begin, length = spans[0][0], spans[-1][1] - spans[0][0]
     kernel = recording.table("KERNELS").iloc[[0]].astype(dict.fromkeys(NAMES, object))

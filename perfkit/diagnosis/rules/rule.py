@@ -245,6 +245,7 @@ class Rule:
     vagueness: among findings on the same kernels, the clearer one (0) comes first; None for all
     other findings.
     is_remainder: it tells of what remains when all other findings are mended.
+    is_sign: a log shows that a GPU works little, and a timeline shows why: its findings come first.
     hides: when it stands before all others.
     phase: the phase outside of the judged part that it tells of, of `diagnosis.phases`.
     """
@@ -276,6 +277,7 @@ class Rule:
     moment: Moment | None = None
     vagueness: int | None = None
     is_remainder: bool = False
+    is_sign: bool = False
     hides: Hides = Hides.NEVER
     phase: str = ""
 
