@@ -16,6 +16,7 @@ from perfkit.analysis.intervals import Intervals, Window, cut, ends, intersect, 
 from perfkit.diagnosis import programs, recording
 from perfkit.diagnosis.finding import kept
 from perfkit.format import TIME, duration, number, printable, unit
+from perfkit.run import Run
 from perfkit.selection import Selection
 
 JUDGED = ("loop", "whole")
@@ -39,15 +40,7 @@ def phases(view: Selection) -> pd.DataFrame:
 
     A part of a loop that the window cuts keeps the number of its repetitions in the recording.
     """
-    found = analysis.phases.phases(
-        view.all_kernels,
-        view.copies,
-        ranges=view.ranges,
-        ops=view.ops,
-        python_calls=view.python_calls,
-        api_calls=view.api_calls,
-        os_calls=view.os_calls,
-    )
+    found = _of_recording(view.run, ranks=view.ranks, gpus=view.gpus)
     if view.window is None:
         return found
     inside = cut(found, view.window)
@@ -55,6 +48,21 @@ def phases(view: Selection) -> pd.DataFrame:
         table[["rank", "gpu", "start_ns", "dur_ns"]] for table in (view.all_kernels, view.copies)
     ]
     return inside.assign(busy_ns=analysis.phases.busy(inside, pd.concat(operations)))
+
+
+@kept
+def _of_recording(run: Run, *, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> pd.DataFrame:
+    """Return the phases of these ranks and GPUs: windows and kernels that are chosen change nothing in them."""
+    every = Selection(run, ranks, gpus, None, "")
+    return analysis.phases.phases(
+        every.all_kernels,
+        every.copies,
+        ranges=every.ranges,
+        ops=every.ops,
+        python_calls=every.python_calls,
+        api_calls=every.api_calls,
+        os_calls=every.os_calls,
+    )
 
 
 def outside(view: Selection, *, told: str = "") -> str:
