@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # What jsonschema checks IRIs and durations with, and the function that it calls.
 LATER = {"rfc3987_syntax": "is_valid_syntax", "isoduration": "parse_duration"}
@@ -43,20 +43,21 @@ def _later(name: str, *given: Any) -> Any:
 
 _import_jsonschema()  # before the modules that import altair
 
-from perfkit.charts import (  # noqa: E402
-    comparison,
-    detail,
-    icicle,
-    kernels,
-    limits,
-    machine,
-    operators,
-    ranks,
-    roofline,
-    shares,
-    tables,
-    timeline,
-)
+if TYPE_CHECKING:
+    from perfkit.charts import (
+        comparison,
+        detail,
+        icicle,
+        kernels,
+        limits,
+        machine,
+        operators,
+        ranks,
+        roofline,
+        shares,
+        tables,
+        timeline,
+    )
 
 __all__ = [
     "comparison",
@@ -70,3 +71,10 @@ __all__ = [
     "roofline",
 ]
 __all__ += ["shares", "tables", "timeline"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a module of charts when first asked for: a table needs no altair."""
+    if name not in __all__:
+        raise AttributeError(f"module 'perfkit.charts' has no attribute {name!r}")
+    return import_module(f"perfkit.charts.{name}")

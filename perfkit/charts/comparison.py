@@ -10,7 +10,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from perfkit.charts import theme
+from perfkit.charts import checks
 from perfkit.charts.theme import (
     CAUSE_COLOURS,
     KIND_COLOURS,
@@ -20,7 +20,6 @@ from perfkit.charts.theme import (
     ink,
     inline,
     layered,
-    need,
     nothing,
 )
 from perfkit.format import TIME, duration, elided, number, percent, spoken_ends, unit
@@ -55,8 +54,8 @@ def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.
     `frame`: columns family, before_ns, after_ns, difference_ns, verdict, as from `analysis.compare.families`; no time
     is negative. `per`: what the times are of: step or run.
     """
-    need(frame, "family", "before_ns", "after_ns", "difference_ns", "verdict")
-    theme.known(frame, "verdict", VERDICT_COLOURS)
+    checks.need(frame, "family", "before_ns", "after_ns", "difference_ns", "verdict")
+    checks.known(frame, "verdict", VERDICT_COLOURS)
     if (frame[["before_ns", "after_ns"]] < 0).any(axis=None):
         raise ValueError(
             f"frame: a time is {frame[['before_ns', 'after_ns']].min().min()} ns, below 0"
@@ -125,8 +124,8 @@ def intervals(frame: pd.DataFrame, *, label: str = "label", title: str = "") -> 
     `frame`: columns ratio, ratio_low, ratio_high, verdict and the one named by `label`, as from
     `analysis.compare.families` or `steps`; rows without an interval are drawn as points, without a ratio left out.
     """
-    need(frame, label, "ratio", "ratio_low", "ratio_high", "verdict")
-    theme.known(frame, "verdict", VERDICT_COLOURS)
+    checks.need(frame, label, "ratio", "ratio_low", "ratio_high", "verdict")
+    checks.known(frame, "verdict", VERDICT_COLOURS)
     rows = frame[frame["ratio"] > 0].head(MOST_ROWS)
     if rows.empty:
         return nothing(title or "Nothing to compare", "No value is there both before and after.")
@@ -191,7 +190,7 @@ def steps(ledger: pd.DataFrame, *, of: str = WHOLE, title: str = "") -> alt.Laye
     verdict, cumulative_ratio; runs in their order. `of`: what the times are, if not step times but, say, times by
     sample.
     """
-    need(
+    checks.need(
         ledger,
         "label",
         "step_ns",
@@ -201,7 +200,7 @@ def steps(ledger: pd.DataFrame, *, of: str = WHOLE, title: str = "") -> alt.Laye
         "verdict",
         "cumulative_ratio",
     )
-    theme.known(ledger, "verdict", VERDICT_COLOURS)
+    checks.known(ledger, "verdict", VERDICT_COLOURS)
     runs = ledger[ledger["step_ns"].notna()].reset_index(drop=True)
     if runs.empty:
         return nothing(title or "No step times", "No steady steps were found in any of the runs.")
@@ -293,8 +292,8 @@ def utilisation(
     `ledger`: columns label and utilisation_frac, 0..1 (rows without one are left out); runs in their order. `of`: which
     of the meanings of utilisation it is.
     """
-    need(ledger, "label", "utilisation_frac")
-    theme.fraction(ledger, "utilisation_frac")
+    checks.need(ledger, "label", "utilisation_frac")
+    checks.fraction(ledger, "utilisation_frac")
     runs = ledger[ledger["utilisation_frac"].notna()].reset_index(drop=True)
     what = elided(of, LONGEST_STEP)
     if runs.empty:

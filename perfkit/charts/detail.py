@@ -16,16 +16,8 @@ import pandas as pd
 import traitlets
 from numpy.typing import NDArray
 
-from perfkit.charts import theme
-from perfkit.charts.theme import (
-    DETAIL_COLOURS,
-    FAMILY_COLOURS,
-    KIND_COLOURS,
-    KIND_NAMES,
-    MOST_ROWS,
-    known,
-    need,
-)
+from perfkit.charts import checks
+from perfkit.charts.theme import DETAIL_COLOURS, FAMILY_COLOURS, KIND_COLOURS, KIND_NAMES, MOST_ROWS
 from perfkit.format import elided
 
 CLICKED, FILTER, FIND, LOOKED, SEARCH = (
@@ -134,11 +126,11 @@ def timeline(
     read it. `answers`: the number of the `LOOKED` that is answered; a page that sent a later one does not move. Raises
     ValueError if there are more rows than a browser draws.
     """
-    need(bins, *BINS)
-    need(spans, *SPANS)
+    checks.need(bins, *BINS)
+    checks.need(spans, *SPANS)
     for frame in (bins, spans):
-        known(frame, "kind", COLOURS)
-    theme.fraction(bins, "busy_frac")
+        checks.known(frame, "kind", COLOURS)
+    checks.fraction(bins, "busy_frac")
     lines = pd.DataFrame(columns=[*LINES]) if lines is None else lines
     if len(bins) + len(spans) + len(lines) > MOST_ROWS:
         raise ValueError(

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.charts.checks import need
 from perfkit.charts.theme import (
     KIND_COLOURS,
     LABEL_WIDTH,
@@ -27,7 +28,6 @@ from perfkit.charts.theme import (
     hover,
     inline,
     layered,
-    need,
     nothing,
 )
 from perfkit.format import (

@@ -10,18 +10,8 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import shares, theme
-from perfkit.charts.theme import (
-    FAMILY_COLOURS,
-    WIDTH,
-    colours,
-    fraction,
-    hover,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-)
+from perfkit.charts.checks import fraction, known, need
+from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, hover, inline, layered, nothing
 from perfkit.charts.timeline import TICK
 from perfkit.format import TIME, Unit, duration, elided, percent, printable, unit
 from perfkit.names.parts import STALLS

@@ -4,9 +4,10 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
+from perfkit.charts.checks import need
 from perfkit.charts.kernels import LABEL_WIDTH, LONGEST_STALLED
 from perfkit.charts.shares import ends
-from perfkit.charts.theme import WIDTH, hover, layered, need, nothing
+from perfkit.charts.theme import WIDTH, hover, layered, nothing
 from perfkit.format import duration, elided, percent
 from perfkit.names.parts import LIMIT
 

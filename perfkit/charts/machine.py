@@ -13,6 +13,7 @@ import pandas as pd
 
 from perfkit.charts import roofline as charts_roofline
 from perfkit.charts import shares, theme
+from perfkit.charts.checks import known, need
 from perfkit.charts.roofline import (
     BYTES,
     FLOPS,
@@ -32,9 +33,7 @@ from perfkit.charts.theme import (
     hover,
     ink,
     inline,
-    known,
     layered,
-    need,
     nothing,
 )
 from perfkit.format import TIME, Unit, duration, number, percent, printable, size, unit

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 
-from perfkit.charts import theme
+from perfkit.charts import checks, theme
 from perfkit.charts.theme import (
     KIND_COLOURS,
     WIDTH,
@@ -22,7 +22,6 @@ from perfkit.charts.theme import (
     ink,
     inline,
     layered,
-    need,
     nothing,
 )
 from perfkit.format import (
@@ -92,7 +91,7 @@ def bars(summary: pd.DataFrame, *, top: int = 12, title: str = "") -> alt.LayerC
     bottom. `summary`: columns name (missing for kernels without an operator), count, cpu_self_ns, gpu_self_ns,
     kernel_count: one row per operator, in any order. `top`: number of operators with bars of their own, at least 1.
     """
-    need(summary, "name", *FIGURES)
+    checks.need(summary, "name", *FIGURES)
     if top < 1:
         raise ValueError(f"top: {top} is not at least 1")
     by = "gpu_self_ns" if summary["gpu_self_ns"].any() else "cpu_self_ns"
@@ -189,8 +188,8 @@ def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     out. At most 200 steps and 8 ranks (the ones that wait most) are drawn; the chart says what is left out. Where there
     is a column input_bytes, it also says how many bytes per second copies bring to the GPU.
     """
-    need(input_wait, "rank", "step", "dur_ns", "wait_ns", "wait_frac")
-    theme.fraction(input_wait, "wait_frac")
+    checks.need(input_wait, "rank", "step", "dur_ns", "wait_ns", "wait_frac")
+    checks.fraction(input_wait, "wait_frac")
     measured = input_wait[input_wait["wait_frac"].notna()]
     if measured.empty:
         return nothing(title or "No wait for data was recorded", NO_LOADER)
@@ -293,7 +292,7 @@ def latency(
 
     `times`: columns batch_count and latency_ns, above 0. The line: ns at batch 0, and ns more for each sample.
     """
-    need(times, "batch_count", "latency_ns")
+    checks.need(times, "batch_count", "latency_ns")
     if times["batch_count"].nunique() < 2:
         return nothing(title or "No line to draw", TOO_FEW)
     ends = [0.0, ROOM * float(times["batch_count"].max())]
@@ -366,8 +365,8 @@ def memory(
     where not recorded), as from `analysis.memory.bins`, about 500 of them. `peaks`: columns rank, gpu, allocated_bytes,
     time_ns, max_reserved_bytes: one row per device, of the same window.
     """
-    need(bins, *DEVICE, "start_ns", "dur_ns", *LEVELS)
-    need(peaks, *DEVICE, "allocated_bytes", "time_ns", "max_reserved_bytes")
+    checks.need(bins, *DEVICE, "start_ns", "dur_ns", *LEVELS)
+    checks.need(peaks, *DEVICE, "allocated_bytes", "time_ns", "max_reserved_bytes")
     seen = bins[bins["gpu"] != HOST] if (bins["gpu"] != HOST).any() else bins
     highest = peaks.merge(seen[DEVICE].drop_duplicates(), on=DEVICE)
     if highest.empty:

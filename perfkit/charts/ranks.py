@@ -9,19 +9,9 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from perfkit.charts import roofline, tables, theme
+from perfkit.charts import checks, roofline, tables, theme
 from perfkit.charts.shares import NO_WORK, PART_OF, segments, worked
-from perfkit.charts.theme import (
-    KIND_COLOURS,
-    WIDTH,
-    colours,
-    hover,
-    ink,
-    inline,
-    layered,
-    need,
-    nothing,
-)
+from perfkit.charts.theme import KIND_COLOURS, WIDTH, colours, hover, ink, inline, layered, nothing
 from perfkit.format import (
     BYTES,
     TIME,
@@ -100,7 +90,7 @@ def bars(frame: pd.DataFrame, *, value: str, title: str = "") -> alt.LayerChart:
     suffix = next((suffix for suffix in UNITS_OF_SUFFIX if value.endswith(suffix)), None)
     if suffix is None:
         raise ValueError(f"value: {value!r} does not end in one of {list(UNITS_OF_SUFFIX)}")
-    need(frame, "rank", "gpu", value)
+    checks.need(frame, "rank", "gpu", value)
     what = value.removesuffix(suffix).replace("_", " ")
     rows = theme.placed(frame[frame[value].notna()])
     if rows.empty:
@@ -161,7 +151,7 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
 
     `stragglers`: columns rank, gpu, count, last_count, last_frac (0..1), wait_ns, apart_count, unmatched_count.
     """
-    need(
+    checks.need(
         stragglers,
         "rank",
         "gpu",
@@ -172,7 +162,7 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
         "apart_count",
         "unmatched_count",
     )
-    theme.fraction(stragglers, "last_frac")
+    checks.fraction(stragglers, "last_frac")
     met = theme.placed(stragglers[stragglers["count"] > 0])
     if met.empty:
         return nothing(title or "No collective says who was late", NO_MEETING)
@@ -258,7 +248,7 @@ def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     steps are more than MOST_CELLS. A row is one rank, or of more than MOST_ROWS ranks the one furthest from the median
     of some neighbours. Steps that other ranks have and a rank lacks are dark. SchemaError if a column is missing.
     """
-    need(steps, "rank", "step", "dur_ns")
+    checks.need(steps, "rank", "step", "dur_ns")
     if steps.empty:
         return nothing(title or "No steps", "perfkit found no steps in this selection.")
     ranks = sorted(set(steps["rank"]))
@@ -353,7 +343,7 @@ def connections(links: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
 
     `links`: LINKS of a run. Channels of a pair share its square, in the colour of the way that most of them take.
     """
-    need(links, "from_rank", "to_rank", "transport")
+    checks.need(links, "from_rank", "to_rank", "transport")
     if links.empty:
         return nothing(
             title or "No connections", "With NCCL_DEBUG=INFO, NCCL prints its connections."
@@ -410,11 +400,11 @@ def bandwidth(
     max_bus_bytes_per_s. Rows without a bandwidth or a size are left out, which the chart says. `line_rate_bytes_per_s`,
     above 0: what the links of a GPU carry in one direction, bytes/s; none when omitted.
     """
-    need(summary, "operation", "group", "ranks", "placement", "bytes", "count", *RATES)
+    checks.need(summary, "operation", "group", "ranks", "placement", "bytes", "count", *RATES)
     if line_rate_bytes_per_s is not None and not line_rate_bytes_per_s > 0:
         raise ValueError(f"line_rate_bytes_per_s: {line_rate_bytes_per_s} is not above 0")
     rows = summary[summary["bus_bytes_per_s"].notna() & (summary["bytes"] > 0)]
-    theme.known(rows, "operation", OPERATION_COLOURS)
+    checks.known(rows, "operation", OPERATION_COLOURS)
     if rows.empty:
         return nothing(title or "No bandwidth", NO_COLLECTIVE)
     top = max(float(rows["max_bus_bytes_per_s"].max()), line_rate_bytes_per_s or 0.0)

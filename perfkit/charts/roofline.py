@@ -14,15 +14,14 @@ import numpy as np
 import pandas as pd
 
 from perfkit.charts import theme
+from perfkit.charts.checks import known, need
 from perfkit.charts.theme import (
     FAMILY_COLOURS,
     KIND_COLOURS,
     WIDTH,
     hover,
     inline,
-    known,
     layered,
-    need,
     nothing,
 )
 from perfkit.format import MISSING, Unit, duration, number, percent, printable, size, unit

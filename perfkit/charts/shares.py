@@ -10,6 +10,7 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
+from perfkit.charts.checks import need
 from perfkit.charts.theme import (
     KIND_COLOURS,
     KIND_NAMES,
@@ -19,7 +20,6 @@ from perfkit.charts.theme import (
     ink,
     inline,
     layered,
-    need,
     nothing,
 )
 from perfkit.format import TIME, duration, percent, printable, unit

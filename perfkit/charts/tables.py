@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.charts.theme import need
+from perfkit.charts.checks import need
 from perfkit.format import (
     BYTES,
     CODE,

@@ -7,7 +7,7 @@ and no network.
 """
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from textwrap import wrap
@@ -17,16 +17,13 @@ import altair as alt
 import pandas as pd
 from altair.utils import schemapi
 
-from perfkit.errors import SchemaError
+from perfkit.charts.vega import MIME
 
 with Path(__file__).with_name("words.toml").open("rb") as _file:
     WORDS: dict[str, dict[str, str]] = tomllib.load(_file)
 with Path(__file__).with_name("colours.toml").open("rb") as _file:
     COLOURS: dict[str, dict[str, Any]] = tomllib.load(_file)
 
-# JupyterLab draws this type without network access and papermill stores it; Altair's own type for
-# Vega-Lite 6 has neither property. The version in it only selects JupyterLab's viewer.
-MIME = "application/vnd.vegalite.v5+json"
 WIDTH = 640
 LABEL_WIDTH = 260
 KIND_COLOURS: dict[str, str] = COLOURS["kind"]
@@ -62,7 +59,6 @@ Size = tuple[int, int | alt.Step]  # width and height, pixels
 Chart = alt.TopLevelMixin  # of one picture or of several
 WIDEST = 60  # pixels of a column
 MOST_ROWS = 20_000
-VEGA_LITE = "6.4"
 LEAST, ROOM, LOOK_MS = (
     400,
     500,
@@ -353,29 +349,6 @@ def devices(frame: pd.DataFrame) -> pd.Series:
 def _numbered(values: pd.Series, what: str) -> pd.Series:
     """`what` and its number; -1 stands for one that was not recorded."""
     return (f"{what} " + values.astype(str)).where(values != -1, f"unknown {what}")
-
-
-def need(frame: pd.DataFrame, *columns: str) -> None:
-    """Raise SchemaError naming all of `columns` that the frame lacks."""
-    lacking = [column for column in columns if column not in frame]
-    if lacking:
-        raise SchemaError(
-            f"chart data: columns {lacking} are missing. It has {list(frame.columns)}."
-        )
-
-
-def known(frame: pd.DataFrame, column: str, legal: Collection[str]) -> None:
-    """Raise ValueError if `column` holds a value outside `legal`; missing values pass."""
-    strange = sorted(set(frame[column].dropna().astype(str)) - set(legal))
-    if strange:
-        raise ValueError(f"{column}: {strange[:5]} are not among {list(legal)}")
-
-
-def fraction(frame: pd.DataFrame, column: str) -> None:
-    """Raise ValueError if `column` leaves 0..1 by more than rounding; it is never clipped."""
-    outside = frame[column][(frame[column] < 0) | (frame[column] > 1 + 1e-9)]
-    if len(outside):
-        raise ValueError(f"{column}: {outside.iloc[0]} is not a fraction between 0 and 1")
 
 
 def inline(frame: pd.DataFrame) -> alt.InlineData:

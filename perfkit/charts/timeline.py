@@ -13,20 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.charts import theme
+from perfkit.charts import checks, theme
 from perfkit.charts.shares import NO_WORK
-from perfkit.charts.theme import (
-    KIND_COLOURS,
-    WIDTH,
-    devices,
-    fraction,
-    hover,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-)
+from perfkit.charts.theme import KIND_COLOURS, WIDTH, devices, hover, inline, layered, nothing
 from perfkit.format import TIME, Unit, duration, elided, percent, unit
 
 NO_GAP = "No device was idle in this window."
@@ -63,9 +52,9 @@ def lanes(
     each step; none above 100 of them. `window`: (start_ns, end_ns) of the axis; from the first to the last busy bin
     when omitted.
     """
-    need(bins, "rank", "gpu", "stream", "kind", "start_ns", "dur_ns", "busy_ns", "busy_frac")
-    theme.known(bins, "kind", [kind for kind in KIND_COLOURS if kind != "idle"])
-    fraction(bins, "busy_frac")
+    checks.need(bins, "rank", "gpu", "stream", "kind", "start_ns", "dur_ns", "busy_ns", "busy_frac")
+    checks.known(bins, "kind", [kind for kind in KIND_COLOURS if kind != "idle"])
+    checks.fraction(bins, "busy_frac")
     if bins.empty:
         return nothing(title or "No activity", NO_WORK)
     first, last = window or (
@@ -180,7 +169,7 @@ def _rules(
 ) -> list[alt.Chart]:
     if steps is None:
         return []
-    need(steps, "step", "start_ns")
+    checks.need(steps, "step", "start_ns")
     inside = steps[(steps["start_ns"] >= first) & (steps["start_ns"] < last)]
     if inside.empty or len(inside) > MOST_STEPS:
         return []
@@ -221,8 +210,8 @@ def activity(
     (0..1), as of `analysis.timeline.bins`. `span`: (start_ns, end_ns) of the axis. `width`: pixels, or "container",
     which something on the page must tell of its size.
     """
-    need(bins, "rank", "gpu", "stream", "start_ns", "dur_ns", "busy_ns", "busy_frac")
-    fraction(bins, "busy_frac")
+    checks.need(bins, "rank", "gpu", "stream", "start_ns", "dur_ns", "busy_ns", "busy_frac")
+    checks.fraction(bins, "busy_frac")
     if bins.empty:
         return nothing(
             title or f"No activity in {duration(span[1] - span[0])}", "Nothing of the choice ran."
@@ -283,8 +272,10 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     Of more phases than a browser can draw, or ranks than have room, the longest and the first are shown.
     `found`: columns rank, phase, start_ns, dur_ns, repetitions (Int64), kind, name, busy_ns: one row per phase.
     """
-    need(found, "rank", "phase", "start_ns", "dur_ns", "repetitions", "kind", "name", "busy_ns")
-    known(found, "phase", theme.PHASE_COLOURS)
+    checks.need(
+        found, "rank", "phase", "start_ns", "dur_ns", "repetitions", "kind", "name", "busy_ns"
+    )
+    checks.known(found, "phase", theme.PHASE_COLOURS)
     if found.empty:
         return nothing(title or "No phases", NO_WORK)
     ranks = found["rank"].drop_duplicates()
@@ -363,8 +354,8 @@ def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
 
     `hist`: columns lower_ns (above 0), upper_ns, cause, count, total_ns: one row per bin and cause.
     """
-    need(hist, "lower_ns", "upper_ns", "cause", "count", "total_ns")
-    known(hist, "cause", theme.CAUSE_COLOURS)
+    checks.need(hist, "lower_ns", "upper_ns", "cause", "count", "total_ns")
+    checks.known(hist, "cause", theme.CAUSE_COLOURS)
     if (hist["lower_ns"] <= 0).any():
         raise ValueError(f"lower_ns: {hist['lower_ns'].min()} is not above 0")
     filled = hist[hist["total_ns"] > 0]
@@ -437,10 +428,10 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     `by_cause`: columns rank, gpu, cause, detail (missing unless cause is host_wait), count, total_ns, share_frac (0..1,
     of the device's idle time): one row per device, cause and detail.
     """
-    need(by_cause, "rank", "gpu", "cause", "detail", "count", "total_ns", "share_frac")
-    known(by_cause, "cause", theme.CAUSE_COLOURS)
-    known(by_cause, "detail", theme.DETAIL_COLOURS)
-    theme.fraction(by_cause, "share_frac")
+    checks.need(by_cause, "rank", "gpu", "cause", "detail", "count", "total_ns", "share_frac")
+    checks.known(by_cause, "cause", theme.CAUSE_COLOURS)
+    checks.known(by_cause, "detail", theme.DETAIL_COLOURS)
+    checks.fraction(by_cause, "share_frac")
     filled = by_cause[by_cause["total_ns"] > 0]
     if filled.empty:
         return nothing(title or "No idle time", NO_GAP)

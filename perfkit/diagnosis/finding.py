@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.diagnosis.sources import source
 from perfkit.format import duration, number, percent, size
+from perfkit.run import Run
 from perfkit.selection import Selection
 
 HORIZONS = ("immediate", "medium-term", "long-term")
@@ -226,7 +227,7 @@ class _Answer:
         self.made: Any = None
 
 
-_KEPT: WeakKeyDictionary[Selection, dict[tuple[Any, ...], _Answer]] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[Run | Selection, dict[tuple[Any, ...], _Answer]] = WeakKeyDictionary()
 
 
 def _factor(value: float) -> str:
@@ -285,14 +286,14 @@ def finite(value: Any) -> Any:
 
 
 def kept(made: F) -> F:
-    """Return a function of a selection that works out its answer once for each selection and its other arguments.
+    """Return a function of a selection, or run, that works out its answer once for each and its other arguments.
 
     Of two threads that ask, the second waits for the first. The answer is shared: callers change
     nothing in it. A selection never changes; a new one is asked anew.
     """
 
     @wraps(made)
-    def once(view: Selection, **options: Any) -> Any:
+    def once(view: Run | Selection, **options: Any) -> Any:
         answer = _KEPT.setdefault(view, {}).setdefault((made, *sorted(options.items())), _Answer())
         with answer.lock:
             if not answer.is_there:

@@ -17,6 +17,7 @@ from perfkit.analysis.phases import PHASES
 from perfkit.diagnosis import programs, recording
 from perfkit.diagnosis.finding import kept
 from perfkit.format import TIME, duration, number, printable, unit
+from perfkit.run import Run
 from perfkit.selection import Selection
 
 JUDGED = ("loop", "whole")
@@ -41,16 +42,7 @@ def phases(view: Selection) -> pd.DataFrame:
     A part of a loop that the window cuts keeps the number of its repetitions in the recording. A rank
     without a loop and with fewer than FEWEST operations is one whole: nobody knows which gap is usual.
     """
-    every = analysis.phases.phases(
-        view.all_kernels,
-        view.copies,
-        ranges=view.ranges,
-        ops=view.ops,
-        python_calls=view.python_calls,
-        api_calls=view.api_calls,
-        os_calls=view.os_calls,
-    )
-    found = _without_unknown_pauses(view, every)
+    found = _of_recording(view.run, ranks=view.ranks, gpus=view.gpus)
     if view.window is None:
         return found
     inside = cut(found, view.window)
@@ -58,6 +50,22 @@ def phases(view: Selection) -> pd.DataFrame:
         table[["rank", "gpu", "start_ns", "dur_ns"]] for table in (view.all_kernels, view.copies)
     ]
     return inside.assign(busy_ns=analysis.phases.busy(inside, pd.concat(operations)))
+
+
+@kept
+def _of_recording(run: Run, *, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> pd.DataFrame:
+    """Return the phases of these ranks and GPUs: windows and kernels that are chosen change nothing in them."""
+    every = Selection(run, ranks, gpus, None, "")
+    found = analysis.phases.phases(
+        every.all_kernels,
+        every.copies,
+        ranges=every.ranges,
+        ops=every.ops,
+        python_calls=every.python_calls,
+        api_calls=every.api_calls,
+        os_calls=every.os_calls,
+    )
+    return _without_unknown_pauses(every, found)
 
 
 def _without_unknown_pauses(view: Selection, found: pd.DataFrame) -> pd.DataFrame:

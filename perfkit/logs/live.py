@@ -8,7 +8,8 @@ from typing import Any
 import ipywidgets
 
 from perfkit.analysis.alignment import bins
-from perfkit.charts.theme import MIME, STRIP_NAMES, follow_cells, following
+from perfkit.charts.theme import STRIP_NAMES, follow_cells, following
+from perfkit.charts.vega import MIME
 from perfkit.errors import ReadError
 from perfkit.format import duration, printable
 from perfkit.logs.charts import lines, monitor

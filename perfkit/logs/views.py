@@ -35,3 +35,50 @@ def states(view: Selection) -> list[Part]:
     shown = found.rename(columns={"ns": "dur_ns"})
     table = tables.searchable(shown, caption="Time of each GPU by state, with its clock and power")
     return [drawn_states(found), table]
+
+
+@follows
+def utilisation(view: Selection) -> list[Part]:
+    """Show how much each GPU was used, in four meanings of the word."""
+    used = monitoring.utilisation(view.samples, window=view.window)
+    return [tables.show(used, rows=16, caption="Utilisation of each GPU, in its four meanings")]
+
+
+@follows
+def limits(view: Selection) -> list[Part]:
+    """Show power, memory and temperature of each GPU against their limits."""
+    found = monitoring.at_limit(view.samples, view.devices, window=view.window)
+    caption = "Power, memory and temperature against their limits"
+    return [tables.show(found, rows=32, caption=caption)]
+
+
+@follows
+def throttling(view: Selection) -> list[Part]:
+    """Show for which share of the time the clock of each GPU was lowered, by cause."""
+    found = monitoring.throttling(view.samples, window=view.window)
+    recorded = found.dropna(subset="throttled_frac")
+    caption = "Share of the time with a lowered clock, by cause"
+    return [tables.show(recorded, rows=16, caption=caption)]
+
+
+@follows
+def dips(view: Selection) -> list[Part]:
+    """Show the longest dips in utilisation; a click on a row leads to it."""
+    found = monitoring.dips(view.samples, window=view.window)
+    longest = found.sort_values("dur_ns", ascending=False, kind="stable")
+    caption = "The longest dips in utilisation; click a row to see it"
+    return [tables.searchable(longest, caption=caption)]
+
+
+@follows
+def imbalance(view: Selection) -> list[Part]:
+    """Show the GPUs that differ most from the others."""
+    found = monitoring.imbalance(view.samples, window=view.window)
+    return [tables.show(found, rows=10, caption="GPUs that differ most")]
+
+
+@follows
+def statistics(view: Selection) -> list[Part]:
+    """Show mean, median and extremes of every metric."""
+    found = monitoring.summary(view.samples, window=view.window)
+    return [tables.show(found, rows=60, caption="Statistics of every metric")]

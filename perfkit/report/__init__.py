@@ -6,14 +6,14 @@ from perfkit.report.blocks import (
     comparison_table,
     decisions,
     figure_table,
+    findings,
     first_screen,
     first_steps,
     gains,
+    kernel_names,
     key_findings,
-    metrics,
     name,
     note,
-    sentences,
 )
 from perfkit.report.comparison import against_promised, against_published
 from perfkit.report.first_page import (
@@ -37,13 +37,14 @@ __all__ = [
     "comparison_table",
     "decisions",
     "figure_table",
+    "findings",
 ]
 __all__ += [
     "first_screen",
     "first_steps",
     "gains",
+    "kernel_names",
     "key_findings",
-    "metrics",
     "name",
     "next_steps",
     "note",
@@ -56,6 +57,5 @@ __all__ += [
     "recommendations",
     "record",
     "remarks",
-    "sentences",
     "summary",
 ]

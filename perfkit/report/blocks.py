@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from perfkit import diagnosis
 from perfkit.diagnosis import headline, recording, verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Gain, Refusal
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules, snippets
-from perfkit.format import Shown, coded, duration, number, percent, printable, several
-from perfkit.names.families import Decoded
+from perfkit.format import Shown, coded, duration, printable, several
+from perfkit.names import decode
 from perfkit.report import links
 from perfkit.selection import Selection
 from perfkit.workloads.running import TIMINGS
@@ -44,6 +45,7 @@ LEADS = (  # in a view that follows an explorer
     ".perfkit-leads [data-leads]>em:first-of-type::after{content:' · click: see the longest one in the timeline'}"
 )
 MOST_FILES = 4  # that the page names
+MOST_NAMES = 5  # of kernels that are decoded
 FIRST = {"immediate": 3, "medium-term": 3, "long-term": 2}  # steps that the first page shows
 QUIET = "font-size:.87em;line-height:1.4;opacity:.75;margin:.15em 0 .5em;overflow-wrap:anywhere"
 LIMIT = 400  # characters of a text from outside
@@ -302,6 +304,11 @@ def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Sho
     return _listed(shown, items, figures)
 
 
+def findings(view: Selection) -> Shown:
+    """Return the findings on a choice as `key_findings` lists them."""
+    return key_findings(diagnosis.findings(view), diagnosis.figures(view))
+
+
 def _title(finding: Finding) -> str:
     """Return a finding's title, in which the figure that it names first in its evidence is a link."""
     title = _safe(finding.title)
@@ -370,13 +377,15 @@ def by_command(items: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, st
     return [(" ".join(questions), why, record) for (why, record), questions in rows.items()]
 
 
-def sentences(decoded: Iterable[Decoded]) -> Shown:
-    """Return kernels' names with what each says, as a list."""
+def kernel_names(view: Selection) -> Shown:
+    """Return the names of the longest measured kernels with what each says, as a list."""
+    longest = view.launches.sort_values("dur_ns", ascending=False, kind="stable")
+    names = longest["full_name"].astype(str).unique()[:MOST_NAMES]
+    if not len(names):
+        return note("No kernel was measured.")
+    decoded = [decode(name) for name in names]
     items = [f"<li><code>{_safe(d.name)}</code>: {_safe(d.sentence)}</li>" for d in decoded]
-    return Shown(
-        f"<ul>{''.join(items)}</ul>" if items else note("No kernel was measured.").html,
-        f"{len(items)} names",
-    )
+    return Shown(f"<ul>{''.join(items)}</ul>", f"{len(items)} names")
 
 
 def figure_table(
@@ -479,26 +488,6 @@ def _shortly(reason: str) -> str:
         r"^a simulation with .*? takes (.*?) instead of \S+ \w+", r"simulated run: \1", first
     )
     return first[:1].upper() + first[1:]
-
-
-def metrics(means: pd.DataFrame) -> pd.DataFrame:
-    """Return `timeline.samples_mean` as text in each metric's unit; metrics that stayed at zero are left out."""
-    rows = []
-    for row in means[means["max"] != 0].to_dict("records"):
-        name, _, unit = str(row["metric"]).rpartition("_")
-        values = [
-            _in_unit(float(row[statistic]), unit) for statistic in ("mean", "p50", "p95", "max")
-        ]
-        rows.append((row["rank"], row["gpu"], name.replace("_", " "), row["count"], *values))
-    return pd.DataFrame(
-        rows, columns=["rank", "gpu", "metric", "samples", "mean", "median", "p95", "max"]
-    )
-
-
-def _in_unit(value: float, unit: str) -> str:
-    if unit == "frac":
-        return percent(value)
-    return f"{number(value / 1e6)} MHz" if unit == "hz" else f"{number(value)} {unit}"
 
 
 def _safe(text: str, longest: int = LIMIT) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfkit import cache as perfkit_cache
 from perfkit.charts import tables as charts_tables
-from perfkit.charts.theme import MIME, VEGA_LITE
+from perfkit.charts.vega import MIME, VEGA_LITE
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -16,11 +14,11 @@ from perfkit import charts
 from perfkit.diagnosis import comparison, verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.diagnosis.sides import question
-from perfkit.errors import PerfkitError
 from perfkit.format import Shown as Cell
 from perfkit.run import Run
 from perfkit.selection import Selection
-from perfkit.widgets.live import Later, Live, Part, Shown, shown
+from perfkit.widgets.asides import aside
+from perfkit.widgets.live import Live, Part, Shown, shown
 
 if TYPE_CHECKING:
     from perfkit.widgets.choice import Explorer
@@ -130,36 +128,6 @@ PARTS = {
 }
 VERDICT, RUNS = "verdict", "runs"
 COMPARING = "The two runs are being compared. What changed follows here."
-MOVED_ON = "Another choice was made before this one was answered."
-_ONE = Lock()
-_LATER: WeakKeyDictionary[Selection, dict[Hashable, Later[Any]]] = WeakKeyDictionary()
-T = TypeVar("T")
-
-
-def aside(
-    source: Selection | Explorer,
-    view: Selection,
-    key: Hashable,
-    make: Callable[[Selection], T],
-    why: str,
-) -> T:
-    """Return what `make` makes of a choice; in an explorer it is made beside all else, and Pending says so meanwhile.
-
-    One choice is answered at a time, and none that was left before its turn. Equal `key` share an answer.
-    """
-    if isinstance(source, Selection):
-        return make(view)
-    later: Later[T] = _LATER.setdefault(view, {}).setdefault(
-        key, Later(partial(_in_turn, source, view, make))
-    )
-    return later.answer(why)
-
-
-def _in_turn(source: Explorer, view: Selection, make: Callable[[Selection], T]) -> T:
-    with _ONE:
-        if source.selection is not view:
-            raise PerfkitError(MOVED_ON)
-        return make(view)
 
 
 def compare(

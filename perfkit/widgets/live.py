@@ -27,7 +27,8 @@ from perfkit.analysis.lanes import Idle
 from perfkit.analysis.operators.totals import Operators
 from perfkit.charts import tables
 from perfkit.charts.tables import Searchable
-from perfkit.charts.theme import MIME, Chart, following
+from perfkit.charts.theme import Chart, following
+from perfkit.charts.vega import MIME
 from perfkit.diagnosis.timeline import every_gap, explained
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown as Table

@@ -20,7 +20,8 @@ import traitlets
 
 from perfkit import cache
 from perfkit.charts import timeline
-from perfkit.charts.theme import VEGA_LITE, follow_cells, measured
+from perfkit.charts.theme import follow_cells, measured
+from perfkit.charts.vega import VEGA_LITE
 from perfkit.format import TIME, duration, percent, printable, unit
 from perfkit.widgets.parameters import CHOICES, arguments, place, texts
 

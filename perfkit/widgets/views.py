@@ -5,7 +5,6 @@ A `source` is a `perfkit.Selection` or an explorer. Where nothing was recorded, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -25,7 +24,7 @@ from perfkit.format import percent
 from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets import live
-from perfkit.widgets.comparison import aside, compare
+from perfkit.widgets.comparison import compare
 from perfkit.widgets.live import Live, Part, Shown, follows, shown
 from perfkit.widgets.needs import RECORD, some
 
@@ -110,7 +109,6 @@ CEILINGS = "Peaks of the GPU by its data sheet, and as measured (--peaks)"
 PLATEAU = ["operation", "ranks", "placement", "largest_bytes", "bus_bytes_per_s", "growth_frac"]
 SHARE = ["rank", "peak_flops_per_s", "forward_frac", "mfu_frac", "note"]
 ONE_SIZE = "How the training scales takes logs of it on several numbers of GPUs, in one folder."
-LOOKING = "perfkit is looking at the new choice. The answer follows here."
 LOST = {"outside": "launched where none was open", "none": "without a recorded launch call"}
 PLACES = [
     "launch",
@@ -233,11 +231,6 @@ def _owners(source: Selection | Explorer, run: Run, by: str) -> Owners:
     later = _OWNERS.setdefault(run, {}).setdefault(by, made)
     is_small = len(run.kernels) + max(map(len, tables.values())) <= live.MANY
     return live.index_of(later, run, "owners", at_once=is_small or isinstance(source, Selection))
-
-
-def after(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Shown | Live:
-    """Show what takes long to make of a choice, such as its findings: an explorer says so, and the answer follows."""
-    return shown(source, lambda view: [aside(source, view, make, make, LOOKING)])
 
 
 @follows

@@ -12,7 +12,8 @@ from charts.checking import refuses
 
 from perfkit.analysis import causes, phases
 from perfkit.charts import icicle, kernels, ranks, shares, theme
-from perfkit.charts.theme import DETAIL_COLOURS, fraction, inline, known, need
+from perfkit.charts.checks import fraction, known, need
+from perfkit.charts.theme import DETAIL_COLOURS, inline
 from perfkit.errors import SchemaError
 from perfkit.logs.charts import monitor
 from perfkit.logs.monitoring import states

@@ -136,8 +136,6 @@ def two_pauses(*, loop: bool) -> perfkit.Run:
 
 
 def test_of_a_few_operations_without_a_loop_no_gap_is_a_pause() -> None:
-    rows = [
-        {"start_ns": at * MS, "dur_ns": MS, "name": name} for at, name in ((0, "a"), (90, "b"))
-    ]
+    rows = [{"start_ns": at * MS, "dur_ns": MS, "name": name} for at, name in ((0, "a"), (90, "b"))]
     found = phases(view(kernels=kernels(*rows)))
     assert found[["phase", "dur_ns", "busy_ns"]].to_numpy().tolist() == [["whole", 91 * MS, 2 * MS]]

@@ -11,8 +11,8 @@ from widgets.viewed import Chooser, chosen, csv, recorded, sentences, small, sti
 import perfkit
 from perfkit.diagnosis import comparison, verdict
 from perfkit.run import Run
+from perfkit.widgets import asides, views
 from perfkit.widgets import comparison as view_of_two
-from perfkit.widgets import views
 from perfkit.widgets.live import Live, Shown, bundle
 
 PARTS = (
@@ -162,7 +162,7 @@ def test_live_runs_are_compared_beside(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def explored() -> list[str]:
         explorer = Chooser(selection=chosen(run))
-        with view_of_two._ONE:  # whoever compares waits here
+        with asides._ONE:  # whoever compares waits here
             live = views.compare(explorer, baseline=baseline, part="figures")
             assert isinstance(live, Live)
             before = repr(Shown(live.parts))

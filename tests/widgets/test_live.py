@@ -13,7 +13,7 @@ from widgets.viewed import Chooser
 import perfkit
 from perfkit import charts
 from perfkit.charts.tables import again, loader
-from perfkit.charts.theme import MIME
+from perfkit.charts.vega import MIME
 from perfkit.errors import PerfkitError
 from perfkit.format import verbatim
 from perfkit.run import Run

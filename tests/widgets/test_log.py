@@ -12,7 +12,7 @@ import ipywidgets
 import pytest
 from readers.smi_files import moments, query
 
-from perfkit.charts.theme import MIME
+from perfkit.charts.vega import MIME
 from perfkit.errors import ReadError
 from perfkit.logs import live
 from perfkit.logs.live import LiveMonitor, live_monitor

@@ -7,6 +7,7 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
+from perfkit.charts.checks import need
 from perfkit.charts.ranks import STRIP_UNITS
 from perfkit.charts.theme import (
     LINE_COLOURS,
@@ -16,7 +17,6 @@ from perfkit.charts.theme import (
     devices,
     hover,
     inline,
-    need,
     nothing,
 )
 from perfkit.format import TIME, Unit, duration, unit

@@ -12,17 +12,9 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
+from perfkit.charts.checks import need
 from perfkit.charts.ranks import STRIP_UNITS
-from perfkit.charts.theme import (
-    CAUSE_COLOURS,
-    LINE_COLOURS,
-    WIDTH,
-    devices,
-    hover,
-    inline,
-    need,
-    nothing,
-)
+from perfkit.charts.theme import CAUSE_COLOURS, LINE_COLOURS, WIDTH, devices, hover, inline, nothing
 from perfkit.format import TIME, Unit, duration, number, percent, unit
 from perfkit.logs.charts import lines
 from perfkit.logs.charts.lines import GREY, Axes, Frame, when

@@ -4,8 +4,9 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
+from perfkit.charts.checks import need
 from perfkit.charts.shares import TIME_COLOURS, TIME_NAMES, bars, ends, figures
-from perfkit.charts.theme import STATE_COLOURS, WIDTH, hover, layered, need, nothing
+from perfkit.charts.theme import STATE_COLOURS, WIDTH, hover, layered, nothing
 from perfkit.format import duration, percent
 from perfkit.names.parts import SMALL as SMALL_FRAC
 
