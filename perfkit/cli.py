@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from perfkit.run import Run
+    from perfkit.selection import Selection
 
 FILE = click.Path(path_type=Path)
 PEAKS = click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks.")
@@ -58,7 +59,8 @@ def compare(
 ) -> None:
     """Show the differences between two runs, or the effect of each change in a series.
 
-    A run is a profile or a folder of any kind. More than two are a ledger: each is compared with the one before it.
+    A run is a profile, a folder of any kind, or a report of one. More than two are a ledger: each
+    is compared with the one before it.
     """
     from perfkit.report import comparison, output
 
@@ -74,9 +76,9 @@ def compare(
         say(page, err=as_json)
 
 
-def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list[Run]]:
+def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list[Run | Selection]]:
     """Return the runs by their labels in order; without labels by their names, with a number if they share one."""
-    from perfkit.run import load
+    from perfkit.report.earlier import given
 
     if labels and len(labels) != len(paths):
         raise click.UsageError(
@@ -85,9 +87,9 @@ def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list
     names = [path.name for path in paths]
     numbered = [f"{number}: {name}" for number, name in enumerate(names, start=1)]
     called = labels or (names if len(set(names)) == len(names) else numbered)
-    runs: dict[str, list[Run]] = {}
+    runs: dict[str, list[Run | Selection]] = {}
     for label, path in zip(called, paths, strict=True):
-        runs.setdefault(label or path.name, []).append(load(path))
+        runs.setdefault(label or path.name, []).append(given(path))
     return runs
 
 
@@ -98,7 +100,7 @@ def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list
     "earlier",
     type=FILE,
     multiple=True,
-    help="A run to compare with; several are repeats.",
+    help="A run to compare with, or the report of one; several are repeats.",
 )
 @click.option("--budget", type=FILE, help="TOML file with the limits of figures.")
 @PEAKS
@@ -123,9 +125,10 @@ def check(
     from perfkit.diagnosis import explained
     from perfkit.diagnosis.check import check as judge
     from perfkit.report import comparison, output
-    from perfkit.run import load
+    from perfkit.report.earlier import given
 
-    runs, before = [load(path) for path in paths], [load(path) for path in earlier]
+    runs = [given(path) for path in paths]
+    before = [given(path) for path in earlier]
     checked = judge(runs, before or None, budget, peaks=str(peaks or ""))
     forms = (
         (junit, comparison.junit, comparison.JUNIT),

@@ -19,7 +19,7 @@ from perfkit.analysis.grouping import speedup_bounds
 from perfkit.diagnosis import comparison, explained, figures, verdict
 from perfkit.diagnosis.check import BASELINE, BUDGET, ERROR, FAIL, PASS, Checked, Verdict
 from perfkit.diagnosis.comparison import Comparison
-from perfkit.diagnosis.sides import Side, other_steps
+from perfkit.diagnosis.sides import Side, other_steps, side
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, duration, elided, number, percent, printable
 from perfkit.report import html, output
@@ -27,7 +27,7 @@ from perfkit.report.blocks import note, refusals
 from perfkit.report.machine import Machine, named
 from perfkit.report.output import TEXT
 from perfkit.run import Run
-from perfkit.selection import Selection, select
+from perfkit.selection import Selection
 from perfkit.settings import finite
 
 LONGEST_REASON = 200  # characters of a name or a reason
@@ -101,13 +101,13 @@ class Series:
     lines: pd.DataFrame  # EXPLAINED
 
 
-def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
+def series(runs: Mapping[str, Sequence[Run | Selection]], *, peaks: str = "") -> Series:
     """Compare runs, by label with repeats, in the order of the changes; PerfkitError if the ends share nothing."""
     if len(runs) < 2:
         raise PerfkitError(
             f"compare: there is one run or label, {', '.join(map(_safe, runs))}. Give two, such as before and after."
         )
-    views = {label: [select(run) for run in repeats] for label, repeats in runs.items()}
+    views = {label: side(label, repeats).views for label, repeats in runs.items()}
     by_label = {label: [view.steps for view in repeats] for label, repeats in views.items()}
     first, *_, last = views.values()
     whole = comparison.compared(first, last, peaks=peaks)
