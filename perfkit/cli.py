@@ -50,12 +50,16 @@ def main() -> None:
 @PEAKS
 @click.option("--out", type=FILE, help="Folder to make, with a page and the JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--markdown", type=FILE, help="Markdown file to write, for the comment of a pull request."
+)
 def compare(
     paths: tuple[Path, ...],
     labels: tuple[str, ...],
     peaks: Path | None,
     out: Path | None,
     as_json: bool,
+    markdown: Path | None,
 ) -> None:
     """Show the differences between two runs, or the effect of each change in a series.
 
@@ -71,6 +75,8 @@ def compare(
         )  # before time is spent on comparing
     series = comparison.series(_grouped(paths, labels), peaks=str(peaks or ""))
     page = comparison.write(series, out, inputs=inputs, note=say_note) if out else None
+    if markdown:
+        output.write_file(markdown, comparison.as_markdown(series), first=comparison.MARKDOWN)
     say(comparison.as_json(series).rstrip() if as_json else comparison.text(series))
     if page:
         say(page, err=as_json)
@@ -124,25 +130,25 @@ def check(
     """
     from perfkit.diagnosis import explained
     from perfkit.diagnosis.check import check as judge
-    from perfkit.report import comparison, output
+    from perfkit.report import checked as written
+    from perfkit.report import output
     from perfkit.report.earlier import given
 
     runs = [given(path) for path in paths]
     before = [given(path) for path in earlier]
     checked = judge(runs, before or None, budget, peaks=str(peaks or ""))
     forms = (
-        (junit, comparison.junit, comparison.JUNIT),
-        (as_json, comparison.check_json, comparison.JSON),
+        (junit, written.junit, written.JUNIT),
+        (as_json, written.as_json, written.JSON),
     )
     for file, content, first in forms:
         if file:
             output.write_file(file, content(checked), first=first)
     if markdown:
         lines = explained.lines(before, runs) if before else explained.EXPLAINED.empty()
-        output.write_file(
-            markdown, comparison.check_markdown(checked, lines), first=comparison.MARKDOWN
-        )
-    say(comparison.check_text(checked))
+        comment = written.as_markdown(checked, lines)
+        output.write_file(markdown, comment, first=written.MARKDOWN)
+    say(written.text(checked))
     sys.exit(checked.exit_code)
 
 
