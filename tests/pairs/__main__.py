@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does
 
 from pairs import cases, program, rates
 
+from perfkit.analysis.compare import NOISE
+
 
 def main() -> int:
     """Print a line per case, form and noise."""
@@ -33,6 +35,7 @@ def main() -> int:
     parser.add_argument(
         "--compare", action="store_true", help="count the verdicts of `perfkit compare` instead"
     )
+    parser.add_argument("--allowed", type=float, default=NOISE, help="noise in the budget of check")
     parser.add_argument(
         "--keep", action="store_true", help="store the counts, which docs/pairs.md shows"
     )
@@ -46,7 +49,7 @@ def main() -> int:
                 if options.compare:
                     _print(case, form, noise, _compared(case, form, noise, options.pairs))
                     continue
-                counted = rates.rate(case, form, noise, options.pairs)
+                counted = rates.rate(case, form, noise, options.pairs, options.allowed)
                 answers = {"pass": counted.passed, "FAIL": counted.failed}
                 _print(case, form, noise, {**answers, "cannot tell": counted.undecided})
                 if options.keep:

@@ -9,8 +9,9 @@ from unittest.mock import patch
 from pairs.program import Change, write
 
 import perfkit
-from perfkit.diagnosis.check import check
-from perfkit.diagnosis.comparison import compared as compare
+from perfkit.analysis import compare
+from perfkit.diagnosis.check import Budget, check
+from perfkit.diagnosis.comparison import compared as compare_runs
 
 NOISE = (0.005, 0.015)  # between runs of one program
 
@@ -98,26 +99,30 @@ CASES = (
 )
 
 
-def checked(case: Case, form: str, noise: float, number: int) -> int:
-    """Return the exit status of `perfkit check` for one pair."""
+def checked(
+    case: Case, form: str, noise: float, number: int, allowed: float = compare.NOISE
+) -> int:
+    """Return the exit status of `perfkit check` for one pair; `allowed` is the noise of its budget."""
     with tempfile.TemporaryDirectory() as folder:
         before, after = runs(case, form, noise, number, Path(folder))
-        return check(after, before).exit_code
+        return check(after, before, Budget(noise=allowed)).exit_code
 
 
-def quickly_checked(case: Case, form: str, noise: float, number: int) -> int:
+def quickly_checked(
+    case: Case, form: str, noise: float, number: int, allowed: float = compare.NOISE
+) -> int:
     """Return the same without the figures of a report, which take most of the time.
 
     Without a budget `check` judges only the times that a comparison itself makes.
     """
     with patch("perfkit.diagnosis.comparison.figures", return_value={}):
-        return checked(case, form, noise, number)
+        return checked(case, form, noise, number, allowed)
 
 
 def compared(case: Case, form: str, noise: float, number: int) -> str:
     """Return the verdict of `perfkit compare` on the usual step of one pair, and how sure it is."""
     with tempfile.TemporaryDirectory() as folder:
-        found = compare(*runs(case, form, noise, number, Path(folder)))
+        found = compare_runs(*runs(case, form, noise, number, Path(folder)))
         verdict = found.steps["verdict"].iloc[0] if len(found.steps) else "no steps"
         return f"{verdict} ({found.confidence})"
 

@@ -11,17 +11,32 @@ from pairs.program import FORMS
 
 FILE = Path(__file__).with_name("rates.csv")
 STEPS_FROM = {"nvtx": "NVTX ranges", "sequence": "kernel sequences", "irregular": "no steps"}
+USUAL = 1.96 * 2**0.5  # of a standard deviation: by at most so much 95 of 100 pairs differ
 MARKS = {0: "pass", 1: "fail", 2: "cannot tell"}
-HEAD = ("What differs", "Steps from", "Noise", "Pairs", "Pass", "Fail", "Cannot tell", "Right")
+HEAD = (
+    "What differs",
+    "Steps from",
+    "Noise",
+    "Allowed",
+    "Pairs",
+    "Pass",
+    "Fail",
+    "Cannot tell",
+    "Right",
+)
 
 
 @dataclass(frozen=True, order=True)
 class Rate:
-    """The answers to the pairs of one case, one form and one noise."""
+    """The answers to the pairs of one case, form and noise.
+
+    `noise` is the standard deviation of the speed of a run, `allowed` the noise in the budget of `perfkit check`.
+    """
 
     case: str
     form: str
     noise: float
+    allowed: float
     passed: int
     failed: int
     undecided: int
@@ -31,16 +46,22 @@ class Rate:
         """The number of pairs."""
         return self.passed + self.failed + self.undecided
 
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the budget allows what 95 of 100 pairs of equal runs differ by."""
+        return self.allowed >= USUAL * self.noise
+
     def count(self, statuses: Iterable[int]) -> int:
         """Return how many pairs got one of these exit statuses."""
         counts = {0: self.passed, 1: self.failed, 2: self.undecided}
         return sum(counts[status] for status in statuses)
 
 
-def rate(case: cases.Case, form: str, noise: float, pairs: int) -> Rate:
+def rate(case: cases.Case, form: str, noise: float, pairs: int, allowed: float) -> Rate:
     """Draw pairs and count the answers."""
-    counts = Counter(cases.quickly_checked(case, form, noise, number) for number in range(pairs))
-    return Rate(case.name, form, noise, counts[0], counts[1], counts[2])
+    numbers = range(pairs)
+    counts = Counter(cases.quickly_checked(case, form, noise, n, allowed) for n in numbers)
+    return Rate(case.name, form, noise, allowed, counts[0], counts[1], counts[2])
 
 
 def read() -> list[Rate]:
@@ -52,6 +73,7 @@ def read() -> list[Rate]:
             row["case"],
             row["form"],
             float(row["noise"]),
+            float(row["allowed"]),
             int(row["passed"]),
             int(row["failed"]),
             int(row["undecided"]),
@@ -61,15 +83,15 @@ def read() -> list[Rate]:
     return sorted(rates, key=_order)
 
 
-def _order(one: Rate) -> tuple[int, int, float]:
+def _order(one: Rate) -> tuple[int, int, float, float]:
     names = [case.name for case in cases.CASES]
-    return names.index(one.case), FORMS.index(one.form), one.noise
+    return names.index(one.case), FORMS.index(one.form), one.noise, one.allowed
 
 
 def keep(new: Rate) -> None:
     """Store a rate in the place of an earlier one of the same case, form and noise."""
-    stored = {(one.case, one.form, one.noise): one for one in (read() if FILE.exists() else [])}
-    stored[new.case, new.form, new.noise] = new
+    stored = {_order(one): one for one in (read() if FILE.exists() else [])}
+    stored[_order(new)] = new
     with FILE.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(field.name for field in fields(Rate))
@@ -88,6 +110,7 @@ def table() -> str:
                 one.case,
                 STEPS_FROM[one.form],
                 f"{100 * one.noise:.1f} %",
+                f"{100 * one.allowed:.1f} %",
                 f"{one.pairs}",
                 f"{one.passed}",
                 f"{one.failed}",
