@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from perfkit.run import Run
+    from perfkit.selection import Selection
 
 FILE = click.Path(path_type=Path)
 PEAKS = click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks.")
@@ -49,16 +50,21 @@ def main() -> None:
 @PEAKS
 @click.option("--out", type=FILE, help="Folder to make, with a page and the JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--markdown", type=FILE, help="Markdown file to write, for the comment of a pull request."
+)
 def compare(
     paths: tuple[Path, ...],
     labels: tuple[str, ...],
     peaks: Path | None,
     out: Path | None,
     as_json: bool,
+    markdown: Path | None,
 ) -> None:
     """Show the differences between two runs, or the effect of each change in a series.
 
-    A run is a profile or a folder of any kind. More than two are a ledger: each is compared with the one before it.
+    A run is a profile, a folder of any kind, or a report of one. More than two are a ledger: each
+    is compared with the one before it.
     """
     from perfkit.report import comparison, output
 
@@ -69,14 +75,16 @@ def compare(
         )  # before time is spent on comparing
     series = comparison.series(_grouped(paths, labels), peaks=str(peaks or ""))
     page = comparison.write(series, out, inputs=inputs, note=say_note) if out else None
+    if markdown:
+        output.write_file(markdown, comparison.as_markdown(series), first=comparison.MARKDOWN)
     say(comparison.as_json(series).rstrip() if as_json else comparison.text(series))
     if page:
         say(page, err=as_json)
 
 
-def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list[Run]]:
+def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list[Run | Selection]]:
     """Return the runs by their labels in order; without labels by their names, with a number if they share one."""
-    from perfkit.run import load
+    from perfkit.report.earlier import given
 
     if labels and len(labels) != len(paths):
         raise click.UsageError(
@@ -85,9 +93,9 @@ def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list
     names = [path.name for path in paths]
     numbered = [f"{number}: {name}" for number, name in enumerate(names, start=1)]
     called = labels or (names if len(set(names)) == len(names) else numbered)
-    runs: dict[str, list[Run]] = {}
+    runs: dict[str, list[Run | Selection]] = {}
     for label, path in zip(called, paths, strict=True):
-        runs.setdefault(label or path.name, []).append(load(path))
+        runs.setdefault(label or path.name, []).append(given(path))
     return runs
 
 
@@ -98,7 +106,7 @@ def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list
     "earlier",
     type=FILE,
     multiple=True,
-    help="A run to compare with; several are repeats.",
+    help="A run to compare with, or the report of one; several are repeats.",
 )
 @click.option("--budget", type=FILE, help="TOML file with the limits of figures.")
 @PEAKS
@@ -122,24 +130,25 @@ def check(
     """
     from perfkit.diagnosis import explained
     from perfkit.diagnosis.check import check as judge
-    from perfkit.report import comparison, output
-    from perfkit.run import load
+    from perfkit.report import checked as written
+    from perfkit.report import output
+    from perfkit.report.earlier import given
 
-    runs, before = [load(path) for path in paths], [load(path) for path in earlier]
+    runs = [given(path) for path in paths]
+    before = [given(path) for path in earlier]
     checked = judge(runs, before or None, budget, peaks=str(peaks or ""))
     forms = (
-        (junit, comparison.junit, comparison.JUNIT),
-        (as_json, comparison.check_json, comparison.JSON),
+        (junit, written.junit, written.JUNIT),
+        (as_json, written.as_json, written.JSON),
     )
     for file, content, first in forms:
         if file:
             output.write_file(file, content(checked), first=first)
     if markdown:
         lines = explained.lines(before, runs) if before else explained.EXPLAINED.empty()
-        output.write_file(
-            markdown, comparison.check_markdown(checked, lines), first=comparison.MARKDOWN
-        )
-    say(comparison.check_text(checked))
+        comment = written.as_markdown(checked, lines)
+        output.write_file(markdown, comment, first=written.MARKDOWN)
+    say(written.text(checked))
     sys.exit(checked.exit_code)
 
 

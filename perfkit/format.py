@@ -12,6 +12,7 @@ from html import escape
 from typing import NamedTuple
 
 MISSING = "n/a"
+LEAST_SHOWN = 0.001  # of a unit: a smaller value has more zeros than digits
 CODE = re.compile(
     "`((?:[^`']|'[^`']*')+)`"
 )  # a command in a sentence; compilers write `anonymous namespace'
@@ -26,6 +27,14 @@ class Unit(NamedTuple):
 
 TIME = (Unit("ns", 1), Unit("µs", 1e3), Unit("ms", 1e6), Unit("s", 1e9))
 BYTES = (Unit("B", 1), Unit("kB", 1e3), Unit("MB", 1e6), Unit("GB", 1e9), Unit("TB", 1e12))
+FLOPS = (
+    Unit("FLOP", 1),
+    Unit("kFLOP", 1e3),
+    Unit("MFLOP", 1e6),
+    Unit("GFLOP", 1e9),
+    Unit("TFLOP", 1e12),
+    Unit("PFLOP", 1e15),
+)
 
 
 def unit(largest: float, ladder: tuple[Unit, ...]) -> Unit:
@@ -78,6 +87,28 @@ def size(count: float) -> str:
     ('512 B', '1.50 MB')
     """
     return _in_ladder(count, BYTES)
+
+
+def operations(count: float) -> str:
+    """Return a number of floating-point operations.
+
+    >>> operations(512), operations(5_760_281_775_040)
+    ('512 FLOP', '5.76 TFLOP')
+    """
+    return _in_ladder(count, FLOPS)
+
+
+def fitted(value: float, chosen: Unit, ladder: tuple[Unit, ...]) -> str:
+    """Return a value in the unit of its column, without the unit; with one of its own where it is too small for that.
+
+    >>> fitted(20e9, BYTES[3], BYTES), fitted(1080, BYTES[3], BYTES)
+    ('20.0', '1.08 kB')
+    """
+    is_tiny = 0 < _rounded(abs(value)) < LEAST_SHOWN * chosen.size
+    own = unit(value, ladder)
+    if is_tiny and own != chosen:
+        return f"{number(value / own.size)} {own.symbol}"
+    return number(value / chosen.size)
 
 
 def percent(frac: float) -> str:

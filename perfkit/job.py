@@ -8,6 +8,7 @@ It is given to `perfkit.load`, on the command line, or in a file `perfkit.toml` 
     dtype = "bf16"
     world_size = 64
     price_per_gpu_hour = 2.5
+    hours = 720
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ class Job:
     `parameters`: the parameters that a token passes through. `tokens_per_step`, `samples_per_step`: of all GPUs
     together, in one optimizer step. `total_tokens`: of the whole training. `dtype`: a key of DTYPES, in
     which most of the arithmetic runs. `world_size`: GPUs of the job, recorded or not.
-    `price_per_gpu_hour`: in any currency.
+    `price_per_gpu_hour`: in any currency. `hours`: that the whole job takes.
     """
 
     parameters: float = 0.0
@@ -47,6 +48,7 @@ class Job:
     dtype: str = ""
     world_size: int = 0
     price_per_gpu_hour: float = 0.0
+    hours: float = 0.0
 
     def __bool__(self) -> bool:
         return self != Job()

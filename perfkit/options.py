@@ -119,10 +119,17 @@ JOB = (
         type=click.Choice([*DTYPES]),
         help="Format of most of the arithmetic, for the MFU.",
     ),
-    click.option("--world-size", type=int, help="GPUs of the job, if not all were recorded."),
+    click.option(
+        "--gpus-total",
+        "--world-size",
+        "world_size",
+        type=int,
+        help="GPUs of the job, if not all were recorded.",
+    ),
     click.option(
         "--price-per-gpu-hour", type=float, help="Price of one GPU for an hour, in any currency."
     ),
+    click.option("--hours", type=float, help="Hours that the whole job takes, for its cost."),
 )
 
 

@@ -161,6 +161,16 @@ def test_compare_two_runs(fast: Path, slow: Path) -> None:
     assert lines[heads.index("figure") + 1].endswith("worse")
 
 
+def test_compare_writes_markdown(fast: Path, slow: Path, tmp_path: Path) -> None:
+    file = tmp_path / "comment.md"
+    assert 0 == perfkit_command("compare", fast, slow, "--markdown", file).exit_code
+    head = file.read_text(encoding="utf-8").splitlines()[:2]
+    assert [
+        "<!-- perfkit compare -->",
+        "### perfkit compare: slow.sqlite against fast.sqlite",
+    ] == head
+
+
 def test_compare_a_series_writes_a_page(fast: Path, slow: Path, tmp_path: Path) -> None:
     out = tmp_path / "ledger"
     result = perfkit_command("compare", fast, slow, fast, "--labels", LABELS, "--out", out)

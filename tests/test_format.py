@@ -6,7 +6,20 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from perfkit.format import BYTES, TIME, duration, elided, number, percent, printable, size, unit
+from perfkit.diagnosis.finding import SPOKEN
+from perfkit.format import (
+    BYTES,
+    TIME,
+    duration,
+    elided,
+    fitted,
+    number,
+    operations,
+    percent,
+    printable,
+    size,
+    unit,
+)
 
 SHOWN: dict[Callable[[float], str], dict[float, str]] = {
     duration: {
@@ -23,6 +36,8 @@ SHOWN: dict[Callable[[float], str], dict[float, str]] = {
         pd.NA: "n/a",
     },
     size: {0: "0 B", 999: "999 B", 999_999: "1.00 MB", 16_384: "16.4 kB", 2.5e15: "2,500 TB"},
+    operations: {512: "512 FLOP", 999_999: "1.00 MFLOP", 5_760_281_775_040: "5.76 TFLOP"},
+    SPOKEN["FLOP/s"]: {0.5645e12: "564 GFLOP/s", 50.67e12: "50.7 TFLOP/s"},
     percent: {
         0: "0 %",
         1e-9: "< 0.01 %",
@@ -58,3 +73,11 @@ def test_long_names_are_cut_to_the_limit() -> None:
     assert elided(name + "#1", 30) != elided(name + "#2", 30), (
         "two kernels may differ only at their end"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(20e9, "20.0"), (1e6, "0.00100"), (999_000, "999 kB"), (1_080, "1.08 kB"), (0, "0")],
+)
+def test_a_value_far_below_the_unit_of_its_column_has_its_own(value: float, shown: str) -> None:
+    assert shown == fitted(value, BYTES[3], BYTES)

@@ -19,6 +19,7 @@ GIVEN = {
     "dtype": "fp32",
     "world_size": 2,
     "price_per_gpu_hour": 2.5,
+    "hours": 100,
 }
 
 
@@ -58,6 +59,8 @@ def test_the_figures_of_a_job_by_hand() -> None:
     assert figures["job_tokens_per_s"].value == pytest.approx(4096 / step)
     assert figures["job_mfu_frac"].value == pytest.approx(4096 / step * 6 * 7e6 / (2 * 19.5e12))
     assert figures["job_idle_cost_per_h"].value == pytest.approx(2.5 * 2 * idle)
+    assert figures["job_whole_cost_count"].value == 2.5 * 2 * 100
+    assert figures["job_whole_idle_cost_count"].value == pytest.approx(500 * idle)
     assert figures["job_idle_cost_per_h"].text == f"{5 * idle:.2f} per hour"
     assert figures["job_tenth_cost_per_h"].value == pytest.approx(0.5)
     assert "MFU" not in " ".join(r.question for r in diagnosis.refusals(view))

@@ -218,7 +218,7 @@ def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
     )
     shown += hover(
         ("intensity", "FLOP/byte", ",.4~g"),
-        ("flops", "FLOP", ",.0f"),
+        ("flops", "FLOP", ".3~s"),
         ("bytes", "bytes"),
         ("time", "time"),
     )

@@ -23,12 +23,14 @@ from perfkit.charts.checks import need
 from perfkit.format import (
     BYTES,
     CODE,
+    FLOPS,
     MISSING,
     TIME,
     Shown,
     Unit,
     coded,
     elided,
+    fitted,
     number,
     percent,
     printable,
@@ -38,29 +40,16 @@ from perfkit.format import (
 SHORT, LONG = 70, 400  # characters of a name in its cell, and in the tooltip
 SENTENCE, PROSE = 44, 300  # characters of a sentence on one line, and on several
 LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
-_COUNTS = (
-    Unit("", 1),
-    Unit("k", 1e3),
-    Unit("M", 1e6),
-    Unit("G", 1e9),
-    Unit("T", 1e12),
-    Unit("P", 1e15),
-)
-
-
-def _with(symbol: str) -> tuple[Unit, ...]:
-    return tuple(Unit(step.symbol + symbol, step.size) for step in _COUNTS)
-
-
+HERTZ = (Unit("Hz", 1), Unit("kHz", 1e3), Unit("MHz", 1e6), Unit("GHz", 1e9))
 # Longer suffixes first: _bytes_per_s ends in _per_s.
 LADDERS: dict[str, tuple[Unit, ...]] = {
     "_bytes_per_s": tuple(Unit(f"{step.symbol}/s", step.size) for step in BYTES),
-    "_flops_per_s": _with("FLOP/s"),
+    "_flops_per_s": tuple(Unit(f"{step.symbol}/s", step.size) for step in FLOPS),
     "_per_s": (Unit("1/s", 1),),
     "_ns": TIME,
     "_bytes": BYTES,
-    "_flops": _with("FLOP"),
-    "_hz": _with("Hz"),
+    "_flops": FLOPS,
+    "_hz": HERTZ,
     "_w": (Unit("W", 1),),
     "_c": (Unit("°C", 1),),
 }
@@ -173,8 +162,12 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
     if suffix and _numeric(values):
         largest = float(values.abs().max()) if values.notna().any() else 0.0
         chosen = unit(largest, LADDERS[suffix])
-        shown = _moment(values, chosen) if name in MOMENTS else number
-        cells = _each(values, lambda value: shown(value / chosen.size))
+        ladder = LADDERS[suffix]
+        if name in MOMENTS:
+            shown = _moment(values, chosen)
+            cells = _each(values, lambda value: shown(value / chosen.size))
+        else:
+            cells = _each(values, lambda value: fitted(value, chosen, ladder))
         return Cells(f"{header or _title(name, suffix)} ({chosen.symbol})", cells, True)
     header = header or _title(name)
     if pd.api.types.is_bool_dtype(values):

@@ -200,7 +200,9 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
         *chain.from_iterable(part.findings(view) for part in extensions()),
         *chain.from_iterable(find(view, by_id) for find in own),
     ]
-    seen = (replace(weighed(view, by_id, f), seen_at=_seen_at(view, f)) for f in unsorted)
+    seen = (
+        replace(weighed(view, by_id, f), seen_at=f.seen_at or _seen_at(view, f)) for f in unsorted
+    )
     return sorted(
         ranked(replayed.gains(view, [*seen])),
         key=lambda finding: SEVERITIES.index(finding.severity),

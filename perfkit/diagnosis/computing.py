@@ -15,7 +15,7 @@ from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import ledger, timeline
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
-from perfkit.diagnosis.framework import VOLTA, capability, formats
+from perfkit.diagnosis.framework import VOLTA, capability, data_sheet, formats
 from perfkit.diagnosis.idle_time import HALF
 from perfkit.diagnosis.operator_kernels import by_operator, operated
 from perfkit.diagnosis.rules.kernels import (
@@ -28,7 +28,7 @@ from perfkit.diagnosis.rules.kernels import (
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.slowing import slowed
 from perfkit.diagnosis.timeline import busy
-from perfkit.format import duration, number, percent, printable
+from perfkit.format import duration, number, percent, printable, size
 from perfkit.names.parsing import base
 from perfkit.selection import Selection
 
@@ -163,7 +163,7 @@ def throughput_findings(view: Selection, known: Mapping[str, Figure]) -> Iterato
     if "kernel_busy_frac" not in known or timeline.unrecorded(view):
         return
     yield from _tensor_cores(view, known)
-    yield from _bandwidth(known)
+    yield from _bandwidth(view, known)
 
 
 def while_running(known: Mapping[str, Figure], *sampled: str) -> float | None:
@@ -220,7 +220,7 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     yield tell(TENSOR_CORES, title, severity(share), text, evidence, gain)
 
 
-def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
+def _bandwidth(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     """The device memory is busy while kernels run, by its sampled bandwidth."""
     used = while_running(known, "dram_read_frac", "dram_write_frac")
     busy = known["kernel_busy_frac"].value
@@ -237,6 +237,9 @@ def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
     level = "high" if used >= SATURATED else "medium"
     if busy < BOUND:
         level = "low"
+    sheet = data_sheet(view)
+    peak = sheet.memory_bytes_per_s if sheet else None
+    rate = f", {size(used * peak)}/s," if peak else ""
     text = f"From 60 % on, memory limits the kernels. They run {percent(busy)} of the time."
     high = 1 / (1 - busy) if busy < 1 else float("inf")
     gain = Gain(
@@ -245,7 +248,7 @@ def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
         "best case: the run saves all of the kernels' time; moving fewer bytes saves a part of it",
     )
     evidence = (figure, known["kernel_busy_frac"])
-    title = f"Kernels use {figure.text} of the bandwidth of the device memory"
+    title = f"Kernels use {figure.text}{rate} of the bandwidth of the device memory"
     yield tell(MEMORY_BANDWIDTH, title, level, text, evidence, gain)
 
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.diagnosis.sources import source
-from perfkit.format import duration, number, percent, size
+from perfkit.format import duration, number, operations, percent, size
 from perfkit.run import Run
 from perfkit.selection import Selection
 
@@ -22,8 +22,8 @@ SPOKEN: dict[str, Callable[[float], str]] = {
     "1": percent,
     "ns": duration,
     "bytes": size,
-    "FLOP": lambda flops: f"{flops:,.0f} FLOP",
-    "FLOP/s": lambda rate: f"{number(rate / 1e12)} TFLOP/s",
+    "FLOP": operations,
+    "FLOP/s": lambda rate: f"{operations(rate)}/s",
     "FLOP/byte": lambda intensity: f"{number(intensity)} FLOP/byte",
     "bytes/s": lambda rate: f"{size(rate)}/s",
     "count": lambda count: f"{count:,.0f}",

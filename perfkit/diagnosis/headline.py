@@ -22,6 +22,7 @@ from perfkit.diagnosis.finding import (
     Gain,
 )
 from perfkit.diagnosis.logged import is_logged
+from perfkit.diagnosis.machine import PHASES
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.call_paths import PATHS_GPU_IDLE
@@ -325,9 +326,14 @@ def _idle_because(view: Selection, figures: Mapping[str, Figure], finding: Findi
 
 
 def _states(view: Selection, finding: Finding) -> str:
-    """Return how the GPUs of a log spent their time, where a finding tells of a state; empty for other recordings."""
+    """Return how the GPUs of a log spent their time, where a finding tells of a state.
+
+    Of what has no part of the picture of its own, such as checkpoints: the part in which it is. Empty for all else.
+    """
     keys = picture.keys(view, finding)
-    if not keys or keys[0] in TIME or keys[0] in LIMIT:
+    if keys and not picture.own(finding):
+        return f" In the picture this is part of “{picture.name(keys[0])}”."
+    if not keys or keys[0] in TIME or keys[0] in LIMIT or keys[0] in PHASES.values():
         return ""
     notable = [
         f"{key} {percent(share)}" for key, share in picture.shares(view).items() if share >= SMALL
@@ -489,7 +495,9 @@ def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
     if parts:
         value = percent(share or float(picture.shares(view)[parts].sum()))
         label = "Largest part" if is_work else "Largest loss"
-        yield Tile(label, value, ", ".join(picture.name(key) for key in parts), first.evidence[0])
+        named = ", ".join(picture.name(key) for key in parts)
+        within = "" if picture.own(first) else f"{theme(first.rule)}, in "
+        yield Tile(label, value, f"{within}{named}", first.evidence[0])
     elif first.evidence and (share or _is_warm_up(first)):
         is_outside = bool(_phase(first) and phases.outside(view))
         yield Tile(

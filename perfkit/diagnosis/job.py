@@ -109,11 +109,31 @@ def _costs(job: Job, gpus: int, known: Mapping[str, Figure]) -> Iterator[Figure]
     )
     id = next((id for id in IDLE if id in known), "")
     tables = IDLE.get(id, "DEVICES")
+    idle = None
     if id:
         idle = known[id].value if id == "idle_frac" else 1 - known[id].value
         what = f"cost of the GPUs' idle time: idle share x price of all GPUs, {priced}"
         yield Figure("job_idle_cost_per_h", "Cost of idle time", rate * idle, "1/h", what, tables)
+    yield from _whole(job.hours, rate, idle, priced, tables)
     what = f"10 % of the price of all GPUs, {priced}"
     yield Figure(
         "job_tenth_cost_per_h", "Cost of 10 % of the GPUs' time", TENTH * rate, "1/h", what, tables
     )
+
+
+def _whole(
+    hours: float, rate: float, idle: float | None, priced: str, tables: str
+) -> Iterator[Figure]:
+    """Yield what the whole job costs, and what of it is idle time, where its hours are known."""
+    if not hours:
+        return
+    what = f"price of all GPUs for {hours:g} hours, {priced}"
+    yield Figure(
+        "job_whole_cost_count", "Cost of the whole job", rate * hours, "count", what, tables
+    )
+    if idle is not None:
+        what = f"idle share x price of all GPUs for {hours:g} hours, {priced}"
+        value = rate * hours * idle
+        yield Figure(
+            "job_whole_idle_cost_count", "Idle time of the whole job", value, "count", what, tables
+        )

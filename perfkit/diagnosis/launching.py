@@ -12,6 +12,7 @@ back.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -437,7 +438,9 @@ def checkpoint_findings(view: Selection) -> Iterator[Finding]:
         share, "best case: the run saves all of this time; copying the state to the CPU remains"
     )
     text = _described(view, found, {figure.id: figure for figure in evidence})
-    yield tell(CHECKPOINTING, title, severity(share), text, evidence, gain)
+    finding = tell(CHECKPOINTING, title, severity(share), text, evidence, gain)
+    longest = found.loc[found["dur_ns"].idxmax()]
+    yield replace(finding, seen_at=(int(longest["start_ns"]), int(longest["dur_ns"])))
 
 
 def _evidence(view: Selection, found: pd.DataFrame, share: float) -> Iterator[Figure]:

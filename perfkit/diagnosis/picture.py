@@ -3,11 +3,13 @@
 Verdict, tile, picture and list take their shares and words from here, so that they name the same loss alike.
 """
 
+import re
 from collections.abc import Mapping
 
 import pandas as pd
 
-from perfkit.diagnosis import counter_ledger, ledger, path_ledger
+from perfkit.analysis.intervals import cut
+from perfkit.diagnosis import counter_ledger, ledger, machine, path_ledger
 from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import Finding, kept
 from perfkit.diagnosis.rules import rules
@@ -19,13 +21,15 @@ MEASURED: Mapping[str, list[str]] = words(
     "part_of_figure"
 )  # by id of a figure, the keys of the parts that it measures
 COMPUTATION = ("computation_ns",)
+NUMBERED = re.compile(r"(?<=_frac)_\d+$")  # ends the id of a figure of one log of several
 
 
 @kept
 def shares(view: Selection) -> pd.Series:
     """Return the share of the time (0..1) of each part of the picture, by key, in its order; empty without a ledger.
 
-    The first ledger that the run has: that of the timeline, of the call paths, of the counters, of the log.
+    The first ledger that the run has: that of the timeline, of the call paths, of the counters, of the log of GPUs, of
+    the log of a training.
     """
     for table in (_of_timeline(view), path_ledger.ledger(view)):
         if table["ns"].sum() > 0:
@@ -36,7 +40,8 @@ def shares(view: Selection) -> pd.Series:
         states = part.states(view)
         if len(states):
             return _by(states, "state", {str(state): "" for state in states["state"]})
-    return pd.Series(dtype="float64")
+    passes = machine.phases(view).rename(columns={"median_ns": "ns"})
+    return _by(passes, "phase", {str(phase): "" for phase in passes["phase"]})
 
 
 def _of_timeline(view: Selection) -> pd.DataFrame:
@@ -65,11 +70,32 @@ def name(key: str) -> str:
 def keys(view: Selection, finding: Finding) -> list[str]:
     """Return the keys of the parts of the picture that a finding tells of, those with most of the time first."""
     present = shares(view)
-    rule = rules().get(finding.rule)
-    own: tuple[str, ...] = rule.causes if rule else ()
-    for figure in finding.evidence[:1]:
-        own = own or tuple(MEASURED.get(figure.id, ()))
-    if not own and rule and (rule.shortens_kernels or rule.is_remainder):
-        own = COMPUTATION
-    known = present[[key for key in own if key in present.index]]
+    told = own(finding) or _beneath(view, finding)
+    known = present[[key for key in told if key in present.index]]
     return [str(key) for key in known.sort_values(ascending=False, kind="stable").index]
+
+
+def own(finding: Finding) -> tuple[str, ...]:
+    """Return the keys of the parts that are what a finding tells of; none where it is something within other parts."""
+    rule = rules().get(finding.rule)
+    told: tuple[str, ...] = rule.causes if rule else ()
+    for figure in finding.evidence[:1]:
+        told = told or _measured(figure.id)
+    if not told and rule and (rule.shortens_kernels or rule.is_remainder):
+        return COMPUTATION
+    return told
+
+
+def _measured(id: str) -> tuple[str, ...]:
+    """Return the parts that a figure measures; that of one log of several ends in the log's number."""
+    return tuple(MEASURED.get(NUMBERED.sub("", id), ()))
+
+
+def _beneath(view: Selection, finding: Finding) -> tuple[str, ...]:
+    """Return the part in which the longest moment of a finding without a part of its own lies, such as a checkpoint."""
+    if finding.seen_at is None or not len(_of_timeline(view)):
+        return ()
+    start_ns, dur_ns = finding.seen_at
+    lines = cut(ledger.booked(view), (start_ns, start_ns + dur_ns))
+    of_part = lines["dur_ns"].groupby(names.keys(lines)).sum()
+    return (str(of_part.idxmax()),) if len(of_part) else ()

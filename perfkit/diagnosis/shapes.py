@@ -92,7 +92,7 @@ def _elementwise(view: Selection, busy: float) -> Iterator[Finding]:
         "flops.roofline",
     )
     share = busy * time / kernel_ns
-    title = f"Elementwise operators use only {part.text} of the bandwidth of the device memory"
+    title = f"Elementwise operators use only {part.text}, {moved.text}, of the bandwidth of the device memory"
     text = (
         f"They take {percent(share)} of the time and move {moved.text}, of "
         f"{size(sheet.memory_bytes_per_s)}/s. "

@@ -6,9 +6,9 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 import pandas as pd
 
@@ -17,33 +17,21 @@ from perfkit.analysis import compare
 from perfkit.analysis.compare.resampling import UNKNOWN
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.diagnosis import comparison, explained, figures, verdict
-from perfkit.diagnosis.check import BASELINE, BUDGET, ERROR, FAIL, PASS, Checked, Verdict
 from perfkit.diagnosis.comparison import Comparison
-from perfkit.diagnosis.sides import Side, other_steps
+from perfkit.diagnosis.finding import Finding
+from perfkit.diagnosis.predicted import Outcome, calibration, outcome
+from perfkit.diagnosis.sides import Side, other_steps, side
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, duration, elided, number, percent, printable
-from perfkit.report import html, output
+from perfkit.report import html, markdown, output
 from perfkit.report.blocks import note, refusals
 from perfkit.report.machine import Machine, named
 from perfkit.report.output import TEXT
 from perfkit.run import Run
-from perfkit.selection import Selection, select
+from perfkit.selection import Selection
 from perfkit.settings import finite
 
-LONGEST_REASON = 200  # characters of a name or a reason
-OUTCOMES = {PASS: "pass", FAIL: "fail", ERROR: "cannot tell"}  # as people read them
-MARKS = OUTCOMES | {FAIL: "FAIL", ERROR: "CANNOT TELL"}
-# What is judged, what it is where it fails, and where none does.
-BAD = {BASELINE: ("figures", "worse", "none worse"), BUDGET: ("limits", "not kept", "all kept")}
-MADE_BY_CHECK = "perfkit check"
-CHECK_SCHEMA = 1  # of the JSON: goes up when a key goes, or means something else
-# What the files begin with, by which an earlier one is known.
-JSON = f'{{\n "made_by": "{MADE_BY_CHECK}",'
-MARKDOWN = f"<!-- {MADE_BY_CHECK} -->"
-# Rows of the tables in Markdown: together at most 40 lines.
-MOST_VERDICTS, MOST_LINES, MOST_CAUTIONS = 12, 8, 5
-MARKUP = re.compile(r"[<>&|`*_\[\]\\#@~!]")
-JUNIT = f"<?xml version='1.0' encoding='utf-8'?>\n<testsuites name=\"{MADE_BY_CHECK}\""
+MOST_LINES, MOST_CAUTIONS = 8, 5  # in a text or in Markdown
 # What the analysis behind the published DLRM summary calls each figure, what to divide its value by, and its name.
 PUBLISHED = {
     "host_time": ("cpu_time", 1, "CPU time"),
@@ -72,10 +60,14 @@ COLUMNS = {
 }
 PERCENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%")
 FACTOR = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*x\s*$", re.IGNORECASE)
-_KINDS = (("failure", FAIL), ("error", ERROR))
 LONGEST = 60  # characters of a label or figure's name in a terminal
+LONGEST_TITLE = 160  # characters of a finding's title
+LONGEST_SENTENCE = 1000  # characters of the verdict
 SCHEMA = 1  # of its content: goes up when a key goes, or means something else
 MADE_BY = "perfkit compare"  # in the marker of the folder
+MARKDOWN = f"<!-- {MADE_BY} -->"  # what such a file begins with
+# Rows in Markdown, which has at most 40 lines.
+MOST_RUNS, MOST_FINDINGS = 4, 3
 LEDGER_HEAD = (
     "run",
     "steps",
@@ -92,22 +84,24 @@ Note = Callable[[str], None]
 class Series:
     """Runs by their labels in the order of the changes, their ledger, and the last compared with the first.
 
-    `lines` explain what the last step takes longer than the first, line by line of the ledger.
+    `lines` explain what the last step takes longer than the first, line by line of the ledger. `outcomes` say of each
+    run but the first which findings came or went, and whether the prediction for those that went came true.
     """
 
     runs: Mapping[str, Sequence[Selection]]
     ledger: pd.DataFrame
     whole: Comparison
     lines: pd.DataFrame  # EXPLAINED
+    outcomes: tuple[Outcome, ...]
 
 
-def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
+def series(runs: Mapping[str, Sequence[Run | Selection]], *, peaks: str = "") -> Series:
     """Compare runs, by label with repeats, in the order of the changes; PerfkitError if the ends share nothing."""
     if len(runs) < 2:
         raise PerfkitError(
             f"compare: there is one run or label, {', '.join(map(_safe, runs))}. Give two, such as before and after."
         )
-    views = {label: [select(run) for run in repeats] for label, repeats in runs.items()}
+    views = {label: side(label, repeats).views for label, repeats in runs.items()}
     by_label = {label: [view.steps for view in repeats] for label, repeats in views.items()}
     first, *_, last = views.values()
     whole = comparison.compared(first, last, peaks=peaks)
@@ -118,7 +112,19 @@ def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
         if len(shares) == len(busy):
             utilisation[label] = sum(shares) / len(shares)
     ledger = compare.ledger(by_label, utilisation=utilisation, noise=compare.NOISE)
-    return Series(views, _untold(ledger, by_label), whole, explained.lines(first, last))
+    outcomes = tuple(_outcomes(list(views.values()), whole, peaks))
+    lines = explained.lines(first, last)
+    return Series(views, _untold(ledger, by_label), whole, lines, outcomes)
+
+
+def _outcomes(
+    views: Sequence[Sequence[Selection]], whole: Comparison, peaks: str
+) -> Iterator[Outcome]:
+    """Yield what came of the findings of each run in the next one; `whole` compares the ends."""
+    for before, after in pairwise(views):
+        is_whole = len(views) == 2
+        found = whole if is_whole else verdict.attempted(before, after, peaks=peaks)
+        yield outcome(before, after, found)
 
 
 def _untold(ledger: pd.DataFrame, by_label: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame:
@@ -136,15 +142,9 @@ def _untold(ledger: pd.DataFrame, by_label: Mapping[str, Sequence[pd.DataFrame]]
 def text(series: Series) -> str:
     """Return a comparison for people: the verdict, the ledger of more than two runs, families and figures."""
     lines = [f"{_safe(label)}: {', '.join(_names(views))}" for label, views in series.runs.items()]
-    lines += ["", printable(verdict.sentence(series.whole), 1000)]
+    lines += ["", printable(verdict.sentence(series.whole), LONGEST_SENTENCE)]
     if len(series.runs) > 2:
-        ledger = []
-        for row in series.ledger.to_dict("records"):
-            against = f"{number(row['ratio'])} {row['verdict']}" if pd.notna(row["ratio"]) else ""
-            low_high = [row["step_low_ns"], row["step_high_ns"]]
-            between = " to ".join(map(duration, low_high)) if pd.notna(low_high[0]) else "none"
-            count, step = f"{row['count']:,}", duration(row["step_ns"])
-            ledger.append((row["label"], count, step, between, against, number(row["speedup"])))
+        ledger = [_ledger_row(row) for row in series.ledger.to_dict("records")]
         lines += ["", *_aligned(LEDGER_HEAD, ledger)]
         first, last = (list(series.runs)[at] for at in (0, -1))
         lines += ["", f"{_safe(last)} against {_safe(first)}:"]
@@ -168,7 +168,8 @@ def text(series: Series) -> str:
     )
     if len(series.lines):
         head = (f"time of a GPU per {series.whole.unit}", "before", "after", "difference")
-        lines += ["", *_aligned(head, _explained(series.lines))]
+        lines += ["", *_aligned(head, explained_rows(series.lines))]
+    lines += _with_gap(_told(series))
     rows = verdict.side_rows(series.whole)[["figure", "before", "after", "ratio", "verdict"]]
     lines += ["", *_aligned(tuple(rows.columns), rows.itertuples(index=False))] if len(rows) else []
     missing = [
@@ -177,7 +178,46 @@ def text(series: Series) -> str:
     return "\n".join([*lines, "", *(printable(line, 500) for line in missing)]).rstrip()
 
 
-def _explained(lines: pd.DataFrame) -> list[tuple[str, str, str, str]]:
+def _ledger_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return a row of LEDGER as text, under LEDGER_HEAD."""
+    against = f"{number(row['ratio'])} {row['verdict']}" if pd.notna(row["ratio"]) else ""
+    ends = [row["step_low_ns"], row["step_high_ns"]]
+    between = " to ".join(map(duration, ends)) if pd.notna(ends[0]) else "none"
+    count, step = f"{row['count']:,}", duration(row["step_ns"])
+    return str(row["label"]), count, step, between, against, number(row["speedup"])
+
+
+def _with_gap(lines: list[str]) -> list[str]:
+    return ["", *lines] if lines else []
+
+
+def _told(series: Series) -> list[str]:
+    """Return which findings came or went from run to run, and what came true of their predictions."""
+    lines = [*_moved(series), *_promised(series)]
+    return [*lines, calibration(series.outcomes)] if lines else []
+
+
+def _moved(series: Series) -> Iterator[str]:
+    """Yield a line for each finding that came or went."""
+    for label, one in zip(list(series.runs)[1:], series.outcomes, strict=True):
+        for word, findings in (("went", one.went), ("came", one.came)):
+            for finding in findings:
+                gain = f" (predicted: {finding.gain.text})" if word == "went" else ""
+                yield f"{_safe(label)}: {word}: {_safe_title(finding.title)}{gain}"
+
+
+def _promised(series: Series) -> Iterator[str]:
+    """Yield a line for each run whose earlier one predicted a gain."""
+    for label, one in zip(list(series.runs)[1:], series.outcomes, strict=True):
+        if one.text:
+            yield f"{_safe(label)}: {one.text}"
+
+
+def _safe_title(title: str) -> str:
+    return printable(title, LONGEST_TITLE)
+
+
+def explained_rows(lines: pd.DataFrame) -> list[tuple[str, str, str, str]]:
     """Return EXPLAINED as text: the lines that moved most, all others as one, and the sum, which is the mean step."""
     values = ["before_ns", "after_ns", "difference_ns"]
     first, rest = lines.iloc[:MOST_LINES], lines.iloc[MOST_LINES:]
@@ -230,10 +270,63 @@ def as_json(series: Series) -> str:
         "ledger": _records(series.ledger),
         "unit": whole.unit,
         "lines": _records(series.lines),
+        "findings": [_outcome_record(one) for one in series.outcomes],
         "figures": _records(whole.figures),
         **{name: _records(frame) for name, frame in frames.items()},
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _outcome_record(one: Outcome) -> dict[str, Any]:
+    """Return what came of the findings of one run in the next one."""
+    ends = {"predicted": one.predicted, "speedup_interval": one.ends}
+    known = {name: None if math.isnan(pair[0]) else list(pair) for name, pair in ends.items()}
+    return {
+        "went": [_finding_record(finding) for finding in one.went],
+        "came": [_finding_record(finding) for finding in one.came],
+        "speedup": None if math.isnan(one.speedup) else one.speedup,
+        **known,
+        "held": one.held,
+    }
+
+
+def _finding_record(finding: Finding) -> dict[str, Any]:
+    gain = {"low": finding.gain.low, "high": finding.gain.high, "is_known": finding.gain.is_known}
+    if not math.isfinite(finding.gain.high):
+        gain["high"] = None  # type: ignore[assignment]
+    return {"rule": finding.rule, "title": finding.title, "gain": gain}
+
+
+def as_markdown(series: Series) -> str:
+    """Return a comparison as Markdown for the comment of a pull request, at most 40 lines."""
+    whole = series.whole
+    first, *_, last = series.runs
+    title = markdown.escaped(f"{last} against {first}")
+    made = [MARKDOWN, f"### perfkit compare: {title}", "", _sentence(whole)]
+    if len(series.runs) > 2:
+        rows = [_ledger_row(row) for row in series.ledger.tail(MOST_RUNS).to_dict("records")]
+        made += ["", *markdown.table(LEDGER_HEAD, rows)]
+    if len(series.lines):
+        head = (f"time of a GPU per {whole.unit}", "before", "after", "difference")
+        made += ["", *markdown.table(head, explained_rows(series.lines))]
+    moved, promised = list(_moved(series)), list(_promised(series))
+    told = [*_shortened(moved), *promised[-MOST_FINDINGS:]]
+    if told:
+        told.append(calibration(series.outcomes))
+    cautions = whole.cautions[:MOST_CAUTIONS]
+    made += ["", *(f"- {markdown.escaped(line)}" for line in (*told, *cautions))]
+    return "\n".join(made).rstrip() + "\n"
+
+
+def _sentence(whole: Comparison) -> str:
+    return markdown.escaped(verdict.sentence(whole), LONGEST_SENTENCE)
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    most = 2 * MOST_FINDINGS
+    more = len(lines) - most
+    return [*lines[:most], *([f"and {more:,} more findings came or went"] if more > 0 else [])]
 
 
 def _records(frame: pd.DataFrame) -> Any:
@@ -294,6 +387,8 @@ def _parts(series: Series) -> Iterator[tuple[str, Shown | Any]]:
         )
         yield "", charts.comparison.intervals(whole.families, label="family")
     columns = ["figure", "before", "after", "ratio", "better", "verdict"]
+    for place, line in enumerate(_told(series)):
+        yield "" if place else "Findings that came or went, and what came true", note(line)
     rows = verdict.side_rows(whole)
     yield (
         "Figures of the first and the last",
@@ -305,128 +400,6 @@ def _parts(series: Series) -> Iterator[tuple[str, Shown | Any]]:
 def _safe(label: object) -> str:
     """Return foreign text on one line, without characters that a terminal cannot take."""
     return elided(label, LONGEST)
-
-
-def check_text(checked: Checked) -> str:
-    """Return the verdicts for people, a line each, the failed ones first."""
-    # The outcome of all in one line counts the lines below it: of the baseline and of the budget.
-    parts = [
-        _counted(checked, against)
-        for against in BAD
-        if any(v.against == against for v in checked.verdicts)
-    ]
-    headline = f"{OUTCOMES[checked.outcome].upper()}: {'; '.join(parts)} (confidence: {checked.confidence})"
-    lines = [
-        headline if parts else "CANNOT TELL: nothing was judged",
-        *map(_line, checked.verdicts),
-    ]
-    return "\n".join([*lines, *(f"caution: {_plain(caution)}" for caution in checked.cautions)])
-
-
-def _counted(checked: Checked, against: str) -> str:
-    """Return how many figures failed, and of how many the outcome is unknown, against the baseline or the budget."""
-    outcomes = [verdict.outcome for verdict in checked.verdicts if verdict.against == against]
-    things, bad, good = BAD[against]
-    what = f"{len(outcomes)} {things if len(outcomes) != 1 else things[:-1]}"
-    counts = ((outcomes.count(FAIL), bad), (outcomes.count(ERROR), "undecided"))
-    parts = [f"{count} {words}" for count, words in counts if count]
-    return f"{against}: of {what} {' and '.join(parts) or good}"
-
-
-def _line(verdict: Verdict) -> str:
-    ratio = "" if math.isnan(verdict.ratio) else f", ratio {number(verdict.ratio)}"
-    limit = f"{verdict.against}: {_plain(verdict.limit)}"
-    mark = f"{MARKS[verdict.outcome]:<11}"
-    return f"  {mark} {_plain(verdict.label)}: {verdict.values}{ratio}; {limit}; {_plain(verdict.reason)}"
-
-
-def check_markdown(checked: Checked, lines: pd.DataFrame) -> str:
-    """Return the verdicts as Markdown for the comment of a pull request, at most 40 lines.
-
-    `lines`: EXPLAINED of baseline and run, empty where there is none.
-    """
-    outcome = OUTCOMES[checked.outcome]
-    made = [f"{MARKDOWN}", f"### perfkit check: {outcome} (confidence: {checked.confidence})", ""]
-    verdicts = checked.verdicts[:MOST_VERDICTS]
-    rows = [
-        (MARKS[one.outcome], one.label, one.values, number(one.ratio), one.limit, one.reason)
-        for one in verdicts
-    ]
-    made += _table(("outcome", "figure", "values", "ratio", "limit", "why"), rows)
-    if len(checked.verdicts) > len(verdicts):
-        made.append(f"\nand {len(checked.verdicts) - len(verdicts):,} more figures")
-    if len(lines):
-        made += [
-            "",
-            *_table(
-                ("time of a GPU, per step or unit", "before", "after", "difference"),
-                _explained(lines),
-            ),
-        ]
-    made += ["", *(f"- {_in_markdown(caution)}" for caution in checked.cautions[:MOST_CAUTIONS])]
-    return "\n".join(made).rstrip() + "\n"
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows of foreign text as a table in Markdown."""
-    lines = [head, ("---",) * len(head), *(tuple(map(_in_markdown, row)) for row in rows)]
-    return [f"| {' | '.join(line)} |" for line in lines]
-
-
-def _in_markdown(text: str) -> str:
-    """Return foreign text so that Markdown shows it as it is."""
-    return MARKUP.sub(lambda found: f"&#{ord(found[0])};", _plain(text))
-
-
-def check_json(checked: Checked) -> str:
-    """Return the outcome, the exit status and all verdicts as JSON; numbers that are none are null."""
-    content = {
-        "made_by": MADE_BY_CHECK,
-        "schema": CHECK_SCHEMA,
-        "outcome": checked.outcome,
-        "exit_code": checked.exit_code,
-        "confidence": checked.confidence,
-        "cautions": list(checked.cautions),
-        "verdicts": [
-            {
-                k: None if isinstance(v, float) and not math.isfinite(v) else v
-                for k, v in asdict(one).items()
-            }
-            for one in checked.verdicts
-        ],
-    }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
-
-
-def junit(checked: Checked, *, suite: str = MADE_BY_CHECK) -> str:
-    """Return the verdicts as JUnit XML (Jenkins' junit-10.xsd): a test case per figure, with failure or error."""
-    counts = {
-        f"{word}s": str(sum(v.outcome == kind for v in checked.verdicts)) for word, kind in _KINDS
-    }
-    whole = {"name": _plain(suite), "tests": str(len(checked.verdicts)), **counts}
-    root = ElementTree.Element("testsuites", whole)
-    cases = ElementTree.SubElement(root, "testsuite", whole)
-    for one in checked.verdicts:
-        case = ElementTree.SubElement(
-            cases,
-            "testcase",
-            {"classname": _plain(suite), "name": _plain(f"{one.id}, {one.against}: {one.limit}")},
-        )
-        for word, kind in _KINDS:
-            if one.outcome == kind:
-                ElementTree.SubElement(case, word, {"message": _plain(one.reason)}).text = _line(
-                    one
-                ).strip()
-    if checked.cautions:
-        ElementTree.SubElement(cases, "system-out").text = "\n".join(map(_plain, checked.cautions))
-    ElementTree.indent(root, " ")
-    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return written.decode("utf-8") + "\n"
-
-
-def _plain(text: str) -> str:
-    """Return foreign text on one line, without characters that a terminal or XML cannot take."""
-    return printable(text, LONGEST_REASON)
 
 
 class Promise(NamedTuple):

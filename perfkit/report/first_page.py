@@ -25,6 +25,7 @@ WORKING = {
     "paths_gpu_busy_frac",
     "log_gpu_busy_frac",
 }  # figures of how long GPUs work
+TENTH = 0.1
 PRICE = "For the cost of idle time, give --price-per-gpu-hour."
 ANSWERED = "Every question that this kind of recording can answer is answered."
 CHECK = "Keep what you gain: `perfkit check RUN --baseline EARLIER` in CI fails when a figure gets worse."
@@ -85,10 +86,13 @@ def remark(view: Selection, figures: Mapping[str, Figure]) -> str:
 
 
 def cost(figures: Mapping[str, Figure]) -> str:
-    """Return what idle time costs a day and a month, and what a tenth less time saves; without a price how to give it.
+    """Return what the whole job costs, what idle time costs, and what a tenth less time saves; without a price how to
+    give it.
 
-    A month has 30 days, in which the GPUs are paid all the time.
+    Where the hours of the job are unknown, a month has 30 days, in which the GPUs are paid all the time.
     """
+    if "job_whole_cost_count" in figures:
+        return _whole_cost(figures)
     idle, tenth = figures.get("job_idle_cost_per_h"), figures.get("job_tenth_cost_per_h")
     if tenth is None:
         return PRICE if WORKING & set(figures) else ""
@@ -97,6 +101,15 @@ def cost(figures: Mapping[str, Figure]) -> str:
         return saved
     day, month = idle.value * HOURS_A_DAY, idle.value * HOURS_A_MONTH
     return f"Idle time costs {day:,.2f} a day and {month:,.2f} a month, in the currency of your price. {saved}"
+
+
+def _whole_cost(figures: Mapping[str, Figure]) -> str:
+    """Return what the whole job costs, what of that is idle time, and what a tenth less time saves."""
+    whole = figures["job_whole_cost_count"].value
+    idle = figures.get("job_whole_idle_cost_count")
+    lost = f", {idle.value:,.2f} of it while the GPUs are idle" if idle else ""
+    saved = f"A run that is 10 % shorter saves {TENTH * whole:,.2f}."
+    return f"The whole job costs {whole:,.2f}{lost}, in the currency of your price. {saved}"
 
 
 def advice(findings: Iterable[Finding]) -> list[Advice]:

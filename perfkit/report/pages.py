@@ -31,6 +31,7 @@ from perfkit.errors import PerfkitError
 from perfkit.format import CODE, elided, printable
 from perfkit.hardware import load_peaks
 from perfkit.profile import Profile
+from perfkit.report import earlier as earlier_runs
 from perfkit.report import html as report_html
 from perfkit.report import links, notebooks, output, paper
 from perfkit.report.blocks import WEEKS, by_command, remarks
@@ -468,6 +469,7 @@ def summary_inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any
         "captures": view.run.capture.astype(object)
         .where(view.run.capture.notna(), None)
         .to_dict("records"),
+        "readers": earlier_runs.readers(view.run),
         "devices": [str(name) for name in view.devices["name"]],
         "notes": list(recording.notes(view)),
     }

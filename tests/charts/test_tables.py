@@ -66,6 +66,8 @@ def shown(**columns: Any) -> list[list[str]]:
         ("bytes_per_s", [1.5e9, 3e9], "bandwidth (GB/s)", ["1.50", "3.00"]),
         ("peak_bytes_per_s", [1.5e9, 3e12], "peak (TB/s)", ["0.00150", "3.00"]),
         ("tensor_flops", [1e9, 2e12], "tensor (TFLOP)", ["0.00100", "2.00"]),
+        ("size_bytes", [1_080, 20_000_000_000, 0], "size (GB)", ["1.08 kB", "20.0", "0"]),
+        ("work_flops", [2e3, 5_760_281_775_040], "work (TFLOP)", ["2.00 kFLOP", "5.76"]),
         ("clock_hz", [1.41e9], "clock (GHz)", ["1.41"]),
         ("power_w", [250.0], "power (W)", ["250"]),
         ("temperature_c", [61.5], "temperature (°C)", ["61.5"]),

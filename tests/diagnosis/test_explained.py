@@ -5,7 +5,7 @@ from diagnosis.test_check import training
 
 from perfkit.diagnosis import explained
 from perfkit.diagnosis.comparison import compared
-from perfkit.report import comparison as report
+from perfkit.report import checked as report
 
 
 def test_the_lines_add_up_to_the_difference_of_the_mean_step() -> None:
@@ -36,7 +36,7 @@ def test_markdown_is_at_most_40_lines_and_escapes_names() -> None:
 
     found = check(training(12, seed=1), training())
     lines = explained.lines(training(), training(12, seed=1)).astype({"owner": object})
-    text = report.check_markdown(found, lines.assign(owner="<b>|x`_y_"))
+    text = report.as_markdown(found, lines.assign(owner="<b>|x`_y_"))
     assert text.startswith("<!-- perfkit check -->\n### perfkit check: fail")
     assert len(text.splitlines()) <= 40
     assert "<b>" not in text

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 from bench import table as speed
+from pairs import cases
+from pairs import rates as counted
 
 from docs.figures import Described, figures, heading
 from perfkit import readers
@@ -211,6 +213,16 @@ def speeds() -> Iterator[str]:
     yield speed.shown()
 
 
+def answers() -> Iterator[str]:
+    """Yield the table of what two runs differ in, and the right exit status."""
+    yield cases.table()
+
+
+def rates() -> Iterator[str]:
+    """Yield the table of how often each exit status came."""
+    yield counted.table()
+
+
 BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "findings": findings,
     "figures": of_figures,
@@ -219,4 +231,6 @@ BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "formats": formats,
     "notebooks": notebooks,
     "speed": speeds,
+    "answers": answers,
+    "rates": rates,
 }

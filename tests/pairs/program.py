@@ -37,7 +37,8 @@ class Change:
     `kernels`: each kernel lasts longer by this share. `pause`: the CPU waits in each step. `copies`: the copy of a step
     lasts longer. `once`: the CPU waits once, for this share of the whole run. `warm_up`: slow first steps.
     `start_up_us`: the CPU waits after the first kernel. `offset`: kernels that the recording misses at its start.
-    `steps`: of the run. `lost`: share of the kernels that the recording lacks. `gpu`: its name.
+    `steps`: of the run. `lost`: share of the kernels that the recording lacks. `gpu`: its name. `reader`: of another
+    profiler. `ranges`: the recording has a range around each launch.
     """
 
     kernels: float = 0.0
@@ -50,6 +51,8 @@ class Change:
     steps: int = 30
     lost: float = 0.0
     gpu: str = "NVIDIA A100-SXM4-80GB"
+    reader: str = ""
+    ranges: bool = False
 
 
 @dataclass
@@ -117,6 +120,10 @@ def _step(
             dur,
             demangledName=f"void {name}(float*)",
         )
+        if change.ranges:
+            called = clock.rows[nsys_files.RUNTIME][-1]
+            around = nsys_files.event(called["start"], called["end"], name)
+            clock.rows[nsys_files.NVTX].append(around)
         if step == 0 and name == kernels[0][0]:
             clock.cpu += change.start_up_us * US
             change = Change(**{**vars(change), "start_up_us": 0})

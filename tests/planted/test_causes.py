@@ -1,5 +1,6 @@
 """The program with planted causes, and that each of them is found."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -199,3 +200,12 @@ def test_a_window_is_diagnosed_as_the_whole() -> None:
         for chosen in ((), window)
     ]
     assert shares[0] == pytest.approx(shares[1], abs=0.1)
+
+
+def test_the_bandwidth_of_the_memory_has_bytes_per_second_beside_its_share() -> None:
+    """The data sheet of the A100 PCIe has 1,935 GB/s."""
+    (title,) = (f.title for f in told(planted("memory bandwidth")) if f.rule == "memory_bandwidth")
+    said = r"Kernels use ([\d.]+) %, ([\d.]+) TB/s, of the bandwidth of the device memory"
+    match = re.fullmatch(said, title)
+    assert match, title
+    assert pytest.approx(float(match[1]) / 100 * 1.935, rel=0.01) == float(match[2])

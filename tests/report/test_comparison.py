@@ -7,9 +7,13 @@ from random import Random
 from xml.etree import ElementTree
 
 import pytest
+from diagnosis.test_check import training
 
 from perfkit.diagnosis.check import Checked, Verdict
-from perfkit.report.comparison import check_json, check_text, junit
+from perfkit.diagnosis.finding import Finding, Gain
+from perfkit.diagnosis.predicted import Outcome
+from perfkit.report import comparison
+from perfkit.report.checked import as_json, junit, text
 
 WORSE = Verdict(
     "step_median_ns",
@@ -46,21 +50,21 @@ ALL = Checked((HOSTILE, WORSE, FINE), ("different GPUs: A before, B\x07 after",)
 
 
 def test_text() -> None:
-    lines = check_text(ALL).splitlines()
+    lines = text(ALL).splitlines()
     head = "FAIL: baseline: of 2 figures 1 worse; budget: of 1 limit 1 undecided (confidence: low)"
     assert head == lines[0]
     assert lines[1].startswith("  CANNOT TELL ")
     said = "Median step: 1.00 ms -> 1.20 ms, ratio 1.20; baseline: at most 1.05 times the baseline; slow"
     assert f"  FAIL        {said}" == lines[2]
     assert "caution: different GPUs: A before, B� after" == lines[-1]
-    assert check_text(Checked((FINE,))).startswith(
+    assert text(Checked((FINE,))).startswith(
         "PASS: baseline: of 1 figure none worse (confidence: high)\n  pass "
     )
     kept = replace(FINE, against="budget")
     head = "PASS: baseline: of 1 figure none worse; budget: of 2 limits all kept (confidence: high)\n  pass "
-    assert check_text(Checked((kept, kept, FINE))).startswith(head)
-    assert "�[31m</x>" in check_text(ALL)
-    assert check_text(ALL).replace("\n", "").isprintable()
+    assert text(Checked((kept, kept, FINE))).startswith(head)
+    assert "�[31m</x>" in text(ALL)
+    assert text(ALL).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -69,7 +73,7 @@ def test_the_headline_counts_the_lines(seed: int) -> None:
     outcomes, sides = ("pass", "fail", "error"), ("baseline", "budget")
     drawn = ((random.choice(outcomes), random.choice(sides)) for _ in range(20))
     verdicts = tuple(replace(FINE, outcome=outcome, against=against) for outcome, against in drawn)
-    head, *lines = check_text(Checked(verdicts)).splitlines()
+    head, *lines = text(Checked(verdicts)).splitlines()
     for against, bad in (("baseline", "worse"), ("budget", "not kept")):
         own = [line for line in lines if f"; {against}: " in line]
         counts = [
@@ -82,7 +86,7 @@ def test_the_headline_counts_the_lines(seed: int) -> None:
 
 
 def test_json() -> None:
-    content = json.loads(check_json(ALL))
+    content = json.loads(as_json(ALL))
     assert ("fail", 1, "low") == (content["outcome"], content["exit_code"], content["confidence"])
     assert [None, 1.2, 1.0] == [verdict["ratio"] for verdict in content["verdicts"]]
     assert "step_median_ns" == content["verdicts"][1]["id"]
@@ -90,7 +94,7 @@ def test_json() -> None:
         verdict["against"] for verdict in content["verdicts"]
     ]
     assert 1 == content["schema"]
-    assert check_json(ALL).encode("utf-8")
+    assert as_json(ALL).encode("utf-8")
 
 
 def test_junit() -> None:
@@ -111,7 +115,66 @@ def test_junit() -> None:
 def test_nothing_was_judged() -> None:
     none = Checked(())
     assert ("CANNOT TELL: nothing was judged", 2) == (
-        check_text(none),
-        json.loads(check_json(none))["exit_code"],
+        text(none),
+        json.loads(as_json(none))["exit_code"],
     )
     assert "0" == ElementTree.fromstring(junit(none))[0].attrib["tests"]
+
+
+HARMFUL = "<b>|x`_y_\x1b[31m"
+
+
+def finding(number: int) -> Finding:
+    gain = Gain(1.2, math.inf if number % 2 else 4.7, "")
+    return Finding(f"rule {number}", f"{HARMFUL} {number}", "warning", "", (), "", gain, {})
+
+
+@pytest.fixture(scope="module")
+def series() -> comparison.Series:
+    """Seven runs, of which each mended five findings of the one before and has five new ones."""
+    runs = {f"{HARMFUL} {number}": [training(10 - number, seed=number)] for number in range(7)}
+    made = comparison.series(runs)
+    moved = tuple(map(finding, range(5)))
+    one = Outcome(moved, moved, (1.2, 4.7), 2.0, (1.9, 2.1))
+    return replace(made, outcomes=(one,) * 6)
+
+
+def test_a_comparison_in_markdown_has_at_most_40_lines(series: comparison.Series) -> None:
+    lines = comparison.as_markdown(series).splitlines()
+    assert "<!-- perfkit compare -->" == lines[0]
+    assert 25 < len(lines) <= 40
+
+
+def test_a_comparison_in_markdown_escapes_names(series: comparison.Series) -> None:
+    text = comparison.as_markdown(series).partition("\n")[2]
+    assert "&#60;b&#62;&#124;x&#96;&#95;y&#95;" in text
+    assert "<" not in text
+    assert text.replace("\n", "").isprintable()
+
+
+def test_a_comparison_says_how_many_findings_it_left_out(series: comparison.Series) -> None:
+    assert "- and 54 more findings came or went" in comparison.as_markdown(series)
+
+
+def test_a_series_ends_with_how_many_predictions_held(series: comparison.Series) -> None:
+    assert "calibration: 6 of 6 predicted ranges held" in comparison.text(series)
+
+
+def test_the_text_names_each_finding_that_went_with_its_prediction(
+    series: comparison.Series,
+) -> None:
+    assert " 1: went: <b>|x`_y_�[31m 0 (predicted: 1.2x to 4.7x)\n" in comparison.text(series)
+
+
+def test_the_json_has_what_came_of_each_prediction(series: comparison.Series) -> None:
+    first = json.loads(comparison.as_json(series))["findings"][0]
+    assert [1.2, 4.7] == first["predicted"]
+    assert [1.9, 2.1] == first["speedup_interval"]
+    assert first["held"] is True
+    assert {"low": 1.2, "high": None, "is_known": False} == first["went"][1]["gain"]
+
+
+def test_a_series_of_three_runs_compares_each_with_the_one_before() -> None:
+    runs = {f"{length} ms": [training(length)] for length in (20.0, 10.0, 5.0)}
+    outcomes = comparison.series(runs).outcomes
+    assert [pytest.approx(2, rel=0.05)] * 2 == [one.speedup for one in outcomes]

@@ -15,6 +15,25 @@ def test_idle_time_costs_per_day_and_per_month() -> None:
     assert said.endswith("A run that is 10 % shorter saves 360.00 a month.")
 
 
+def test_a_job_of_known_hours_costs_its_price() -> None:
+    """1,000 in all, of which 400 idle; a tenth of all is 100."""
+    said = cost(
+        priced(
+            job_idle_cost_per_h=4.0,
+            job_tenth_cost_per_h=1.0,
+            job_whole_cost_count=1000.0,
+            job_whole_idle_cost_count=400.0,
+        )
+    )
+    assert "The whole job costs 1,000.00, 400.00 of it while the GPUs are idle" in said
+    assert said.endswith("A run that is 10 % shorter saves 100.00.")
+
+
+def test_a_job_whose_idle_time_is_unknown_has_a_price_all_the_same() -> None:
+    said = cost(priced(job_tenth_cost_per_h=1.0, job_whole_cost_count=1000.0))
+    assert said.startswith("The whole job costs 1,000.00, in the currency of your price.")
+
+
 def test_without_a_price_one_sentence_says_how_to_give_it() -> None:
     busy = {"device_busy_frac": Figure("device_busy_frac", "", 0.5, "1", "", "")}
     assert "--price-per-gpu-hour" in cost(busy)

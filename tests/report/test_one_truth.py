@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from planted.causes import planted
+from planted.test_causes import run
 
 import perfkit
 from perfkit import diagnosis, report
-from perfkit.diagnosis import picture
+from perfkit.diagnosis import machine, picture
 from perfkit.diagnosis.finding import Figure, Finding
 from perfkit.diagnosis.headline import Headline, cause, headline, leading
 from perfkit.diagnosis.rules import rules
@@ -59,6 +61,35 @@ def page(path: Path) -> Page:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "name" in metafunc.fixturenames:
         metafunc.parametrize("name", RECORDINGS)
+
+
+def named(made: Page) -> list[str]:
+    """What the tile of the largest loss says."""
+    labels = ("Largest loss", "Largest part")
+    return [tile.note for tile in made.headline.tiles if tile.label in labels]
+
+
+def test_checkpoints_are_named_with_the_colour_in_which_they_are() -> None:
+    view = diagnosis.judged(perfkit.select(run(planted("checkpoints"))))
+    figures, findings = diagnosis.figures(view), diagnosis.findings(view)
+    (first,) = (each for each in findings if each.rule == "checkpointing")
+    keys = picture.keys(view, first)
+    assert () == picture.own(first)
+    assert 1 == len(keys)
+    assert keys[0] in picture.shares(view).index
+    said = headline(view, figures, [first])
+    name = picture.name(keys[0])
+    assert [f"checkpointing, in {name}"] == named(Page(view, figures, [first], said))
+    assert f"In the picture this is part of “{name}”." in said.verdict
+
+
+def test_the_optimizer_of_a_training_log_is_a_colour(profiles: Path) -> None:
+    made = page(profiles / "monitor/deepspeed_flops_profiler__OAfzal_LLaVA_4gpu.txt")
+    drawn = set(machine.phases(made.view)["phase"])
+    assert drawn
+    assert drawn == set(picture.shares(made.view).index)
+    optimizer = [each for each in made.findings if each.rule == "training_optimizer"]
+    assert [["optimizer step"]] * len(optimizer) == [picture.keys(made.view, e) for e in optimizer]
 
 
 def of_idle_time(finding: Finding) -> bool:
