@@ -71,7 +71,7 @@ def unpacked(path: Path) -> bytes:
     """Return how a file begins, unpacked where it is gzip; empty where it cannot be opened or unpacked."""
     start = head(path, LOOKED_AT)
     if not start.startswith(GZIP):
-        return utf8(start)
+        return start
     try:
         return utf8(zlib.decompressobj(GZIP_WINDOW).decompress(start, LOOKED_AT))
     except zlib.error:

@@ -23,9 +23,9 @@ def csv_rows(module: str, name: str) -> list[dict[str, str]]:
 
 
 def content(path: Path) -> bytes:
-    """Return the bytes of a file."""
+    """Return the text of a file as UTF-8, without a byte order mark."""
     try:
-        return path.read_bytes()
+        return utf8(path.read_bytes())
     except OSError as e:
         raise ReadError(
             f"{path}: the file cannot be opened ({e.strerror}). Check its permissions."
@@ -33,12 +33,12 @@ def content(path: Path) -> bytes:
 
 
 def head(path: Path, size: int) -> bytes:
-    """Return the first `size` bytes of a file; none if `path` is no file or cannot be opened."""
+    """Return the first `size` bytes of a file, text as `content` does; none if it cannot be opened."""
     try:
         if not path.is_file():
             return b""
         with path.open("rb") as file:
-            return file.read(size)
+            return utf8(file.read(size))
     except OSError:
         return b""
 
