@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from perfkit.errors import PerfkitError, handled
-from perfkit.format import elided
+from perfkit.format import elided, visible
 
 LONGEST = 1500  # characters of a message
 PATIENCE = 3.0  # s in which a second signal changes nothing: perfkit is ending its kernels
@@ -29,7 +29,7 @@ def say(text: object, *, err: bool = False) -> None:
 
 
 def _clean(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+    return visible(text, keep="\n")
 
 
 def say_note(text: str) -> None:

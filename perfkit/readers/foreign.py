@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfkit.readers.text import head, utf8
+from perfkit.format import utf8
+from perfkit.readers.text import head
 
 LOOKED_AT = 1 << 16  # bytes at the start of a file, unpacked
 GZIP = b"\x1f\x8b"

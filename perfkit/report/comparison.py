@@ -28,7 +28,7 @@ from perfkit.report.machine import Machine, named
 from perfkit.report.output import TEXT
 from perfkit.run import Run
 from perfkit.selection import Selection, select
-from perfkit.settings import finite
+from perfkit.settings import finite, json_object
 
 LONGEST_REASON = 200  # characters of a name or a reason
 OUTCOMES = {PASS: "pass", FAIL: "fail", ERROR: "cannot tell"}  # as people read them
@@ -464,7 +464,7 @@ def against_published(sums: pd.DataFrame, path: str = "") -> pd.DataFrame:
 
 def published(path: Path) -> dict[str, float]:
     """Return published figures by the names of `analysis.calltree.tree_sums`, from a JSON file; see there."""
-    stored = content(path)
+    stored = json_object(path)
     metrics = stored.get("global_metrics", stored)
     source = metrics if isinstance(metrics, dict) else {}
     numbers = {
@@ -485,21 +485,6 @@ def published(path: Path) -> dict[str, float]:
             f"{path}: holds none of the figures {', '.join(PUBLISHED)}. Name at least one of them."
         )
     return found
-
-
-def content(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, an empty one if it holds anything else."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise PerfkitError(
-            f"{path}: the published figures cannot be read ({e.strerror}). Check the path."
-        ) from e
-    except (ValueError, RecursionError) as e:
-        raise PerfkitError(
-            f"{path}: the published figures are not JSON ({e}). Give an object of numbers."
-        ) from e
-    return stored if isinstance(stored, dict) else {}
 
 
 def _spoken(value: float, unit: str) -> str:
@@ -524,7 +509,7 @@ def against_promised(path: str = "") -> Shown:
 
 def promises(path: Path) -> list[Promise]:
     """Return the published gains of a file; what does not read as one is left out."""
-    items, gains = content(path).get("optimization_recommendations", {}), []
+    items, gains = json_object(path).get("optimization_recommendations", {}), []
     for row in items.values() if isinstance(items, dict) else ():
         texts = (
             [str(row.get(k)) for k in ("current", "target", "potential_speedup")]
