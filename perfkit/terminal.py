@@ -20,6 +20,10 @@ from perfkit.errors import PerfkitError, handled
 from perfkit.format import elided, visible
 
 LONGEST = 1500  # characters of a message
+WITHOUT_DOCSTRINGS = (
+    "Python runs without docstrings (PYTHONOPTIMIZE=2 or -OO), which the charts are made with. "
+    "Run it with PYTHONOPTIMIZE=1 or less."
+)
 PATIENCE = 3.0  # s in which a second signal changes nothing: perfkit is ending its kernels
 
 
@@ -75,12 +79,15 @@ class Errors(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
+        _open_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(
                     errors="backslashreplace"
                 )  # not all encodings know all that a file may be called
         try:
+            if sys.flags.optimize > 1:
+                raise PerfkitError(WITHOUT_DOCSTRINGS)
             with _signals():
                 return super().invoke(ctx)
         except PerfkitError as e:
@@ -109,6 +116,19 @@ class Errors(click.Group):
             name = type(e).__name__
             problem = f"a fault of perfkit ({name}: {elided(str(e), 200)}). Please report it with the lines above."
         return _fail(problem)
+
+
+def _open_streams() -> None:
+    """Open what the caller has closed: the next file would get its number, and what libraries print."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        opened = os.open(os.devnull, os.O_RDWR)
+        try:
+            os.fstat(number)  # another file has the number by now
+        except OSError:
+            os.dup2(opened, number)
+        setattr(sys, name, open(opened, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
 def _fail(problem: str) -> NoReturn:

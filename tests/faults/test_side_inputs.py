@@ -104,8 +104,8 @@ def test_published_figures_that_are_nested_too_deeply_are_refused(tmp_path: Path
 def _stored(tmp_path: Path, change: Callable[[dict[str, Any]], object], name: str) -> Path:
     """Write a store of two ranks, and change a JSON file of the first, whose checksum is right again."""
     runs = [tmp_path / f"rank{number}.sqlite" for number in range(2)]
-    for path in runs:
-        nsys_files.sqlite(path, {"CUPTI_ACTIVITY_KIND_KERNEL": [nsys_files.kernel(0, 10)]})
+    for end, path in enumerate(runs, start=10):
+        nsys_files.sqlite(path, {"CUPTI_ACTIVITY_KIND_KERNEL": [nsys_files.kernel(0, end)]})
     store.ingest(runs, tmp_path / "store", workers=1)
     (file,) = (tmp_path / "store/ranks").glob(f"rank0-*/{name}.*.json")
     content = json.loads(file.read_bytes())

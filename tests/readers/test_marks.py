@@ -17,7 +17,7 @@ MADE: dict[str, Make] = {
     "nvidia_smi query": lambda path: smi_files.query(path, *smi_files.moments()),
     "dcgm dmon": lambda path: dcgm_files.dmon(path, *dcgm_files.ticks()),
     "dcgm scrape": lambda path: dcgm_files.scrape(path, *dcgm_files.page()),
-    "Prometheus": lambda path: dcgm_files.answer(path, (dcgm_files.labels(), [(1.0, "50")])),
+    "Prometheus": lambda path: dcgm_files.stored(path),
     "DeepSpeed": lambda path: nccl_files.written(path, deepspeed_files.report()),
     "Megatron": lambda path: nccl_files.written(path, deepspeed_files.training()),
     "nccl-tests": lambda path: nccl_files.written(path, nccl_files.table()),
@@ -40,4 +40,4 @@ def test_a_log_reads_the_same_behind_a_mark(
     plain, found = perfkit.load(path), perfkit.load(marked)
     for table in ("SAMPLES", "DEVICES", "COLLECTIVES", "MODULES"):
         pd.testing.assert_frame_equal(plain.table(table), found.table(table))
-    assert plain.has("SAMPLES") or plain.has("COLLECTIVES")
+    assert len(plain.table("SAMPLES")) + len(plain.table("COLLECTIVES"))
