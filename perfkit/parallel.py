@@ -37,7 +37,9 @@ NOT_BEGUN = (
     "its worker ended while it started: it was killed, or a script calls perfkit outside of "
     '`if __name__ == "__main__":`, which the worker runs again'
 )
-NO_PROCESS = "no process can be started ({}). Raise the limit on them (`ulimit -u`), or use --workers 1."
+NO_PROCESS = (
+    "no process can be started ({}). Raise the limit on them (`ulimit -u`), or use --workers 1."
+)
 
 
 @dataclass(frozen=True)

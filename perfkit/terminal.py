@@ -123,11 +123,8 @@ def _open_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
             continue
-        opened = os.open(os.devnull, os.O_RDWR)
-        try:
-            os.fstat(number)  # another file has the number by now
-        except OSError:
-            os.dup2(opened, number)
+        opened = os.open(os.devnull, os.O_RDWR)  # the number is free, unless a library has taken it
+        os.set_inheritable(opened, True)
         setattr(sys, name, open(opened, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
@@ -136,8 +133,7 @@ def _fail(problem: str) -> NoReturn:
         if problem:
             click.echo(f"perfkit: {elided(problem, LONGEST)}", err=True)
     try:
-        if sys.stdout:  # it may have been closed before perfkit began
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:  # Python would flush once more at its end, and complain
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -35,9 +35,7 @@ def counters(path: Path) -> tuple[list[tuple[str, float]], str]:
 
 
 def joined(write, folder: Path, *launches: files.Measured) -> Path:
-    content = b"".join(
-        write(folder / "one.csv", launch).read_bytes() for launch in launches
-    )
+    content = b"".join(write(folder / "one.csv", launch).read_bytes() for launch in launches)
     (folder / "both.csv").write_bytes(content)
     return folder / "both.csv"
 

@@ -286,7 +286,9 @@ def _of_the_file(reading: Reading) -> list[str]:
             f"begins of events without an end, or ends without a begin, are left out ({reading.pairs.lost})"
         )
     if reading.repeated:
-        lines.append(f"events that are written again, alike in all, are left out ({reading.repeated})")
+        lines.append(
+            f"events that are written again, alike in all, are left out ({reading.repeated})"
+        )
     if reading.misdated:
         lines.append(
             f"events more than ten years before or after most others, or as long, are left out ({reading.misdated})"
