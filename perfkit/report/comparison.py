@@ -247,7 +247,9 @@ def write(
     runs = [view.run for views in series.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
     with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
-        machine = named(out, {str(number): path for number, path in enumerate(every, start=1)})
+        hosts = {each.node for run in runs for each in run.profiles if each.node}
+        paths = {str(number): path for number, path in enumerate(every, start=1)}
+        machine = named(out, paths, hosts)
         (made / "comparison.json").write_text(machine.text(as_json(series)), **TEXT)
         (made / "index.html").write_text(_page(series, machine), **TEXT)
     return out / "index.html"
