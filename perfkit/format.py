@@ -4,6 +4,7 @@ Three significant digits; a missing value is n/a. Units are decimal (1 GB = 1e9 
 quantity from small to large; a value is shown in the largest unit it fills.
 """
 
+import codecs
 import math
 import re
 from collections.abc import Iterable
@@ -128,10 +129,28 @@ def percent(frac: float) -> str:
     return f"{100 * frac:,.{1 if abs(frac) >= 0.01 else 2}f} %"
 
 
+def utf8(data: bytes) -> bytes:
+    """Return text as UTF-8 without a byte order mark; PowerShell writes UTF-16."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data[: len(data) // 2 * 2].decode("utf-16", errors="replace").encode()
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Return text with � for each character that a terminal would obey, but for those to keep.
+
+    >>> visible("a\x1b[2Jb\u202e")
+    'a�[2Jb�'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else "�" for c in text)
+
+
 def printable(text: object, limit: int) -> str:
     """Return foreign text on one line of at most `limit` characters; what rearranges or breaks text becomes �."""
     head = " ".join(str(text)[: 4 * limit].split())
-    shown = head if head.isprintable() else "".join(c if c.isprintable() else "�" for c in head)
+    shown = visible(head)
     return (
         shown if len(shown) <= limit and len(str(text)) <= 4 * limit else f"{shown[: limit - 1]}…"
     )

@@ -12,7 +12,6 @@ never those of another GPU.
 """
 
 import csv
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ PRECISIONS = {
 }
 _NAME, _BANDWIDTH = "name_nvidia_smi", "mem_bw_gbs"
 _LIMITS = ("sm_count", "max_warps_sm", "max_regs_sm")
+_LARGEST = 1e15  # no peak in any of the columns' units is so large, and all sums of it are finite
 _MEMORY = ("mem_bus_bits", "mem_gbps_pin", "mem_gb", "l2_mb", "nvlink_gbs_bidir", "max_smem_sm_kib")
 _NUMBERS = (_BANDWIDTH, "tdp_w", "boost_mhz", *_MEMORY)
 _ALSO = "also_named"  # other names of the same GPU, with | between them
@@ -265,7 +265,7 @@ def _positive(cell: str, *, whole: bool) -> bool:
         value = float(cell)
     except ValueError:
         return False
-    return 0 < value < math.inf and (value.is_integer() or not whole)
+    return 0 < value < _LARGEST and (value.is_integer() or not whole)
 
 
 def _twice(names: list[str]) -> set[str]:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from perfkit import names
@@ -66,13 +67,15 @@ def members(profiles: Sequence[Profile], given: Container[Path], notes: list[str
     PerfkitError if one that does not belong is in `given`, the paths that the user named one by one.
     """
     belonging: list[int] = []
+    others = Others(len(profiles))
     for i in sorted(range(len(profiles)), key=lambda i: ORDER.index(kind(profiles[i].reader))):
-        profile, others = profiles[i], [profiles[j] for j in belonging]
-        reason = next(contradictions(profile, others), "") if others else ""
+        profile = profiles[i]
+        reason = next(contradictions(profile, others), "") if belonging else ""
         if not reason:
             belonging.append(i)
+            others.add(profile)
             continue
-        beside = printable(others[0].path.name, 80)
+        beside = printable(profiles[belonging[0]].path.name, 80)
         if profile.path in given:
             raise PerfkitError(
                 f"{profile.path}: does not belong to one run with {beside}: {reason}. {REMEDY}."
@@ -83,7 +86,43 @@ def members(profiles: Sequence[Profile], given: Container[Path], notes: list[str
     return [profiles[i] for i in sorted(belonging)]
 
 
-def contradictions(profile: Profile, others: Sequence[Profile]) -> Iterator[str]:
+class Others:
+    """What the profiles of a run tell together, so that the next one need not be held against each of them."""
+
+    def __init__(self, most: int) -> None:
+        self.readers: set[str] = set()
+        self.gpus: dict[str, None] = {}  # names that tell models apart, in the order they came
+        self.memory_bytes = 0  # of the largest GPU
+        self.timed: list[Profile] = []
+        self._spans = np.zeros((2, most))  # float64: differences of any two times fit
+        self._traced: list[Profile] = []
+
+    def add(self, profile: Profile) -> None:
+        """Take one more profile."""
+        self.readers.add(profile.reader)
+        if profile.span:
+            self._spans[:, len(self.timed)] = profile.span
+            self.timed.append(profile)
+        if "KERNELS" in profile.loaders:
+            self._traced.append(profile)
+        named = _gpus(profile)
+        self.gpus.update(dict.fromkeys(named))
+        if named:
+            sizes = profile.table("DEVICES")["memory_bytes"].dropna()
+            self.memory_bytes = max(self.memory_bytes, int(sizes.max()) if len(sizes) else 0)
+
+    def gaps_ns(self, start: int, end: int) -> NDArray[np.float64]:
+        """Return the time from a span to that of each of `timed`, below 0 where they overlap."""
+        starts, ends = self._spans[:, : len(self.timed)]
+        return np.maximum(starts - end, start - ends)
+
+    def with_kernels(self) -> list[Profile]:
+        """Return the profiles of the first reader that has kernels: the others are not counted again."""
+        traced = [profile for profile in self._traced if len(profile.table("KERNELS"))]
+        return [profile for profile in traced if profile.reader == traced[0].reader]
+
+
+def contradictions(profile: Profile, others: Others) -> Iterator[str]:
     """Yield why a profile cannot be of one program and machine with others that are; what costs least comes first."""
     for find in (
         _long_apart,
@@ -96,41 +135,35 @@ def contradictions(profile: Profile, others: Sequence[Profile]) -> Iterator[str]
             yield reason
 
 
-def _long_apart(profile: Profile, others: Sequence[Profile]) -> str:
+def _long_apart(profile: Profile, others: Others) -> str:
     """Say how long before or after all others a profile was recorded, if too long."""
-    timed = [(other.span, other) for other in others if other.span]
-    if not timed or not profile.span:
+    if not others.timed or not profile.span:
         return ""
     start, end = profile.span
-    gaps = [max(began - end, start - ended) for (began, ended), _ in timed]
-    nearest = min(range(len(gaps)), key=gaps.__getitem__)
-    (_, ended), other = timed[nearest]
+    gaps = others.gaps_ns(start, end)
+    nearest = int(gaps.argmin())
+    other, apart_ns = others.timed[nearest], float(gaps[nearest])
     is_log = kind(profile.reader) in ("monitor", "training") and end > start
-    if gaps[nearest] <= (OF_ANOTHER_RUN_NS if is_log else LONG_NS):
+    if apart_ns <= (OF_ANOTHER_RUN_NS if is_log else LONG_NS):
         return ""
-    order = "after" if start > ended else "before"
-    gap = (
-        f"{gaps[nearest] / DAY_NS:,.0f} days"
-        if gaps[nearest] >= 2 * DAY_NS
-        else duration(gaps[nearest])
-    )
+    order = "after" if other.span and start > other.span[1] else "before"
+    gap = f"{apart_ns / DAY_NS:,.0f} days" if apart_ns >= 2 * DAY_NS else duration(apart_ns)
     return f"it was recorded {gap} {order} {printable(other.path.name, 80)}"
 
 
-def _of_another_gpu(profile: Profile, others: Sequence[Profile]) -> str:
+def _of_another_gpu(profile: Profile, others: Others) -> str:
     """Say which GPUs two sides name, if none of the one can be one of the other; ranks may be on different GPUs."""
-    if "KERNELS" in profile.loaders and profile.reader in {other.reader for other in others}:
+    if "KERNELS" in profile.loaders and profile.reader in others.readers:
         return ""
-    own, beside = _gpus([profile]), _gpus(others)
+    own, beside = _gpus(profile), [*others.gpus]
     if not own or not beside or any(is_alike(one, other) for one in own for other in beside):
         return ""
     return f"its GPU is {_listed(own)}, that of the others {_listed(beside)}"
 
 
-def _gpus(profiles: Sequence[Profile]) -> list[str]:
+def _gpus(profile: Profile) -> list[str]:
     """Return the names of GPUs that tell models apart."""
-    tables = [profile.table("DEVICES") for profile in profiles if "DEVICES" in profile.loaders]
-    every = dict.fromkeys(str(name) for table in tables for name in table["name"])
+    every = dict.fromkeys(map(str, profile.table("DEVICES")["name"]))
     return [name for name in every if not _UNNAMED.fullmatch(name)]
 
 
@@ -140,31 +173,28 @@ def _listed(gpus: Sequence[str]) -> str:
     )
 
 
-def _of_more_than_it_has(profile: Profile, others: Sequence[Profile]) -> str:
+def _of_more_than_it_has(profile: Profile, others: Others) -> str:
     """Say what a log reads that no GPU of the others can have: memory in use, power."""
-    if "SAMPLES" not in profile.loaders or kind(profile.reader) != "monitor" or _gpus([profile]):
+    if "SAMPLES" not in profile.loaders or kind(profile.reader) != "monitor" or _gpus(profile):
         return ""
-    tables = [
-        other.table("DEVICES") for other in others if "DEVICES" in other.loaders and _gpus([other])
-    ]
-    if not tables:
+    if not others.gpus:
         return ""
     samples = profile.table("SAMPLES")
     most = samples.groupby("metric", observed=True)["value"].max()
-    memory = [int(bytes) for table in tables for bytes in table["memory_bytes"].dropna() if bytes]
-    if memory and most.get("memory_used_bytes", 0) > ABOVE_MEMORY * max(memory):
-        return f"it reads {size(most['memory_used_bytes'])} of memory in use, and {_listed(_gpus(others))} has less"
-    sheets = [peaks(name) for name in _gpus(others)]
+    memory, listed = others.memory_bytes, _listed([*others.gpus])
+    if memory and most.get("memory_used_bytes", 0) > ABOVE_MEMORY * memory:
+        return f"it reads {size(most['memory_used_bytes'])} of memory in use, and {listed} has less"
+    sheets = [peaks(name) for name in others.gpus]
     limits = [sheet.tdp_w for sheet in sheets if sheet and sheet.tdp_w]
     if limits and len(limits) == len(sheets) and most.get("power_w", 0) > ABOVE_LIMIT * max(limits):
-        power = f"{number(most['power_w'])} W, and {_listed(_gpus(others))}"
+        power = f"{number(most['power_w'])} W, and {listed}"
         return f"it reads {power} draws up to {number(max(limits))} W (data sheet)"
     return ""
 
 
-def _of_other_kernels(profile: Profile, others: Sequence[Profile]) -> str:
+def _of_other_kernels(profile: Profile, others: Others) -> str:
     """Say which kernels call paths lead to, if a timeline has none of them, or how many launches, if far fewer."""
-    if "CALLTREE" not in profile.loaders or not (timelines := _with_kernels(others)):
+    if "CALLTREE" not in profile.loaders or not (timelines := others.with_kernels()):
         return ""
     from perfkit.analysis.calltree.paths import (
         launched,
@@ -186,16 +216,6 @@ def _of_other_kernels(profile: Profile, others: Sequence[Profile]) -> str:
     return ""
 
 
-def _with_kernels(profiles: Sequence[Profile]) -> list[Profile]:
-    """Return the profiles of the first reader that has kernels: the others are not counted again."""
-    traced = [
-        profile
-        for profile in profiles
-        if "KERNELS" in profile.loaders and len(profile.table("KERNELS"))
-    ]
-    return [profile for profile in traced if profile.reader == traced[0].reader]
-
-
 def _bases(full_names: Iterable[str]) -> set[str]:
     """Return kernels without templates and parameters, which tools write differently; empty if one has no name."""
     from perfkit.analysis.calltree.paths import KERNEL
@@ -204,9 +224,9 @@ def _bases(full_names: Iterable[str]) -> set[str]:
     return set() if KERNEL in every else set(map(names.base, every))
 
 
-def _of_more_ranks(profile: Profile, others: Sequence[Profile]) -> str:
+def _of_more_ranks(profile: Profile, others: Others) -> str:
     """Say of how many ranks a log of collectives is, if the others are of one GPU that launched no collective."""
-    traced = _with_kernels(others) if kind(profile.reader) == "network" else []
+    traced = others.with_kernels() if kind(profile.reader) == "network" else []
     links, collectives = profile.table("LINKS"), profile.table("COLLECTIVES")
     counted = int(collectives["ranks"].max()) if collectives["ranks"].notna().any() else 0
     ranks = max(

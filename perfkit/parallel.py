@@ -16,7 +16,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Thread
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
@@ -31,6 +33,13 @@ ASK_S, PATIENCE_S = 5, 60  # between two looks at a cluster's workers, and how l
 AHEAD = 2  # sources handed out per worker, so that none waits for the next
 LONGEST = 300  # characters of a reason
 KILLED = "its worker was killed, perhaps for its memory. Use fewer --workers, or a machine with more memory"
+NOT_BEGUN = (
+    "its worker ended while it started: it was killed, or a script calls perfkit outside of "
+    '`if __name__ == "__main__":`, which the worker runs again'
+)
+NO_PROCESS = (
+    "no process can be started ({}). Raise the limit on them (`ulimit -u`), or use --workers 1."
+)
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ def map_reduce(
     (``local`` starts one with so many workers). Functions and sources must be of a kind that pickle can send. `done`
     hears after each source how many are done. PerfkitError if Dask is missing or its scheduler is lost.
     """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(NOT_BEGUN)  # this is a worker that runs the script which started it
     tree = _Tree(len(sources), merge)
     refused: dict[int, Refused[Source]] = {}
     work = partial(_reduced, read, reduce)
@@ -151,16 +162,19 @@ _Answer = tuple[int, tuple[Any, str]]
 def _in_processes(
     work: Callable[[Source], Any], sources: Sequence[Source], workers: int
 ) -> Iterator[_Answer]:
-    """Yield index and answer of each source; one whose process dies twice, the second time alone, is refused."""
+    """Yield index and answer of each source; one whose process dies twice, the second time alone, is refused.
+
+    PerfkitError if no process can be started.
+    """
     left = list(range(len(sources)))[::-1]
     while left:
         running: dict[Future[Any], int] = {}
         suspects: list[int] = []
-        with _pool(workers) as pool:
+        with _pool(workers) as (pool, _):
             while (left or running) and not suspects:
                 try:
                     while left and len(running) < workers * AHEAD:
-                        running[pool.submit(work, sources[left[-1]])] = left[-1]
+                        running[_submitted(pool, work, sources[left[-1]])] = left[-1]
                         left.pop()
                 except BrokenProcessPool:
                     pass  # the futures that are running tell which sources were in it
@@ -172,17 +186,20 @@ def _in_processes(
                         yield index, future.result()
             suspects += running.values()
         for index in suspects:
-            with _pool(1) as alone:
+            with _pool(1) as (alone, begun):
                 try:
-                    answer = alone.submit(work, sources[index]).result()
+                    answer = _submitted(alone, work, sources[index]).result()
                 except BrokenProcessPool:
-                    answer = None, KILLED
+                    answer = None, KILLED if begun.poll() else NOT_BEGUN
             yield index, answer
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Start processes that share nothing with this one, whose threads a fork would break; drop them on an error."""
+def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Connection]]:
+    """Start processes that share nothing with this one, whose threads a fork would break; drop them on an error.
+
+    They end with this process, however it ends. The connection holds a message once the first of them has begun.
+    """
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     vars(sys.modules["__main__"]).setdefault(
@@ -190,11 +207,36 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     )  # multiprocessing asks; embedded interpreters have none
     if method == "forkserver":
         context.set_forkserver_preload(["perfkit"])
-    pool = ProcessPoolExecutor(workers, context)
+    followed, alive = context.Pipe(duplex=False)
+    begun, begin = context.Pipe(duplex=False)
+    with followed, alive, begun, begin:
+        pool = ProcessPoolExecutor(workers, context, _follow, (followed, begin))
+        try:
+            yield pool, begun
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _submitted(pool: ProcessPoolExecutor, work: Callable[[Source], Any], source: Source) -> Any:
+    """Hand a source to a pool, which starts a process for it; PerfkitError if none can be started."""
     try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
+        return pool.submit(work, source)
+    except BrokenProcessPool:
+        raise
+    except (OSError, EOFError, RuntimeError) as e:  # of the system, the fork server, a thread
+        raise PerfkitError(NO_PROCESS.format(str(e) or "the fork server ended")) from e
+
+
+def _follow(alive: Connection, begin: Connection) -> None:
+    """Tell that this worker has begun, and end it when the process that started it has ended."""
+    begin.send_bytes(b"begun")
+    Thread(target=_end_after, args=(alive,), daemon=True).start()
+
+
+def _end_after(alive: Connection) -> None:
+    with suppress(EOFError, OSError):
+        alive.recv_bytes()  # nothing is sent: this ends when the other end is closed
+    os._exit(1)
 
 
 def _by_dask(

@@ -1,24 +1,36 @@
-"""Files beside a run that a person wrote: `perfkit.toml`, a budget. They are read with suspicion, as profiles are."""
+"""Files beside a run that a person wrote: `perfkit.toml`, a budget, published figures. They may hold anything."""
 
+import json
 import math
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from perfkit.errors import ReadError
-from perfkit.format import printable, size
+from perfkit.format import printable, size, utf8
 
 LARGEST = 1 << 20  # bytes: what a person writes is shorter
 
 
 def toml(path: Path) -> dict[str, Any]:
     """Return what a TOML file holds; ReadError if it cannot be read, is larger than LARGEST, or is no TOML."""
+    return _parsed(path, tomllib.loads, "TOML")
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, an empty one if it holds anything else; ReadError as of `toml`."""
+    stored = _parsed(path, json.loads, "JSON")
+    return stored if isinstance(stored, dict) else {}
+
+
+def _parsed(path: Path, parse: Callable[[str], Any], form: str) -> Any:
     try:
         if path.stat().st_size > LARGEST:
             raise ReadError(
                 f"{path}: larger than {size(LARGEST)}. Give a file that a person wrote."
             )
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse(utf8(path.read_bytes()).decode())
     except OSError as e:
         raise ReadError(
             f"{path}: cannot be read ({e.strerror}). Check the path and its permissions."
@@ -29,7 +41,7 @@ def toml(path: Path) -> dict[str, Any]:
         ) from e
     except ValueError as e:
         raise ReadError(
-            f"{path}: cannot be read: {printable(e, 200)}. Write it as TOML, in UTF-8."
+            f"{path}: cannot be read: {printable(e, 200)}. Write it as {form}, in UTF-8."
         ) from e
 
 

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import replace
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
@@ -55,19 +55,23 @@ ASKED = ("traced", "sampled", "platform")  # columns of CAPTURE
 TRACES = (".json", ".json.gz", ".sqlite", ".nsys-rep")
 
 
+Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
 class Manifest(msgspec.Struct):
     """What was read of one file."""
 
     path: str
     reader: str
     state: str
-    rank: int | None
+    rank: Number | None
     node: str
-    world_size: int | None
+    world_size: Number | None
     tool: str
     tool_version: str
-    t0_unix_ns: int | None
-    dur_ns: int
+    t0_unix_ns: Time | None
+    dur_ns: Time
     tables: dict[str, int]
     doubts: dict[str, list[str]]
     missing: list[Missing]
@@ -321,10 +325,15 @@ def _content(folder: Path, name: str, kind: str = "parquet") -> pa.Buffer:
 def _checked(folder: Path) -> Manifest:
     """Return the manifest of a rank; one of UNREADABLE if a file of the rank is missing or damaged."""
     manifest = msgspec.json.decode(_content(folder, MANIFEST, "json"), type=Manifest)
-    _content(folder, REDUCTION, "json")
+    _reduction(folder).check()
     for table in manifest.tables:
         _content(folder, table)
     return manifest
+
+
+def _reduction(folder: Path) -> Reduction:
+    """Return the figures of a rank; one of UNREADABLE if they are missing or damaged."""
+    return msgspec.json.decode(_content(folder, REDUCTION, "json"), type=Reduction)
 
 
 def _checked_or_why(folder: Path) -> Manifest | str:
@@ -368,7 +377,7 @@ class _Stored:
 
     def reduction(self) -> Reduction:
         """Return the figures of the file."""
-        return msgspec.json.decode(_content(self._folder, REDUCTION, "json"), type=Reduction)
+        return _reduction(self._folder)
 
 
 def opened(path: Path) -> tuple[list[Profile], list[str]]:
@@ -388,7 +397,7 @@ def opened(path: Path) -> tuple[list[Profile], list[str]]:
         except UNREADABLE as e:
             notes.append(f"{folder.name}: left out: {e}")
     for file in sorted((path / "refused").glob("*.json")):
-        with suppress(OSError, ValueError):
+        with suppress(*UNREADABLE):
             refusal = msgspec.json.decode(file.read_bytes(), type=Refusal)
             notes.append(f"{Path(refusal.path).name}: refused by ingest: {refusal.reason}")
     if not profiles:

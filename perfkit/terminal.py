@@ -17,9 +17,13 @@ from typing import Any, NoReturn
 import click
 
 from perfkit.errors import PerfkitError, handled
-from perfkit.format import elided
+from perfkit.format import elided, visible
 
 LONGEST = 1500  # characters of a message
+WITHOUT_DOCSTRINGS = (
+    "Python runs without docstrings (PYTHONOPTIMIZE=2 or -OO), which the charts are made with. "
+    "Run it with PYTHONOPTIMIZE=1 or less."
+)
 PATIENCE = 3.0  # s in which a second signal changes nothing: perfkit is ending its kernels
 
 
@@ -29,7 +33,7 @@ def say(text: object, *, err: bool = False) -> None:
 
 
 def _clean(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+    return visible(text, keep="\n")
 
 
 def say_note(text: str) -> None:
@@ -75,12 +79,15 @@ class Errors(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
+        _open_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(
                     errors="backslashreplace"
                 )  # not all encodings know all that a file may be called
         try:
+            if sys.flags.optimize > 1:
+                raise PerfkitError(WITHOUT_DOCSTRINGS)
             with _signals():
                 return super().invoke(ctx)
         except PerfkitError as e:
@@ -111,13 +118,22 @@ class Errors(click.Group):
         return _fail(problem)
 
 
+def _open_streams() -> None:
+    """Open what the caller has closed: the next file would get its number, and what libraries print."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        opened = os.open(os.devnull, os.O_RDWR)  # the number is free, unless a library has taken it
+        os.set_inheritable(opened, True)
+        setattr(sys, name, open(opened, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
 def _fail(problem: str) -> NoReturn:
     with suppress(OSError):  # a terminal that is closed
         if problem:
             click.echo(f"perfkit: {elided(problem, LONGEST)}", err=True)
     try:
-        if sys.stdout:  # it may have been closed before perfkit began
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:  # Python would flush once more at its end, and complain
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

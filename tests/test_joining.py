@@ -11,7 +11,7 @@ from sampled import devices, samples
 import perfkit
 from perfkit.diagnosis import figures
 from perfkit.errors import PerfkitError
-from perfkit.joining import contradictions, members
+from perfkit.joining import Others, contradictions, members
 from perfkit.profile import Profile
 from perfkit.report.notebooks import sample
 from perfkit.selection import select
@@ -28,7 +28,10 @@ def recorded(reader: str = "nsys", t0: int | None = None, **tables: pd.DataFrame
 
 
 def reasons(one: Profile, *others: Profile) -> list[str]:
-    return list(contradictions(one, others))
+    beside = Others(len(others))
+    for other in others:
+        beside.add(other)
+    return list(contradictions(one, beside))
 
 
 def benchmark(ranks: int) -> Profile:

@@ -14,7 +14,7 @@ import extras
 import pytest
 
 from perfkit.errors import PerfkitError, ReadError
-from perfkit.parallel import KILLED, map_reduce, workers_for
+from perfkit.parallel import KILLED, NOT_BEGUN, map_reduce, workers_for
 
 VALUES = [random.Random(7).uniform(-1e9, 1e9) for _ in range(37)]
 needs_dask = pytest.mark.skipif(not find_spec("distributed"), reason=extras.reason("distributed"))
@@ -95,6 +95,67 @@ def test_a_source_that_kills_its_worker_is_named(tmp_path: Path) -> None:
     assert [(5, KILLED)] == [(refused.source, refused.reason) for refused in result.refused]
     again = map_reduce(range(12), partial(killing_once, tmp_path / "mark"), same, added, workers=2)
     assert (sum(range(12)), ()) == (again.value, again.refused)
+
+
+SLOW = """
+import sys, time
+from perfkit.parallel import map_reduce
+
+def read(number):
+    print("reading", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    map_reduce(range(4), read, int, max, workers=2)
+"""
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    """All that is left of it, the fork server and the resource tracker too, holds its standard output open."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [sys.executable, str(tmp_path / "slow.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "reading\n" == process.stdout.readline()
+        process.kill()
+        rest, _ = process.communicate(timeout=60)
+    assert set(rest.split()) <= {"reading"}
+
+
+UNGUARDED = """
+from perfkit.parallel import map_reduce
+for refused in map_reduce([1, 2], float, float, max, workers=2).refused:
+    print(refused.reason)
+"""
+
+
+def test_a_script_without_a_guard_is_told_why_its_workers_end(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    command = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [NOT_BEGUN] * 2 == done.stdout.splitlines()
+    assert "" == done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (BlockingIOError(11, "Resource temporarily unavailable"), "temporarily unavailable"),
+        (EOFError(), "the fork server ended"),
+        (RuntimeError("can't start new thread"), "can't start new thread"),
+    ],
+)
+def test_a_limit_on_processes_is_told(
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a submitted task raises where the system, the fork server or a thread refuses to start."""
+
+    def refuse(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("perfkit.parallel.ProcessPoolExecutor.submit", refuse)
+    with pytest.raises(PerfkitError, match=rf"no process can be started \(.*{told}\)\. Raise"):
+        map_reduce(range(4), same, same, added, workers=2)
 
 
 def test_a_program_from_standard_input_reads_in_its_own_process() -> None:

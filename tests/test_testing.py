@@ -99,13 +99,13 @@ OWN = {
 # says so.
 UNFINISHED = {
     "torch_trace": "the file ends before its trace does",
-    "dcgm dmon": "the last line is cut",
-    "dcgm scrape": "the last line is cut",
-    "nvidia_smi": "the last line is cut",
+    "dcgm dmon": "the last line has no line break",
+    "dcgm scrape": "the last line has no line break",
+    "nvidia_smi": "the last line has no line break",
     "nvidia_smi xml": "the end is cut",
-    "nccl": "the last line is cut",
+    "nccl": "the last line has no line break",
     "nccl report": "the file ends in the middle of a result",
-    "deepspeed": "the last line is cut",
+    "deepspeed": "the last line has no line break",
 }
 CASES = [pytest.param(name, make, id=f"{name} {form}") for name, form, make in FORMS]
 CUTS = [

@@ -48,6 +48,7 @@ EXTENTS = {
     "seen_first": "min",
     "seen_last": "max",
 }  # and how two of a rank merge
+LARGEST = 2**62  # ns and bytes: differences of smaller numbers fit int64
 FIVE = 5  # ranks worth opening
 UNUSUAL = 0.05  # of the median over the ranks; less is even (convention)
 CUT = "recorded_frac"
@@ -68,6 +69,17 @@ class Reduction:
     devices: list[tuple[int, ...]] = field(default_factory=list)
     steps: list[tuple[int, int, int, int]] = field(default_factory=list)
     extents: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Raise ValueError or OverflowError for figures that `reduced` cannot have made."""
+        widths = {"devices": len(DEVICES), "steps": len(STEPS), "extents": 1 + len(EXTENTS)}
+        for name, width in widths.items():
+            rows = np.array(getattr(self, name), np.int64).reshape(-1, width)
+            if (np.abs(rows) >= LARGEST).any():
+                raise ValueError(f"{name} hold a number that is no time and no size")
+        unplaced = {rank for rank, *_ in self.devices} - {rank for rank, *_ in self.extents}
+        if unplaced:
+            raise ValueError(f"rank {unplaced.pop()} has no extent")
 
     def by_device(self) -> pd.DataFrame:
         """Return one row per rank and GPU, ascending: the columns of DEVICES, int64.

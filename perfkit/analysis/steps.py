@@ -414,7 +414,10 @@ def _short(name: object) -> str:
 
 
 def _levels(spans: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the ranges of each level, by start; levels by depth, then by falling covered time."""
+    """Yield the ranges of each level, by start; levels by depth, then by falling covered time.
+
+    A level of fewer than FEWEST, such as each of many ranges in one another has, cannot repeat and is left out.
+    """
     spans = spans[spans["dur_ns"] > 0]
     # How many of these ranges enclose each: the others, which were left out, do not count.
     _, thread = numbered(spans, LEVEL[:-1])
@@ -429,8 +432,10 @@ def _levels(spans: pd.DataFrame) -> Iterator[pd.DataFrame]:
     levels, number = numbered(spans.assign(depth=depth), LEVEL)
     covered = total(union(start, end, number), len(levels))
     order = np.argsort(number, kind="stable")
-    bound = np.r_[0, np.cumsum(np.bincount(number, minlength=len(levels)))]
-    for level in np.lexsort((-covered, levels["depth"].to_numpy())):
+    counts = np.bincount(number, minlength=len(levels))
+    bound = np.r_[0, np.cumsum(counts)]
+    by_depth = np.lexsort((-covered, levels["depth"].to_numpy()))
+    for level in by_depth[counts[by_depth] >= FEWEST]:
         yield spans.iloc[order[bound[level] : bound[level + 1]]].sort_values(
             "start_ns", kind="stable"
         )

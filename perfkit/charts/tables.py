@@ -35,6 +35,7 @@ from perfkit.format import (
     percent,
     printable,
     unit,
+    visible,
 )
 
 SHORT, LONG = 70, 400  # characters of a name in its cell, and in the tooltip
@@ -437,9 +438,8 @@ def _link(seen: pd.DataFrame, caption: str) -> str:
 
 
 def _harmless(value: object) -> object:
-    """Return a text that no spreadsheet takes for a formula."""
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-        else value
-    )
+    """Return a text that no spreadsheet takes for a formula, and no terminal for a command."""
+    if not isinstance(value, str):
+        return value
+    text = visible(value, keep="\t\r\n")
+    return f"'{text}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else text

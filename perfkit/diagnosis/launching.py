@@ -439,7 +439,7 @@ def checkpoint_findings(view: Selection) -> Iterator[Finding]:
     )
     text = _described(view, found, {figure.id: figure for figure in evidence})
     finding = tell(CHECKPOINTING, title, severity(share), text, evidence, gain)
-    longest = found.loc[found["dur_ns"].idxmax()]
+    longest = found.iloc[int(found["dur_ns"].to_numpy().argmax())]
     yield replace(finding, seen_at=(int(longest["start_ns"]), int(longest["dur_ns"])))
 
 

@@ -29,9 +29,9 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.logs.text import LATEST_NS, TEN_YEARS_NS, lines
 from perfkit.profile import Missing, Profile
-from perfkit.readers.text import capture_table, content, csv_rows
+from perfkit.readers.text import capture_table, content, csv_rows, head
 
-VERSION = 4
+VERSION = 5
 KIND = "training"
 LARGEST = 4 * 10**9
 READS = "a report of DeepSpeed's Flops Profiler, a Megatron log"
@@ -49,7 +49,8 @@ NO_BACKWARD = Missing(
 TITLE = re.compile(r"-{5,} DeepSpeed Flops Profiler -{5,}")
 SUMMARY_END = re.compile(r"-{5,} (?:Aggregated|Detailed) Profile")
 LABELLED = re.compile(
-    r"\s*(\S.*?):\s+(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)(?: (\w+))?\s*", re.IGNORECASE
+    r"\s*(\S.*?):\s+(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)(?:\s+(\w+))?\s*",
+    re.IGNORECASE,
 )
 POWERS = {
     "": 0,
@@ -74,12 +75,13 @@ RATES = {  # labels that divide by a time after their "="
 }
 
 # A module: its indentation, attribute and class; what follows begins with its figures, or they stand on the next line.
-MODULE = re.compile(r"( *)(?:\(([^()]{1,200})\): )?([A-Za-z_]\w{0,200})\((.*)")
+MODULE = re.compile(r"( *)(?:\(([^()]{1,200})\): +)?([A-Za-z_]\w{0,200})\((.*)")
 OF_MODULE = re.compile(
-    r"\s*(\d{1,15}(?:\.\d{1,9})?) ?([KkMGBT]?)(?:,| =) \S+% Params, "
-    r"(\d{1,15}(?:\.\d{1,9})?) ?([KkMGTP]?)MACs(?:,| =) \S+% MACs, "
-    r"(\d{1,6}(?:\.\d{1,9})?) ?([mun]?)s(?:,| =) \S+% latency,"
+    r"\s*(\d{1,15}(?:\.\d{1,9})?) *([KkMGBT]?)(?:,| +=) +\S+% +Params, +"
+    r"(\d{1,15}(?:\.\d{1,9})?) *([KkMGTP]?)MACs(?:,| +=) +\S+% +MACs, +"
+    r"(\d{1,6}(?:\.\d{1,9})?) *([mun]?)s(?:,| +=) +\S+% +latency,"
 )
+FIGURES = re.compile(r"% +(?:Params|latency)\b")  # in each line with the figures of a module
 
 # Lines of Megatron
 ITERATION = re.compile(
@@ -115,8 +117,8 @@ def sniff(path: Path) -> bool:
     try:
         if not path.is_file():
             return False
+        ends = [head(path, LOOKED_AT)]
         with path.open("rb") as file:
-            ends = [file.read(LOOKED_AT)]
             file.seek(max(LOOKED_AT, path.stat().st_size - LOOKED_AT))
             ends.append(file.read(LOOKED_AT))
     except OSError:
@@ -136,7 +138,8 @@ def read(path: Path) -> Profile:
     lines have none, at the time their iterations took since the first line; at time 0 what the last report says beside
     these. MODULES are those of the last report.
     """
-    printed, notes = lines(content(path).decode("utf-8-sig", errors="replace"), path)
+    text = content(path).decode(errors="replace")
+    printed, notes = lines(text, path, is_whole=lambda line: line.rstrip().endswith("|"))
     training = _training(printed)
     # The metrics of every line, and the number of GPUs at its first.
     rows: list[Row] = []
@@ -165,7 +168,7 @@ def read(path: Path) -> Profile:
         )
     frame = pd.DataFrame(rows, columns=["time_ns", "metric", "value"])
     samples = tables.SAMPLES.make(frame.assign(rank=0, gpu=-1))
-    modules = _modules(printed[titles[-1] :]) if titles else tables.MODULES.empty()
+    modules = _modules(printed, titles[-1], notes) if titles else tables.MODULES.empty()
     notes += _training_notes(training)
     missing = (NO_BACKWARD,) if titles and not samples["metric"].eq("backward_ns").any() else ()
     tool = "DeepSpeed" if titles else "Megatron"
@@ -243,22 +246,37 @@ def _pairs(
             report.unreadable += [label] if _metric(label) else []
 
 
-def _modules(printed: Sequence[str]) -> pd.DataFrame:
-    """Return the modules of the report that begins with the first of these lines, MODULES; without figures: no row."""
-    prefix = _prefix(printed[0])
+def _tree(printed: Sequence[str], title: int) -> list[tuple[int, str]]:
+    """Return the lines of the report whose title stands there, with their numbers, without blank ones and tabs."""
+    prefix = _prefix(printed[title])
+    lines = []
+    for number, line in enumerate(printed[title:], title + 1):
+        begin = prefix.match(line)
+        text = line[begin.end() :].expandtabs() if begin else ""
+        if text.strip():
+            lines.append((number, text))
+    return lines
+
+
+def _modules(printed: Sequence[str], title: int, notes: list[str]) -> pd.DataFrame:
+    """Return the modules of the report whose title stands there, MODULES; those without figures have no row."""
     rows: list[dict[str, object]] = []
     around: list[tuple[int, int, str]] = []  # indentation, number and name of the modules around
-    texts = [line[match.end() :] for line in printed if (match := prefix.match(line))]
-    for text, below in zip(texts, [*texts[1:], ""], strict=True):
-        if not (found := MODULE.fullmatch(text)):
+    tree = _tree(printed, title)
+    torn = {number for number, text in tree if FIGURES.search(text)}
+    for (number, text), (next_number, below) in pairwise([*tree, (0, "")]):
+        found = MODULE.fullmatch(text)
+        if not found or (rows and not found[2]):  # the first one alone has no name
             continue
         while around and around[-1][0] >= len(found[1]):
             around.pop()
         parent, outer = around[-1][1:] if around else (-1, "")
         name = ".".join(filter(None, (outer, found[2])))
-        figures = OF_MODULE.match(found[4]) or OF_MODULE.match(below)
+        inside = OF_MODULE.match(found[4])
+        figures = inside or OF_MODULE.match(below)
         around.append((len(found[1]), len(rows) if figures else parent, name))
         if figures:
+            torn.discard(number if inside else next_number)
             count, macs, time = (
                 Decimal(figures[i]).scaleb(POWERS[figures[i + 1]]) for i in (1, 3, 5)
             )
@@ -271,6 +289,9 @@ def _modules(printed: Sequence[str]) -> pd.DataFrame:
             }
             work = {"parameters_count": float(count), "forward_flops": float(2 * macs)}
             rows.append({**place, **work, "forward_ns": int(time.scaleb(NANO))})
+    if torn:
+        where = f"{len(torn)} lines, first line {min(torn)}"
+        notes.append(f"figures of modules in lines that are not whole are left out ({where})")
     return tables.MODULES.make(pd.DataFrame(rows, columns=tables.MODULES.column_names))
 
 

@@ -1,7 +1,7 @@
 """What readers of logs share: lines and their numbers, limits of times, reasons for a low clock, and SAMPLES."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import AnyStr
@@ -17,7 +17,8 @@ from perfkit.profile import Missing
 NO_TEXT = re.compile(
     r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]"
 )  # a bar of progress has \b, colours have \x1b
-CUT = "the last line is cut and left out"
+CUT = "the last line has no line break: it may be cut, and is left out"
+CUT_CELL = "the last line has no line break: its last value may be cut, and is left out"
 EXACT = 2.0**53  # up to here every whole number is a float64
 TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
 LATEST_NS = 2**62  # in the year 2116: differences of such times fit int64
@@ -32,8 +33,13 @@ THROTTLING = {
 EVERY = -1  # every bit, as a mask
 
 
-def lines(text: str, path: Path) -> tuple[list[str], list[str]]:
-    """Return the whole lines of what a program printed, and notes on bytes that are no text and on a cut last line."""
+def lines(
+    text: str, path: Path, is_whole: Callable[[str], bool] = lambda line: False
+) -> tuple[list[str], list[str]]:
+    """Return the whole lines of what a program printed, and notes on bytes that are no text and on a cut last line.
+
+    `is_whole` tells of a last line without a line break that it is whole nevertheless.
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     zero = text.find("\0")
     if zero >= 0:
@@ -42,6 +48,9 @@ def lines(text: str, path: Path) -> tuple[list[str], list[str]]:
             f"{path}: binary data (zero bytes) in {where}. Copy the log again or cut that part out."
         )
     *whole, last = text.split("\n")
+    if last and is_whole(last):
+        whole.append(last)
+        last = ""
     foreign = (
         [n for n, line in enumerate(whole, 1) if NO_TEXT.search(line)]
         if NO_TEXT.search(text)

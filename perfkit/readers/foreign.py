@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfkit.readers.text import head, utf8
+from perfkit.format import utf8
+from perfkit.readers.text import head
 
 LOOKED_AT = 1 << 16  # bytes at the start of a file, unpacked
 GZIP = b"\x1f\x8b"
@@ -71,7 +72,7 @@ def unpacked(path: Path) -> bytes:
     """Return how a file begins, unpacked where it is gzip; empty where it cannot be opened or unpacked."""
     start = head(path, LOOKED_AT)
     if not start.startswith(GZIP):
-        return utf8(start)
+        return start
     try:
         return utf8(zlib.decompressobj(GZIP_WINDOW).decompress(start, LOOKED_AT))
     except zlib.error:

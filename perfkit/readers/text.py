@@ -1,6 +1,5 @@
 """What readers share: the bytes and lines of a log, and the columns and small tables (CAPTURE, DEVICES) they make."""
 
-import codecs
 import csv
 import re
 import tempfile
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.errors import ReadError
+from perfkit.format import utf8
 
 
 def csv_rows(module: str, name: str) -> list[dict[str, str]]:
@@ -23,9 +23,9 @@ def csv_rows(module: str, name: str) -> list[dict[str, str]]:
 
 
 def content(path: Path) -> bytes:
-    """Return the bytes of a file."""
+    """Return the text of a file as UTF-8, without a byte order mark."""
     try:
-        return path.read_bytes()
+        return utf8(path.read_bytes())
     except OSError as e:
         raise ReadError(
             f"{path}: the file cannot be opened ({e.strerror}). Check its permissions."
@@ -33,21 +33,14 @@ def content(path: Path) -> bytes:
 
 
 def head(path: Path, size: int) -> bytes:
-    """Return the first `size` bytes of a file; none if `path` is no file or cannot be opened."""
+    """Return the first `size` bytes of a file, text as `content` does; none if it cannot be opened."""
     try:
         if not path.is_file():
             return b""
         with path.open("rb") as file:
-            return file.read(size)
+            return utf8(file.read(size))
     except OSError:
         return b""
-
-
-def utf8(data: bytes) -> bytes:
-    """Return text as UTF-8 without a byte order mark; PowerShell writes UTF-16."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data[: len(data) // 2 * 2].decode("utf-16", errors="replace").encode()
-    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def category(codes: NDArray[np.integer[Any]], labels: Sequence[str | None]) -> pd.Categorical:

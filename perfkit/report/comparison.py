@@ -29,7 +29,7 @@ from perfkit.report.machine import Machine, named
 from perfkit.report.output import TEXT
 from perfkit.run import Run
 from perfkit.selection import Selection
-from perfkit.settings import finite
+from perfkit.settings import finite, json_object
 
 MOST_LINES, MOST_CAUTIONS = 8, 5  # in a text or in Markdown
 # What the analysis behind the published DLRM summary calls each figure, what to divide its value by, and its name.
@@ -340,7 +340,9 @@ def write(
     runs = [view.run for views in series.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
     with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
-        machine = named(out, {str(number): path for number, path in enumerate(every, start=1)})
+        hosts = {each.node for run in runs for each in run.profiles if each.node}
+        paths = {str(number): path for number, path in enumerate(every, start=1)}
+        machine = named(out, paths, hosts)
         (made / "comparison.json").write_text(machine.text(as_json(series)), **TEXT)
         (made / "index.html").write_text(_page(series, machine), **TEXT)
     return out / "index.html"
@@ -437,7 +439,7 @@ def against_published(sums: pd.DataFrame, path: str = "") -> pd.DataFrame:
 
 def published(path: Path) -> dict[str, float]:
     """Return published figures by the names of `analysis.calltree.tree_sums`, from a JSON file; see there."""
-    stored = content(path)
+    stored = json_object(path)
     metrics = stored.get("global_metrics", stored)
     source = metrics if isinstance(metrics, dict) else {}
     numbers = {
@@ -458,21 +460,6 @@ def published(path: Path) -> dict[str, float]:
             f"{path}: holds none of the figures {', '.join(PUBLISHED)}. Name at least one of them."
         )
     return found
-
-
-def content(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, an empty one if it holds anything else."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise PerfkitError(
-            f"{path}: the published figures cannot be read ({e.strerror}). Check the path."
-        ) from e
-    except (ValueError, RecursionError) as e:
-        raise PerfkitError(
-            f"{path}: the published figures are not JSON ({e}). Give an object of numbers."
-        ) from e
-    return stored if isinstance(stored, dict) else {}
 
 
 def _spoken(value: float, unit: str) -> str:
@@ -497,7 +484,7 @@ def against_promised(path: str = "") -> Shown:
 
 def promises(path: Path) -> list[Promise]:
     """Return the published gains of a file; what does not read as one is left out."""
-    items, gains = content(path).get("optimization_recommendations", {}), []
+    items, gains = json_object(path).get("optimization_recommendations", {}), []
     for row in items.values() if isinstance(items, dict) else ():
         texts = (
             [str(row.get(k)) for k in ("current", "target", "potential_speedup")]

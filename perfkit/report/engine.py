@@ -84,8 +84,10 @@ class Kernel:
         with self._lock:
             if self._is_over:
                 raise RuntimeError("the report ended")
+            # IPython makes a folder for its settings, elsewhere in HOME, which may be read-only.
+            own = {"PYTHONPATH": path, "IPYTHONDIR": str(Path(self._folder.name, "ipython"))}
             self._owner.start_new_kernel(
-                env={**os.environ, **lending(), "PYTHONPATH": path},
+                env={**os.environ, **lending(), **own},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )

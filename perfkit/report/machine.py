@@ -1,8 +1,9 @@
-"""A report without names of the machine that made it.
+"""A report without names of the machine that made it, and of those that were recorded.
 
 A report names files by the run, not by where they lie: `/home/ann/runs/mlp/nsys.sqlite` becomes `mlp/nsys.sqlite`.
 Folders of the machine become a word: `~` (home), `.` (working folder), `python`. All that a report writes goes through
-a `Machine` before.
+a `Machine` before. Of other machines the home folders become `~`, their users `user0`, and the hosts that a profile
+names `host0`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ SHARED = {
     "/home",
     "/mnt",
 }  # folders of every machine
+# A home folder of any system, with one backslash or, in JSON and in Python, two.
+HOME = re.compile(
+    r"(?<![\w.~-])(?:/home/|/Users/|[A-Za-z]:(?:/|\\\\?)Users(?:/|\\\\?))"
+    r"(?!Shared\b|Public\b|linuxbrew\b)(?P<user>\w(?:[\w.-]{0,62}\w)?)(?!\w)"
+)
+NO_USERS = {"root", "user"}
 LEAST_USER, LEAST_HOST = 4, 8  # characters: a shorter name can be a word of the report
 # A path ends before a separator (two backslashes in JSON), or where no further character can be part of its last name.
 _END = r"(?:(?P<separator>\\\\|[/\\])|(?![\w-]|\.\w))"
@@ -53,6 +60,7 @@ class Machine:
     """The names of this machine, in every form in which they stand in a file."""
 
     def __init__(self, names: Mapping[str, str], own: Iterable[tuple[str, str, str]] = ()) -> None:
+        self._users: dict[str, tuple[re.Pattern[str], str]] = {}
         self._words: dict[str, str] = {}
         patterns = []
         for path in sorted(names, key=len, reverse=True):
@@ -84,7 +92,23 @@ class Machine:
             made = self._paths.sub(self._named, text)
         for name, pattern, word in self._own:
             made = pattern.sub(word, made) if name in made else made
+        if self._paths:
+            made = self._without_homes(made)
         return _DATA.sub(self._data, made) if "data:text/" in made else made
+
+    def _without_homes(self, text: str) -> str:
+        """Return a text without home folders of other machines, and without the names of their users in paths."""
+        made = HOME.sub(self._home, text) if "/home/" in text or "Users" in text else text
+        for user, (pattern, word) in self._users.items():
+            made = pattern.sub(word, made) if user in made else made
+        return made
+
+    def _home(self, found: re.Match[str]) -> str:
+        user = found["user"]
+        if len(user) >= LEAST_USER and user not in NO_USERS and user not in self._users:
+            pattern = re.compile(rf"(?<=[/\\]){re.escape(user)}(?=[/\\])")
+            self._users[user] = (pattern, f"user{len(self._users)}")
+        return "~"
 
     def value(self, value: Any) -> Any:
         """Return a value of JSON, such as a notebook, without names of this machine."""
@@ -137,12 +161,17 @@ class Machine:
         return found[0] if after == before else found[1] + b64encode(after.encode(**TEXT)).decode()
 
 
-def named(report: Path, inputs: Mapping[str, str | Path | None]) -> Machine:
-    """Return this machine, for a report that is written to a folder.
+def named(
+    report: Path, inputs: Mapping[str, str | Path | None], hosts: Iterable[str] = ()
+) -> Machine:
+    """Return this machine, for a report that is written to a folder, and the `hosts` that were recorded.
 
     `inputs` are the paths that it is made from, by their parameters: of two with one name the second is `baseline/mlp`.
     """
-    return Machine({**_folders(report), **_names(inputs)}, _own_names())
+    own = [*_own_names()]
+    others = sorted(set(hosts) - {name for name, *_ in own})
+    recorded = [_host(host, f"host{number}") for number, host in enumerate(others) if _tells(host)]
+    return Machine({**_folders(report), **_names(inputs)}, [*own, *recorded])
 
 
 def _texts(values: pd.Series) -> Iterable[object]:
@@ -216,12 +245,18 @@ def _forms(text: str) -> tuple[str, ...]:
 
 def _own_names() -> Iterable[tuple[str, str, str]]:
     """Yield the user (as a folder) and the host (alone), unless they are words, as patterns, and what replaces them."""
-    for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - {
-        "root",
-        "user",
-    }:
+    for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - NO_USERS:
         if len(user) >= LEAST_USER:
             yield user, rf"(?<=[/\\]){re.escape(user)}(?=[/\\])", "USER"
     for host in dict.fromkeys((platform.node(), platform.node().partition(".")[0])):
-        if len(host) >= LEAST_HOST and re.search(r"[\d.-]", host):
-            yield host, rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST"
+        if _tells(host):
+            yield _host(host, "HOST")
+
+
+def _tells(host: str) -> bool:
+    """Say whether a name is that of a host, and no word."""
+    return len(host) >= LEAST_HOST and re.search(r"[\d.-]", host) is not None
+
+
+def _host(host: str, word: str) -> tuple[str, str, str]:
+    return host, rf"(?<![\w.-]){re.escape(host)}(?![\w-])", word

@@ -7,7 +7,8 @@ SHA-256. perfkit replaces these and no others; a listed file that the user chang
 The new folder is made in a staging folder beside the old one, `.NAME-perfkit-xxxxxxxx`, which holds `staging.json`, its
 mark, locked until the process that makes it ends; `new`, the folder that is being made; `old-N`, a folder that `new`
 replaces, until its files are deleted. So the old or the new folder is always whole. The next run clears staging folders
-of dead processes: where no folder of the name is there, it first puts `old-N` back.
+of dead processes, and so does any command in the folder where they lie: where no folder of the name is there, it first
+puts `old-N` back.
 """
 
 import errno
@@ -321,6 +322,15 @@ def _lock(descriptor: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def sweep(folder: Path, note: Note) -> None:
+    """Clear the staging folders that dead processes left in a folder, whatever their target."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        left = [Path(entry) for entry in entries if "-perfkit-" in entry.name]
+        for name in {str(_content(staging / STAGING).get("target", "")) for staging in left}:
+            if name and Path(name).name == name:
+                _sweep(folder / name, note)
 
 
 def _sweep(target: Path, note: Note) -> None:

@@ -160,7 +160,10 @@ def build(
 
     with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
         own = {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published}
-        this = Machine({}) if keep_paths else named(out, own)
+        hosts = {
+            each.node for run in (view.run, earlier) if run for each in run.profiles if each.node
+        }
+        this = Machine({}) if keep_paths else named(out, own, hosts)
         failures = _write(view, earlier, names, parameters, made, done, pdf=pdf, machine=this)
         missing = {name: str(failure) for name, failure in failures.items()}
         if pdf:

@@ -263,6 +263,13 @@ def test_csv_holds_no_formula(text: str) -> None:
         assert {"name": "'" + text, "gain_frac": -0.5} == row
 
 
+@pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\x9b2Jb", "a\u202eb", "a\x07b"])
+def test_csv_holds_nothing_that_a_terminal_obeys(text: str) -> None:
+    table = pd.DataFrame({"name": [text]})
+    (row,) = pd.read_csv(io.StringIO(csv(searchable(table).html)))["name"]
+    assert text.replace(text[1], "�") == row
+
+
 def test_rows_that_were_left_out_are_counted() -> None:
     html = searchable(pd.DataFrame({"count": range(7)}), rows=3).html
     assert 3 == html.count("<td")

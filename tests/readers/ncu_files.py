@@ -122,10 +122,10 @@ def _write(
     between: Sequence[str] = (),
     bom: bool = False,
     newline: str = "\n",
-    end: bool = False,
+    end: bool = True,
     encoding: str = "utf-8",
 ) -> Path:
-    """Write log lines and rows; without `end` no line break follows the last, so that a cut always shows."""
+    """Write log lines and rows; without `end` no line break follows the last."""
     quoted = (
         ["" if cell is None else f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row]
         for row in rows

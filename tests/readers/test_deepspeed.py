@@ -249,6 +249,63 @@ def test_modules_in_the_format_of_later_versions(tmp_path: Path) -> None:
     assert 1 == pytest.approx(own["share_frac"].sum())
 
 
+TREE = [
+    "Net(",
+    "  10 M, 100.00% Params, 50 GMACs, 100.00% MACs, 2 ms, 100.00% latency, 50 TFLOPS, ",
+    "  (layers): ModuleList(",
+    "    (0): Linear(5 M, 50.00% Params, 25 GMACs, 50.00% MACs, 1 ms, 50.00% latency, 50 TFLOPS, )",
+    "    (1): Linear(5 M, 50.00% Params, 25 GMACs, 50.00% MACs, 1 ms, 50.00% latency, 50 TFLOPS, )",
+    *("  )", ")"),
+]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        [line for text in TREE for line in (text, "")],
+        [line.replace("  ", "\t") for line in TREE],
+        [line.replace("% ", "%\t").replace(", ", ",\t") for line in TREE],
+    ],
+    ids=["blank lines", "tabs before", "tabs between"],
+)
+def test_blanks_change_nothing_in_the_modules(changed: list[str], tmp_path: Path) -> None:
+    plain = read(tmp_path, [*files.report(), *TREE]).table("MODULES")
+    modules = read(tmp_path, [*files.report(), *changed], "rank0: ").table("MODULES")
+    assert ["", "layers.0", "layers.1"] == modules["name"].tolist()
+    pd.testing.assert_frame_equal(plain, modules)
+
+
+def test_tabs_change_nothing_in_the_figures(tmp_path: Path) -> None:
+    head, title, *lines = files.report()
+    changed = [head, title, *(re.sub(" {2,}", "\t", line) for line in lines)]
+    assert figures(read(tmp_path, files.report())) == figures(read(tmp_path, changed))
+
+
+@pytest.mark.parametrize("cut", [4, 8, 20, 40, 90])
+def test_a_torn_line_of_a_module_is_told(cut: int, tmp_path: Path) -> None:
+    torn = [*TREE[:3], TREE[3][:cut], TREE[3][cut:], *TREE[4:]]
+    profile = read(tmp_path, [*files.report(), *torn])
+    lost = 3 - len(profile.table("MODULES"))
+    told = [note for note in profile.notes if "modules in lines that are not whole" in note]
+    assert (lost, len(told)) in ((1, 1), (0, 0))
+
+
+def test_the_line_of_a_torn_module_is_named(tmp_path: Path) -> None:
+    torn = [*files.report(), *TREE[:3], TREE[3][:40], TREE[3][40:], *TREE[4:]]
+    told = "figures of modules in lines that are not whole are left out (2 lines, first line 33)"
+    assert told in read(tmp_path, torn).notes
+    assert TREE[3][:40] == torn[32]
+
+
+def test_the_last_line_of_a_training_needs_no_line_break(tmp_path: Path) -> None:
+    path = written(tmp_path / "train.log", files.training()[:-1])
+    plain = deepspeed.read(path)
+    path.write_text(path.read_text().removesuffix("\n"))
+    profile = deepspeed.read(path)
+    pd.testing.assert_frame_equal(plain.table("SAMPLES"), profile.table("SAMPLES"))
+    assert plain.notes == profile.notes
+
+
 MEGATRON = "superbench__megatron_deepspeed.log"
 SECOND = 10**9
 

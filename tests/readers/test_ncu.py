@@ -35,9 +35,7 @@ def counters(path: Path) -> tuple[list[tuple[str, float]], str]:
 
 
 def joined(write, folder: Path, *launches: files.Measured) -> Path:
-    content = b"".join(
-        write(folder / "one.csv", launch, end=True).read_bytes() for launch in launches
-    )
+    content = b"".join(write(folder / "one.csv", launch).read_bytes() for launch in launches)
     (folder / "both.csv").write_bytes(content)
     return folder / "both.csv"
 
@@ -355,7 +353,7 @@ def test_what_is_claimed_and_why_a_log_without_kernels_is_refused(tmp_path: Path
 
 @WRITERS
 def test_what_is_cut_or_damaged(write, tmp_path: Path) -> None:
-    path = write(tmp_path / "page.csv", files.full(0), files.full(1))
+    path = write(tmp_path / "page.csv", files.full(0), files.full(1), end=False)
     whole = path.read_bytes()
     for size in range(whole.rindex(b"\n") + 2, len(whole), 3):
         path.write_bytes(whole[:size])
@@ -368,7 +366,7 @@ def test_what_is_cut_or_damaged(write, tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"row \d+ has 3 fields, the header has \d+"):
         ncu.read(path)
     for first in ['"-5"', '"1e300"', '"1",x"1"']:
-        path = write(tmp_path / "page.csv", files.full(0), files.full(1), files.full(2), end=True)
+        path = write(tmp_path / "page.csv", files.full(0), files.full(1), files.full(2))
         lines = path.read_text().splitlines()
         at = next(i for i, line in enumerate(lines) if line.startswith('"1",'))
         lines[at] = first + lines[at].removeprefix('"1"')
@@ -381,7 +379,7 @@ def test_what_is_cut_or_damaged(write, tmp_path: Path) -> None:
         (f'"{"x" * 200_000}"', r"cannot be divided into cells \(field larger"),
         ('"app', "a quote in it is never closed"),
     ]:
-        path = write(tmp_path / "page.csv", files.full(0), files.full(1), end=True)
+        path = write(tmp_path / "page.csv", files.full(0), files.full(1))
         content = path.read_bytes().decode()
         at = content.index('\n"1",') + 1
         path.write_bytes((content[:at] + content[at:].replace('"app"', cell, 1)).encode())
@@ -399,20 +397,30 @@ def test_what_is_cut_or_damaged(write, tmp_path: Path) -> None:
     assert "simulated, not measured: two launches; no GPU ran" in simulated.notes
 
 
+@WRITERS
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_page_that_ends_after_a_quote_may_have_lost_rows(
+    write, is_ended: bool, tmp_path: Path
+) -> None:
+    page = write(tmp_path / "page.csv", files.full(0), files.full(1), end=is_ended)
+    told = "the last row has no line break, which ncu writes: rows after it may be lost"
+    assert is_ended == (told not in files.read(page).notes)
+
+
 def test_details_and_raw_pages_that_are_not_whole(tmp_path: Path) -> None:
     path = files.details(
         tmp_path / "page.csv", replace(files.full(0), rules=()), replace(files.full(1), rules=())
     )
     assert () == files.read(path).notes
     lines, count = path.read_text().splitlines(), len(files.full().metrics)
-    path.write_text("\n".join(lines[:-5]))  # cut between two rows
+    path.write_text("\n".join([*lines[:-5], ""]))  # cut between two rows
     (note,) = files.read(path).notes
     assert (
         f"the last launch has only the first {count - 5} of the {count} metrics of the one before it"
         in note
     )
     # Sorted by metric by somebody, or with one changed number of a launch.
-    path.write_text("\n".join([*lines[:4], lines[4].replace('"0"', '"1"', 1), *lines[5:]]))
+    path.write_text("\n".join([*lines[:4], lines[4].replace('"0"', '"1"', 1), *lines[5:], ""]))
     (note,) = files.read(path).notes
     assert "(places: 2)" in note
     path = files.raw(tmp_path / "page.csv", files.full(0), files.full(1))
@@ -453,7 +461,7 @@ def test_what_is_endless_or_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "LONGEST", 5000)
-    path = files.raw(tmp_path / "page.csv", *map(files.full, range(40)), end=True)
+    path = files.raw(tmp_path / "page.csv", *map(files.full, range(40)))
     whole = path.read_text()
     path.write_text(whole + "\0" * 10_000)
     with pytest.raises(ReadError, match=r"page\.csv: a line is longer than 5,000 characters"):

@@ -199,7 +199,7 @@ def test_logs_without_a_value_or_with_another_separator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["dmon", "query"])
-def test_a_cut_last_line_and_what_nvidia_smi_says_are_notes(form: str, tmp_path: Path) -> None:
+def test_what_nvidia_smi_says_is_a_note(form: str, tmp_path: Path) -> None:
     path = WRITERS[form](tmp_path / "gpu.log")
     content, plain = path.read_text(), smi.read(path)
     said = "Unable to determine the device handle for GPU 0000:0A:00.0: GPU is lost."
@@ -207,12 +207,58 @@ def test_a_cut_last_line_and_what_nvidia_smi_says_are_notes(form: str, tmp_path:
     profile = smi.read(path)
     pd.testing.assert_frame_equal(plain.table("SAMPLES"), profile.table("SAMPLES"))
     assert [f"nvidia-smi said {said!r}"] == [note for note in profile.notes if "said" in note]
-    for cut in (1, 2, 3):  # 1980 may have been cut to 19 or 1
-        path.write_text(content[:-cut])
-        profile = smi.read(path)
-        assert smi.values(plain, "power_w", 1)[:-1] == smi.values(profile, "power_w", 1), cut
-        assert smi.values(plain, "power_w", 0) == smi.values(profile, "power_w", 0)
-        assert "the last line is cut and left out" in profile.notes
+
+
+@pytest.mark.parametrize("form", ["dmon", "query"])
+@pytest.mark.parametrize("cut", [2, 3])  # characters: 1980 may have been cut to 198 or 19
+def test_of_a_row_without_line_break_the_last_value_is_left_out(
+    form: str, cut: int, tmp_path: Path
+) -> None:
+    path = WRITERS[form](tmp_path / "gpu.log")
+    content, plain = path.read_text(), smi.read(path)
+    metric = {"dmon": "sm_clock_hz", "query": "temperature_c"}[form]
+    path.write_text(content[: -cut - (form == "dmon")])  # dmon ends a row with a space
+    profile = smi.read(path)
+    assert smi.values(plain, "power_w", 1) == smi.values(profile, "power_w", 1)
+    assert smi.values(plain, metric, 1)[:-1] == smi.values(profile, metric, 1)
+    told = "the last line has no line break: its last value may be cut, and is left out"
+    assert told in profile.notes
+
+
+@pytest.mark.parametrize("form", ["dmon", "query"])
+def test_a_row_that_is_cut_before_its_last_value_is_left_out(form: str, tmp_path: Path) -> None:
+    path = WRITERS[form](tmp_path / "gpu.log")
+    content, plain = path.read_text(), smi.read(path)
+    path.write_text(content[: content.rindex({"dmon": "  ", "query": ","}[form]) - 2])
+    profile = smi.read(path)
+    assert smi.values(plain, "power_w", 1)[:-1] == smi.values(profile, "power_w", 1)
+    assert "the last line has no line break: it may be cut, and is left out" in profile.notes
+
+
+@pytest.mark.parametrize("cell", ["300.50 W", "[N/A]"])
+def test_a_row_without_line_break_that_ends_with_its_unit_is_whole(
+    cell: str, tmp_path: Path
+) -> None:
+    rows = (("0", "1 W"), ("0", cell))
+    path = smi.query(tmp_path / "gpu.csv", *rows, columns=("index", "power.draw [W]"))
+    plain = smi.read(path).table("SAMPLES")
+    path.write_text(path.read_text().removesuffix("\n"))
+    profile = smi.read(path)
+    pd.testing.assert_frame_equal(plain, profile.table("SAMPLES"))
+    assert not any("line break" in note for note in profile.notes)
+
+
+def test_the_only_row_of_a_query_may_lack_its_line_break(tmp_path: Path) -> None:
+    path = smi.query(tmp_path / "gpu.csv", ("0", "7 W"), columns=("index", "power.draw [W]"))
+    path.write_text(path.read_text().removesuffix("\n"))
+    assert [7.0] == smi.values(smi.read(path), "power_w", 0)
+
+
+def test_a_row_of_dmon_that_ends_with_its_space_is_whole(tmp_path: Path) -> None:
+    path = WRITERS["dmon"](tmp_path / "gpu.log")
+    plain = smi.read(path)
+    path.write_text(path.read_text().removesuffix("\n"))
+    pd.testing.assert_frame_equal(plain.table("SAMPLES"), smi.read(path).table("SAMPLES"))
 
 
 MIB = 2**20

@@ -75,7 +75,7 @@ def whole_lines(path: Path, notes: list[str]) -> list[str]:
     """Return the whole lines of a text file."""
     data = content(path)
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode()
     except UnicodeDecodeError as e:
         raise ReadError(f"{path}: line {line_of(data, e.start)} is not text. {AGAIN}") from e
     binary = BINARY.search(text)

@@ -198,7 +198,7 @@ class Links:
 
 def decode(text: bytes) -> str:
     """Return the text of a log; what cuts into it need not be UTF-8."""
-    return text.decode("utf-8-sig", errors="replace")
+    return text.decode(errors="replace")
 
 
 def read_log(text: str, path: Path) -> Log:

@@ -31,9 +31,9 @@ from perfkit.logs.nvidia_smi.logs import (
 )
 from perfkit.logs.text import EXACT, TEN_YEARS_NS, Asked, samples_table, unanswered
 from perfkit.profile import QUERY, Loader, Missing, Profile
-from perfkit.readers.text import capture_table, devices_table, head, nullable, utf8
+from perfkit.readers.text import capture_table, devices_table, head, nullable
 
-VERSION = 3
+VERSION = 4
 KIND = "monitor"
 LARGEST = 4 * 10**9
 READS = "a log of `nvidia-smi dmon` or `--query-gpu`, what `nvidia-smi -q` says"
@@ -97,7 +97,7 @@ def read(path: Path) -> Profile:
 
 def form(path: Path) -> str | None:
     """Return the form of a file that is read, by its first line that is not blank; None for any other."""
-    start = utf8(head(path, HEAD)).lstrip()
+    start = head(path, HEAD).lstrip()
     line = _first(start)
     if is_dmon(line):
         return "dmon"
@@ -110,7 +110,7 @@ def form(path: Path) -> str | None:
 
 def refused(path: Path) -> str | None:
     """Return what a file of nvidia-smi holds that no table has a place for, with what to record; None for others."""
-    start = utf8(head(path, HEAD)).lstrip()
+    start = head(path, HEAD).lstrip()
     line = _first(start)
     words = line.removeprefix("#").split()
     if {"gpu", "pid", "type"} <= set(words):

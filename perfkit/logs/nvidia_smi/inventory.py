@@ -18,7 +18,7 @@ from perfkit.format import printable
 from perfkit.logs.nvidia_smi.fields import BITS, ROWS, Column, Log, is_missing
 from perfkit.logs.nvidia_smi.logs import origin, printed, ticks
 from perfkit.logs.text import CUT
-from perfkit.readers.text import content, utf8
+from perfkit.readers.text import content
 
 MARGIN = "temperature.slowdown.tlimit"
 # Where the text has the reasons that lowered the clock; the XML has them by their names.
@@ -57,7 +57,7 @@ AGAIN = "Run `nvidia-smi -q -x -f gpus.xml` again"
 
 def text_log(path: Path) -> Log:
     """Read an inventory."""
-    *whole, rest = utf8(content(path)).decode(errors="replace").split("\n")
+    *whole, rest = content(path).decode(errors="replace").split("\n")
     inventories: list[Inventory] = []
     values: dict[str, str] = {}
     gpus: list[dict[str, str]] = []
@@ -98,7 +98,7 @@ def _entered(line: str, values: dict[str, str], stack: list[tuple[int, str]]) ->
 
 def xml_log(path: Path) -> Log:
     """Read an inventory."""
-    parts = [part for part in re.split(rb"(?=<\?xml\b)", utf8(content(path))) if part.strip()]
+    parts = [part for part in re.split(rb"(?=<\?xml\b)", content(path)) if part.strip()]
     documents = [_Document(path, part) for part in parts]
     if any(document.cut for document in documents[:-1]):
         raise ReadError(f"{path}: a document ends before the next begins. {AGAIN}.")

@@ -21,9 +21,9 @@ from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.logs.nvidia_smi import fields
 from perfkit.logs.nvidia_smi.fields import Column, Log
-from perfkit.logs.text import CUT, line_of
+from perfkit.logs.text import CUT, CUT_CELL, line_of
 from perfkit.profile import QUERY
-from perfkit.readers.text import content, utf8
+from perfkit.readers.text import content
 
 DOTTED = {name for names in fields.FIELDS.values() for name in names if "." in name}
 FIELD = re.compile(r"([\w.]+)(?: \[[^\[\]]*\])?")
@@ -280,7 +280,7 @@ class Lines:
 
 def _lines(path: Path, spaced: bool = False) -> Lines:
     """Return the lines of a log; with `spaced` those of dmon, words between spaces, else those of a query."""
-    data = utf8(content(path))
+    data = content(path)
     binary = BINARY.search(data)
     if binary:
         at = binary.start()
@@ -291,6 +291,8 @@ def _lines(path: Path, spaced: bool = False) -> Lines:
     data = data.replace(b",", b" ").replace(b"\r", b" ") if spaced else data.replace(b"\r", b"")
     *whole, rest = data.split(b"\n")
     first = next((line.strip() for line in whole if line.strip()), b"")
+    last, told = _last_line(rest, first, spaced)
+    whole.append(last)
     beginnings = DMON_HEADERS if spaced else (first,)
     rows: list[bytes] = []
     numbers: list[int] = []
@@ -307,11 +309,32 @@ def _lines(path: Path, spaced: bool = False) -> Lines:
             f"{path}: the log has a header and no whole row. Let nvidia-smi run while the program does."
         )
     messages = [line.decode(errors="replace")[:200] for line in others if line.startswith(MESSAGES)]
-    notes = [CUT] * bool(rest.strip()) + [f"nvidia-smi said {message!r}" for message in messages]
+    notes = [*told, *(f"nvidia-smi said {message!r}" for message in messages)]
     headers = tuple(line for line in others if line.startswith(beginnings))
     return Lines(
         path, headers, numbers, b"\n".join(rows) + b"\n", " " if spaced else ",", tuple(notes)
     )
+
+
+def _last_line(rest: bytes, header: bytes, spaced: bool) -> tuple[bytes, list[str]]:
+    """Return what is certain of what follows the last line break, and what to note; nothing of a cut row.
+
+    The last cell may be cut, unless it ends with the unit that its header states or with a bracket, in dmon's log
+    before a space.
+    """
+    if not rest.strip():
+        return b"", []
+    separator = None if spaced else b","
+    cells = rest.split(separator)
+    names = header.removeprefix(b"#").split(separator) if spaced else header.split(separator)
+    if len(cells) != len(names):
+        return b"", [CUT]
+    unit = UNIT.search(names[-1].decode(errors="replace"))
+    ends = (b"]", f" {unit[1]}".encode()) if unit else (b"]",)
+    if cells[-1].endswith(ends) or (spaced and rest[-1:].isspace()):
+        return rest, []
+    cells[-1] = b"-" if spaced else b" [N/A]"
+    return (separator or b" ").join(cells), [CUT_CELL]
 
 
 def logged(column: Column, name: str) -> Times:

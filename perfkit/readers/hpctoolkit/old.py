@@ -105,10 +105,7 @@ ROUNDING = 1e-12  # of the inclusive value: what differences of sums leave of 0
 def sniff(path: Path) -> bool:
     """Say whether `path` is an experiment.xml or a folder that holds one, by its first bytes."""
     start = head(_experiment(path), LOOKED_AT)
-    return (
-        start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<?xml")
-        and b"HPCToolkitExperiment" in start
-    )
+    return start.lstrip().startswith(b"<?xml") and b"HPCToolkitExperiment" in start
 
 
 def read(path: Path) -> Profile:

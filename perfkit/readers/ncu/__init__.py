@@ -33,7 +33,7 @@ from perfkit.readers.ncu.pages import DEVICE_NAME, SCOPES
 from perfkit.readers.ncu.tables import Launch, Report, Rule, whole
 from perfkit.readers.text import capture_table
 
-VERSION = 3
+VERSION = 4
 KIND = "counters"
 LOOKED_AT = 200_000  # bytes; before its page a log holds what the program prints
 MAGIC = b"NVR\0"

@@ -21,6 +21,7 @@ from perfkit.errors import ReadError
 HEADER = '"ID","Process ID"'
 LONGEST = 1 << 24  # characters of a line, or of a row with line breaks in it
 AGAIN = "Export the report again with `ncu --import REPORT --csv --page raw --print-units base`"
+OPEN = "the last row has no line break, which ncu writes: rows after it may be lost"
 _BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell redirects in UTF-16
 _LOG = re.compile(r"\s*==(?:PROF|ERROR|WARNING)== ")
 _SIMULATED = "==WARNING== Simulated: "
@@ -49,6 +50,7 @@ class Log:
     errors: dict[str, None] = field(default_factory=dict)  # each once, in their order
     simulated: dict[str, None] = field(default_factory=dict)
     profiled: int = 0
+    is_open: bool = False  # the last row has no line break
     strange: list[str] = field(
         default_factory=list
     )  # where lines stand that look like rows and are none
@@ -62,6 +64,7 @@ class Log:
         return (
             *(f"simulated, not measured: {text}" for text in self.simulated),
             *(f"ncu reported: {error}" for error in [*self.errors][:3]),
+            *([OPEN] if self.is_open else []),
             *(
                 f"{changed}, and were left out: {len(self.strange):,} (first: {line})"
                 for line in self.strange[:1]
@@ -108,10 +111,13 @@ class _Rows:
         return True
 
     def end(self, number: int, line: str) -> None:
-        """Refuse a last row that is cut."""
+        """Refuse a last row that is cut; note one that is whole and lacks its line break."""
         if self._open:
             self._refuse(f"is cut, or a quote in it is never closed ({self._open[0][:60]!r}...)")
-        if not self.separators or not line.endswith(",") or self._ended != number:
+        if not self.separators or self._ended != number:
+            return
+        self._log.is_open = not line.endswith("\n")
+        if not line.endswith(","):
             return
         page = self._log.pages[-1]
         # The raw page quotes every cell; on the details page a metric stops early, after its value.

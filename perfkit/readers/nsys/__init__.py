@@ -32,7 +32,7 @@ from perfkit.readers.nsys.stacks import Stacks
 from perfkit.readers.text import capture_table, head
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
-VERSION = 5
+VERSION = 6
 KIND = "timeline"
 ACTIVITY = {
     "KERNELS": (tables.KERNEL,),
@@ -112,9 +112,7 @@ def sniff(path: Path) -> bool:
     """Say whether `path` is an Nsight Systems export or report, by its first bytes and table names."""
     try:
         if path.is_dir():
-            return any(
-                p.suffix in FORMS and p.name.startswith(sources.MARKERS) for p in path.iterdir()
-            )
+            return sources.are_of_nsys(p.name for p in path.iterdir() if p.suffix in FORMS)
     except OSError:
         return False
     start = head(path, 100)

@@ -223,10 +223,20 @@ def available(columns: Sequence[str | Combined], present: Collection[str]) -> li
     return [c for c in narrowed if (c.columns if isinstance(c, Combined) else c in present)]
 
 
+def are_of_nsys(names: Iterable[str]) -> bool:
+    """Say whether one of these names of tables is one that only Nsight Systems writes, in any case."""
+    return any(name.upper().startswith(MARKERS) for name in names)
+
+
 def resolve(table: str, names: Collection[str]) -> str | None:
-    """Return the name under which `table` is stored: itself, or its newest ``_V2``, ``_V3`` form."""
-    versions = [n for n in names if n == table or re.fullmatch(rf"{table}_V\d+", n)]
-    return max(versions, key=lambda n: (len(n), n), default=None)
+    """Return the name under which `table` is stored: itself, or its newest ``_V2``, ``_V3`` form, in any case.
+
+    >>> resolve("StringIds", ["STRINGIDS", "stringids"]), resolve("NVTX", ["nvtx", "nvtx_v2", "NVTX_EVENTS"])
+    ('stringids', 'nvtx_v2')
+    """
+    spelled = re.compile(rf"{re.escape(table)}(_V\d+)?", re.IGNORECASE)
+    versions = [name for name in names if spelled.fullmatch(name)]
+    return max(versions, key=lambda name: (len(name), name == table, name), default=None)
 
 
 def integers(

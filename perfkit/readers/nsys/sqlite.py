@@ -32,6 +32,11 @@ THREADS = 2  # more gain little
 BATCH_ROWS = 1 << 16
 NVPROF = "StringTable"  # nvprof wrote CUPTI_ACTIVITY_KIND_ tables too, of other columns
 STRINGS_AT_ONCE = 500  # below SQLite's limit on the number of parameters
+LISTED = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"
+# A view is a program: it may never end, or make texts that no file of this size holds.
+STEPS = 10**6  # of SQLite's machine between two looks at how many there were
+STEPS_PER_BYTE = 100
+LEAST_STEPS, LEAST_LENGTH = 10**8, 10**6
 ROW_BYTES = 4  # a row takes at least so many bytes of the file
 MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
 KEPT_TEXTS = 100_000
@@ -55,6 +60,7 @@ class SqliteSource:
         self.path = path
         self._named = named or path
         self._size = path.stat().st_size
+        self._views: set[str] = set()
         _check_length(path, self._named)
         if not self._columns:
             raise ReadError(f"{self._named}: the database has no tables. Export the report again.")
@@ -65,14 +71,23 @@ class SqliteSource:
 
     @cached_property
     def _columns(self) -> dict[str, list[str]]:
-        names = [
-            str(name)
-            for (name,) in self._fetched("SELECT name FROM sqlite_master WHERE type = 'table'")
-        ]
+        kinds = {str(name): kind for name, kind in self._fetched(LISTED)}
+        self._views = {name for name, kind in kinds.items() if kind == "view"}
         return {
             n: [str(row[1]) for row in self._fetched(f"PRAGMA table_info({_quoted(n)})")]
-            for n in names
+            for n in kinds
         }
+
+    def _rows_of(self, name: str) -> str:
+        """Return what SQL selects the rows of a table or view from; each has a `rowid`.
+
+        SQLite may return the rows of a view in another order for other columns, so a view is made whole first.
+        """
+        if name not in self._views:
+            return _quoted(name)
+        most = min(self._size // ROW_BYTES, MOST_ROWS) + 1
+        whole = f"every AS MATERIALIZED (SELECT * FROM {_quoted(name)} LIMIT {most})"
+        return f"(WITH {whole} SELECT row_number() OVER () AS rowid, * FROM every)"
 
     def _fetched(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         # Pages of a damaged file may refer to each other in circles.
@@ -95,7 +110,7 @@ class SqliteSource:
     def has_rows(self, table: str) -> bool:
         """Whether `table` exists and holds at least one row."""
         name = sources.resolve(table, self._columns)
-        return bool(name and self._fetched(f"SELECT 1 FROM {_quoted(name)} LIMIT 1"))
+        return bool(name and self._fetched(f"SELECT 1 FROM {self._rows_of(name)} LIMIT 1"))
 
     def holds(self, table: str, column: str, values: Collection[int]) -> bool:
         """Whether a column of `table` exists and holds at least one of `values`; stops at the first."""
@@ -103,7 +118,8 @@ class SqliteSource:
         if not name or column not in self.columns(table):
             return False
         marks = ",".join("?" * len(values))
-        sql = f"SELECT 1 FROM {_quoted(name)} WHERE {_quoted(column)} IN ({marks}) LIMIT 1"
+        cell = _quoted(column)
+        sql = f"SELECT 1 FROM {self._rows_of(name)} WHERE {cell} IN ({marks}) LIMIT 1"
         return bool(self._fetched(sql, tuple(values)))
 
     def convert(
@@ -158,7 +174,7 @@ class SqliteSource:
         stored, of = sources.stored(columns), _quoted(name)
         described = self._fetched(f"PRAGMA table_xinfo({of})")
         places = {column: number for number, column, *_ in described}
-        if any(hidden for *_, hidden in described):
+        if name in self._views or any(hidden for *_, hidden in described):
             raise pages.Unusual  # computed
         row_id = _row_id(described)
         # One aggregate at a time is answered from the index's ends; both in one SELECT read every row.
@@ -196,10 +212,10 @@ class SqliteSource:
         def finding(problem: object) -> ReadError:
             return self.damage(name, self._foreign(name, columns) or str(problem))
 
-        of, most = (
-            f"{_quoted(name)} NOT INDEXED",
-            self._size // ROW_BYTES,
-        )  # an index of a damaged file may lack rows
+        of = self._rows_of(name)
+        if name not in self._views:
+            of = f"{of} NOT INDEXED"  # an index of a damaged file may lack rows
+        most = self._size // ROW_BYTES
         ((count,),) = self._fetched(f"SELECT count(*) FROM (SELECT 1 FROM {of} LIMIT {most + 1})")
         if count > most:
             raise self.damage(name, f"more than {most} rows in {self._size} bytes")
@@ -234,7 +250,8 @@ class SqliteSource:
             start = f"CASE typeof({cell}) WHEN 'real' THEN {cell} ELSE substr({cell}, 1, 40) END"
             others = f"typeof({cell}) NOT IN ('integer', 'null')"
             cells = self._fetched(
-                f"SELECT rowid, typeof({cell}), {start} FROM {_quoted(name)} WHERE {others} LIMIT 1"
+                f"SELECT rowid, typeof({cell}), {start} FROM {self._rows_of(name)} "
+                f"WHERE {others} LIMIT 1"
             )
             for row, kind, value in cells:
                 return f"{name}.{column} holds {sources.shown(value)} ({kind}) in row {row}, not a whole number"
@@ -249,7 +266,7 @@ class SqliteSource:
         chosen = ", ".join(_quoted(c) if c in present else "NULL" for c in asked)
         return [
             dict(zip(asked, row, strict=True))
-            for row in self._fetched(f"SELECT {chosen} FROM {_quoted(name)}")
+            for row in self._fetched(f"SELECT {chosen} FROM {self._rows_of(name)}")
         ]
 
     def text(self, table: str, column: str) -> list[str | None]:
@@ -257,7 +274,7 @@ class SqliteSource:
         name = sources.resolve(table, self._columns)
         if not name or column not in self.columns(table):
             return []
-        cell, of = _quoted(column), _quoted(name)
+        cell, of = _quoted(column), self._rows_of(name)
         if not self._fetched(f"SELECT 1 FROM {of} WHERE {cell} IS NOT NULL LIMIT 1"):
             return []
         cells = self._fetched(f"SELECT {cell} FROM {of} ORDER BY rowid")
@@ -274,7 +291,7 @@ class SqliteSource:
             some = tuple(wanted[first : first + STRINGS_AT_ONCE])
             marks = ",".join("?" * len(some))
             pairs += self._fetched(
-                f"SELECT id, value FROM {_quoted(name)} WHERE id IN ({marks})", some
+                f"SELECT id, value FROM {self._rows_of(name)} WHERE id IN ({marks})", some
             )
         return sources.unambiguous((number, value) for number, value in pairs)
 
@@ -284,7 +301,8 @@ class SqliteSource:
         if not name or "value" not in self.columns(name):
             return ""
         ((count,),) = self._fetched(
-            f"SELECT count(*) FROM {_quoted(name)} WHERE typeof(value) NOT IN ('text', 'null')"
+            f"SELECT count(*) FROM {self._rows_of(name)} "
+            "WHERE typeof(value) NOT IN ('text', 'null')"
         )
         return f"{count} values of StringIds are no text" if count else ""
 
@@ -293,13 +311,10 @@ def is_export(path: Path) -> bool:
     """Say whether an SQLite file holds Nsight Systems' tables; a damaged one is claimed to be explained."""
     try:
         with closing(connected(path)) as database:
-            names = [
-                str(n)
-                for (n,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            ]
+            names = [str(name) for name, _ in database.execute(LISTED)]
     except FAULTS:
         return True
-    return any(name.startswith(sources.MARKERS) for name in names) and NVPROF not in names
+    return sources.are_of_nsys(names) and NVPROF not in names
 
 
 class _Texts(dict[bytes, str]):
@@ -313,9 +328,16 @@ class _Texts(dict[bytes, str]):
 
 
 def connected(path: Path) -> sqlite3.Connection:
-    """Open `path` read-only; text that is not UTF-8 (user names, paths) is read with replacements."""
+    """Open `path` read-only; text that is not UTF-8 (user names, paths) is read with replacements.
+
+    A query that takes more steps, or makes a longer text, than a file of this size explains is an sqlite3.Error.
+    """
     database = sqlite3.connect(uri(path), uri=True)
     database.text_factory = _Texts().__getitem__
+    size = path.stat().st_size
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(size, LEAST_LENGTH))
+    looks = iter(range(max(STEPS_PER_BYTE * size, LEAST_STEPS) // STEPS))
+    database.set_progress_handler(lambda: next(looks, None) is None, STEPS)
     return database
 
 

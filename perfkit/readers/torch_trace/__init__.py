@@ -22,7 +22,16 @@ from perfkit.format import printable
 from perfkit.profile import Loader, Missing, Profile
 from perfkit.readers.text import capture_table
 from perfkit.readers.torch_trace import tables
-from perfkit.readers.torch_trace.events import FORMS, TABLES, TEN_YEARS, Columns, Other, Spans
+from perfkit.readers.torch_trace.events import (
+    FORMS,
+    TABLES,
+    TEN_YEARS,
+    Columns,
+    Half,
+    Other,
+    Spans,
+)
+from perfkit.readers.torch_trace.pairs import Pairs
 from perfkit.readers.torch_trace.stream import (
     GZIP,
     UNREADABLE,
@@ -45,19 +54,18 @@ class Reading:
         self.left_out: Counter[str] = Counter()
         self.header = Header()
         self.misdated = 0
+        self.pairs = Pairs()
         try:
             for events in self.source.blocks():
-                groups: defaultdict[type, list[Any]] = defaultdict(list)
-                for event in events:
-                    groups[type(event)].append(event)
-                for kind, some in groups.items():
-                    self._add(TABLES.get(kind, ""), some)
+                halves = self._take(events)
+                self._take(self.pairs.complete(halves))
             keys = {key: value for key, value in self.source.header.items() if value is not None}
             self.header = msgspec.convert(keys, Header)
         except UNREADABLE as e:
             raise ReadError(
                 f"{path}: the trace holds what no PyTorch profiler writes ({e}). Copy it again, or record it again."
             ) from e
+        self.repeated = self._leave_out_repeats()
         self.extents = self._extents()
         if not self.extents and not self.source.finished:
             raise ReadError(
@@ -77,6 +85,34 @@ class Reading:
         recorded = {table: spans for table, spans in self.spans.items() if len(spans)}
         of_program = [spans for table, spans in recorded.items() if table != "OVERHEAD"]
         return [spans.extent() for spans in of_program or recorded.values()]
+
+    def _take(self, events: list[Any]) -> list[Half]:
+        """Add events to their tables; return the halves of events among them."""
+        groups: defaultdict[type, list[Any]] = defaultdict(list)
+        for event in events:
+            groups[type(event)].append(event)
+        halves = groups.pop(Half, [])
+        for kind, some in groups.items():
+            self._add(TABLES.get(kind, ""), some)
+        return halves
+
+    def _leave_out_repeats(self) -> int:
+        """Leave out events that were written again, and count them.
+
+        Two operators or Python functions can look alike, two kernels, copies or calls of one thread cannot. What looks
+        alike is the same event if there are such, or if it is half of a table.
+        """
+        alike = {
+            table: spans.repeats()
+            for table, spans in self.spans.items()
+            if len(spans) and table != "SAMPLES"
+        }
+        shares = {table: rows.mean() for table, rows in alike.items()}
+        if not any(shares.get(table) for table in ONCE) and max(shares.values(), default=0) < 0.5:
+            return 0
+        for table, rows in alike.items():
+            self.spans[table].leave_out(rows)
+        return sum(int(rows.sum()) for table, rows in alike.items() if table != "COLLECTIVES")
 
     def _add(self, table: str, events: list[Any]) -> None:
         if table == "OPS":
@@ -105,6 +141,7 @@ class Reading:
         return max((last for _, last in self.extents), default=0)
 
 
+ONCE = ("KERNELS", "COPIES", "API_CALLS")  # no two events in these can be alike
 GPU_ACTIVITY = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 REMEDIES = {
     "KERNELS": ("Which kernels ran on the GPU?", GPU_ACTIVITY),
@@ -139,7 +176,7 @@ HEADER = {
 }
 MARK = b"\xef\xbb\xbf"
 BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
-VERSION = 3
+VERSION = 4
 ONE_PASS = True  # one pass fills all tables, so the cache stores them all at once
 KIND = "framework"
 WALL_CLOCK = (
@@ -243,6 +280,14 @@ def _of_the_file(reading: Reading) -> list[str]:
     if reading.header.distributed.rank is not None and reading.header.rank is None:
         lines.append(
             f"the trace states rank {reading.header.distributed.rank}, which is none: left out"
+        )
+    if reading.pairs.lost:
+        lines.append(
+            f"begins of events without an end, or ends without a begin, are left out ({reading.pairs.lost})"
+        )
+    if reading.repeated:
+        lines.append(
+            f"events that are written again, alike in all, are left out ({reading.repeated})"
         )
     if reading.misdated:
         lines.append(

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 
 import msgspec
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.schema import order_of
@@ -114,6 +115,17 @@ class Other(msgspec.Struct, gc=False):
     name: str = ""
 
 
+class Half(msgspec.Struct, gc=False):
+    """The begin (B) or end (E) of an event: its fields as they are written."""
+
+    ph: str
+    fields: dict[str, msgspec.Raw]
+
+    def text(self, name: str) -> bytes:
+        """Return a field as it is written, empty if there is none."""
+        return bytes(self.fields.get(name, ABSENT))
+
+
 class Operator(Event, gc=False):
     """An operator of PyTorch."""
 
@@ -190,17 +202,20 @@ def decoded(text: memoryview) -> list[Any]:
             try:
                 events += EVENTS.decode(b"[" + b",".join(some) + b"]")
             except msgspec.ValidationError:
-                events += map(_event, some)
+                events += map(event_of, some)
     return events
 
 
-def _event(text: msgspec.Raw) -> Any:
+def event_of(text: msgspec.Raw) -> Any:
+    """Decode one event, in the form of its category if it has one."""
     try:
         return EVENT.decode(text)
     except msgspec.ValidationError:
         other = msgspec.json.decode(text, type=Other)
         if other.ph == "i" and other.name == MEMORY:
             return msgspec.json.decode(text, type=Memory)  # in 2021 without a category
+        if other.ph in ("B", "E"):
+            return Half(other.ph, msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
         if other.ph == "X" and other.cat in FORMS:
             raise
         return other
@@ -264,8 +279,25 @@ class Spans:
         pairs = zip(self._parts["start_ns"], self._parts["dur_ns"], strict=True)
         inside = [(start >= first) & (start + dur <= last) for start, dur in pairs]
         self.misdated += sum(int((~part).sum()) for part in inside)
+        self._keep(inside)
+
+    def _keep(self, chosen: Sequence[NDArray[np.bool_]]) -> None:
         for name, parts in self._parts.items():
-            self._parts[name] = [values[part] for values, part in zip(parts, inside, strict=True)]
+            self._parts[name] = [values[some] for values, some in zip(parts, chosen, strict=True)]
+
+    def repeats(self) -> NDArray[np.bool_]:
+        """Return which spans are equal in every column to one before them."""
+        columns = {name: np.concatenate(parts) for name, parts in self._parts.items()}
+        alike = pd.Series(columns["start_ns"]).duplicated(keep=False).to_numpy()
+        repeated = np.zeros(len(alike), bool)
+        some = {name: values[alike] for name, values in columns.items()}
+        repeated[alike] = pd.DataFrame(some).duplicated().to_numpy()
+        return repeated
+
+    def leave_out(self, repeated: NDArray[np.bool_]) -> None:
+        """Leave out spans."""
+        ends = np.cumsum([len(part) for part in self._parts["start_ns"]])[:-1]
+        self._keep(np.split(~repeated, ends))
 
     def extent(self) -> tuple[int, int]:
         """Return the first start and the last end, ns on the trace's own clock."""
