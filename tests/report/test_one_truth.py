@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from cells import outputs, sharing
 from planted.causes import planted
 from planted.test_causes import run
+from report.words import words
 
 import perfkit
 from perfkit import diagnosis, report
@@ -18,7 +20,8 @@ from perfkit.diagnosis import machine, picture
 from perfkit.diagnosis.finding import Figure, Finding
 from perfkit.diagnosis.headline import Headline, cause, headline, leading
 from perfkit.diagnosis.rules import rules
-from perfkit.report import first_page, pages
+from perfkit.report import first_page, html, links, pages
+from perfkit.report.notebooks import SUMMARY
 from perfkit.selection import Selection
 
 RECORDINGS = (
@@ -28,6 +31,7 @@ RECORDINGS = (
     "torch/kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz",
     "torch/TraceLens__mi300__resnet_act_checkpoint.json.gz",
     "torch/HTA__trace_filter__sampled_rank-0.json.gz",
+    "torch/facebookresearch__param__dlrm_kineto",
     "ncu/bobschreiner__NuKEXC__profile_fasts.ncu-rep",
     "ncu/leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv",
     "hpctoolkit/hpctoolkit-dlrm-gpu-database",
@@ -163,6 +167,23 @@ def test_the_page_is_short(name: str, profiles: Path) -> None:
         "failures": [],
     }
     assert 50 < len(pages.markdown(content).split()) <= WORDS
+
+
+def html_of(path: Path) -> str:
+    """The first page of a report, made without kernels."""
+    lists = {name: [] for name in ("ranks", "gpus", "window", "families")}
+    texts = dict.fromkeys(("baseline", "kernels", "peaks", "published"), "")
+    parameters = {"profile": str(path), "job": {}, **lists, **texts}
+    with sharing():
+        made = outputs([SUMMARY], parameters, done=lambda _: None)
+        told = pages._told(SUMMARY, perfkit.load(path), None)
+    kept = {SUMMARY: pages.presentable(made[SUMMARY], told)}
+    linked = links.Report(links.presented(made, kept))
+    return html.page(links.pages(kept, linked, [])[SUMMARY], title="page")
+
+
+def test_the_html_of_the_page_is_short(name: str, profiles: Path) -> None:
+    assert 50 < len(words(html_of(profiles / name))) <= WORDS
 
 
 def test_code_is_shown_as_code(name: str, profiles: Path) -> None:
