@@ -1,18 +1,19 @@
-"""Findings, advice and remarks as HTML for a notebook; everything from outside is escaped."""
+"""Findings, advice and remarks for a notebook, as HTML by `blocks.html.j2`, which escapes everything from outside."""
 
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatch
-from html import escape
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from markupsafe import Markup
 
 from perfkit import diagnosis
 from perfkit.diagnosis import headline, recording, verdict
@@ -23,6 +24,7 @@ from perfkit.diagnosis.rules import rules, snippets
 from perfkit.format import Shown, coded, duration, printable, several
 from perfkit.names import decode
 from perfkit.report import links
+from perfkit.report.html import template
 from perfkit.selection import Selection
 from perfkit.workloads.running import TIMINGS
 
@@ -32,22 +34,9 @@ WEEKS = {
     "medium-term": "In 1 to 2 months",
     "long-term": "In 3 to 6 months",
 }
-TILES = """
-.perfkit-verdict { font-size: 1.35rem; line-height: 1.35; font-weight: 600; margin: .3em 0 .7em; max-width: 62ch; }
-.perfkit-tiles { display: flex; flex-wrap: wrap; gap: .6rem; }
-.perfkit-tile { flex: 1 1 150px; border: 1px solid rgba(128, 128, 128, .4); border-radius: 8px; padding: .5rem .8rem;
-  max-width: 22rem; } .perfkit-tile > * { display: block; }
-.perfkit-tile b { font-size: 1.35rem; line-height: 1.3; } .perfkit-tile a.perfkit-figure { white-space: normal; }
-.perfkit-tile :is(span, small) { font-size: .82rem; line-height: 1.3; opacity: .8; }
-"""
-LEADS = (  # in a view that follows an explorer
-    ".perfkit-leads [data-leads]{cursor:pointer}"
-    ".perfkit-leads [data-leads]>em:first-of-type::after{content:' · click: see the longest one in the timeline'}"
-)
 MOST_FILES = 4  # that the page names
 MOST_NAMES = 5  # of kernels that are decoded
 FIRST = {"immediate": 3, "medium-term": 3, "long-term": 2}  # steps that the first page shows
-QUIET = "font-size:.87em;line-height:1.4;opacity:.75;margin:.15em 0 .5em;overflow-wrap:anywhere"
 LIMIT = 400  # characters of a text from outside
 SLOWED, MOST_BYTES = (
     1.25,
@@ -92,14 +81,29 @@ def about(view: Selection, *, folded: bool = False) -> Shown:
         ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),
         *(("Note", text) for text in remarks(_further_notes(view))),
     ]
-    row = '<dt style="width:auto">{}</dt><dd style="margin:0">{}</dd>'
-    rows = "".join(row.format(_safe(term), _safe(text)) for term, text in lines)
-    style = "display:grid;grid-template-columns:max-content 1fr;gap:.2em 1.5em;margin:0"
-    listed = f'<dl style="{style}">{rows}</dl>'
-    listed = (
-        f"<details><summary>About this recording</summary>{listed}</details>" if folded else listed
-    )
+    listed = block("about", lines, folded)
     return Shown(listed, "\n".join(f"{term}: {text}" for term, text in lines))
+
+
+def block(name: str, *given: object) -> str:
+    """Return a block as HTML, by the macro of this name in `blocks.html.j2`."""
+    return str(getattr(_macros(), name)(*given))
+
+
+@cache
+def _macros() -> Any:
+    filters: dict[str, Callable[..., object]] = {
+        "every_step": _every_step,
+        "example": lambda step: snippets().get(step, ""),
+        "first_action": first_action,
+        "gain": _spoken_gain,
+        "html": Markup,
+        "link": lambda figure, text="": Markup(links.figure(figure, text=text).html),
+        "said": lambda text, longest=LIMIT: Markup(_safe(text, longest)),
+        "title": lambda finding: Markup(_title(finding)),
+        "with_command": with_command,
+    }
+    return template("blocks.html.j2", filters, autoescape=True).module
 
 
 def _further_notes(view: Selection) -> list[str]:
@@ -143,19 +147,10 @@ def first_screen(
 ) -> Shown:
     """Return the verdict of a run and its most important numbers, which lead to the cells that show them."""
     found = headline.headline(view, figures, findings)
-    tiles = "".join(
-        f'<div class="perfkit-tile"><span>{_safe(t.label)}</span>'
-        f"<b>{links.figure(t.figure, text=t.value).html if t.figure else _safe(t.value)}</b>"
-        f"<small>{_safe(t.note)}</small></div>"
-        for t in found.tiles
-    )
-    html = f'<style>{TILES}</style><p class="perfkit-verdict">{_safe(found.verdict)}</p>'
-    text = "\n".join(
-        [found.verdict, *(f"{t.label}: {t.value} {t.note}".strip() for t in found.tiles)]
-    )
     slow = slowed(view, figures)
-    html += f'<div class="perfkit-tiles">{tiles}</div>' if tiles else ""
-    html += f'<p style="margin:.8em 0 0">{_safe(slow)}</p>' if slow else ""
+    html = block("first_screen", found.verdict, found.tiles, slow)
+    tiles = [f"{t.label}: {t.value} {t.note}".strip() for t in found.tiles]
+    text = "\n".join([found.verdict, *tiles])
     return Shown(html, f"{text}\n{slow}".strip())
 
 
@@ -194,31 +189,15 @@ def first_steps(
     failed = note(headline.AFTER_A_FAILURE) if view is not None and headline.failure(view) else None
     if failed and not shown:
         return failed
-    items = (
-        f"<strong>{_title(f)}.</strong> {_safe(_spoken_gain(f))}<br>{_action(f)} "
-        f"<em>({_safe(f.confidence)} confidence{': ' * bool(f.against)}{_safe('; '.join(f.against))})</em> "
-        + "".join(links.figure(figure, text="why").html for figure in f.evidence[:1])
-        for f in shown
-    )
-    steps = _listed(shown, items, figures)
+    steps = _listed(shown, figures, "first_steps")
     return Shown(failed.html + steps.html, f"{failed.text}\n{steps.text}") if failed else steps
 
 
-def _listed(findings: Sequence[Finding], items: Iterable[str], figures: Collection[str]) -> Shown:
-    """Return findings as a list of `items`, HTML; a sentence where there is none."""
-    leads = [
-        f' data-leads=\'{{"start_ns":{f.seen_at[0]},"dur_ns":{f.seen_at[1]}}}\''
-        if f.seen_at
-        else ""
-        for f in findings
-    ]
-    rows = "".join(f"<li{lead}>{item}</li>" for lead, item in zip(leads, items, strict=True))
-    html = f'<style>{LEADS}</style><ol class="perfkit-findings">{rows}</ol>'
-    return (
-        Shown(html, "\n".join(f.title for f in findings))
-        if findings
-        else note(headline.nothing_found(figures))
-    )
+def _listed(findings: Sequence[Finding], figures: Collection[str], macro: str) -> Shown:
+    """Return findings as a block; a sentence where there is none."""
+    if not findings:
+        return note(headline.nothing_found(figures))
+    return Shown(block(macro, findings), "\n".join(f.title for f in findings))
 
 
 def summary(
@@ -268,9 +247,9 @@ def first_action(finding: Finding) -> str:
     return next((step for horizon in HORIZONS for step in finding.advice.get(horizon, ())), "")
 
 
-def _action(finding: Finding) -> str:
-    step, command = with_command(first_action(finding))
-    return f"Do first: {_safe(step)}.{folded('Command', command)}" if step else ""
+def _every_step(finding: Finding) -> list[str]:
+    """Return the steps of a finding, the soonest first."""
+    return [step for horizon in HORIZONS for step in finding.advice.get(horizon, ())]
 
 
 def with_command(step: str) -> tuple[str, str]:
@@ -284,24 +263,13 @@ def with_command(step: str) -> tuple[str, str]:
     return (said, command) if is_one else (step, "")
 
 
-def folded(title: str, code: str) -> str:
-    """Return code below a title that unfolds it; nothing where there is no code."""
-    return f"<details><summary>{title}</summary><pre>{escape(code)}</pre></details>" if code else ""
-
-
 def _spoken_gain(finding: Finding) -> str:
     return headline.speaking(finding.gain) if math.isfinite(finding.gain.high) else ""
 
 
 def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Shown:
     """Return findings as a list: title, severity, confidence, evidence (links to cells), and what speaks against."""
-    shown = list(findings)
-    items = (
-        f"<strong>{_title(f)}</strong> <em>({_safe(f.severity)}, {_safe(f.confidence)} confidence)</em><br>"
-        f"{_safe(f.explanation)}{_grounds(f)}"
-        for f in shown
-    )
-    return _listed(shown, items, figures)
+    return _listed(list(findings), figures, "key_findings")
 
 
 def findings(view: Selection) -> Shown:
@@ -317,21 +285,6 @@ def _title(finding: Finding) -> str:
         is_part = before.endswith((".", ",")) or before[-1:].isalnum() or after[:1].isalnum()
         title = f"{before}{links.figure(figure).html}{after}" if number and not is_part else title
     return title
-
-
-def _grounds(finding: Finding) -> str:
-    """Return what speaks against a finding, and more quietly what it rests on, all its steps and what to measure."""
-    doubts = f" Against it: {_safe('; '.join(finding.against))}." if finding.against else ""
-    evidence = ", ".join(
-        f"{_safe(figure.label)} {links.figure(figure).html}" for figure in finding.evidence
-    )
-    steps = "; ".join(
-        _safe(step) for horizon in HORIZONS for step in finding.advice.get(horizon, ())
-    )
-    parts = {"Evidence": evidence, "Threshold": _safe(finding.threshold), "To do": steps}
-    parts["Measure next"] = _safe(finding.next)
-    lines = "<br>".join(f"{term}: {text}" for term, text in parts.items() if text)
-    return doubts + (f'<div style="{QUIET}">{lines}</div>' if lines else "")
 
 
 def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
@@ -355,13 +308,10 @@ def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
 
 def refusals(items: Iterable[Refusal]) -> Shown:
     """Return the questions that are not answered, why (unless nothing was recorded), and what to record."""
-    rows = "".join(
-        f"<li><strong>{_safe(questions)}</strong> {_safe(reason)} Record: <code>{_safe(record, 1000)}</code></li>"
-        for questions, reason, record in by_command((r.question, r.reason, r.record) for r in items)
-    )
-    return Shown(
-        f"<ul>{rows}</ul>" if rows else note("Every question was answered.").html, "not answered"
-    )
+    rows = by_command((r.question, r.reason, r.record) for r in items)
+    if not rows:
+        return Shown(note("Every question was answered.").html, "not answered")
+    return Shown(block("questions", rows), "not answered")
 
 
 def by_command(items: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
@@ -384,8 +334,7 @@ def kernel_names(view: Selection) -> Shown:
     if not len(names):
         return note("No kernel was measured.")
     decoded = [decode(name) for name in names]
-    items = [f"<li><code>{_safe(d.name)}</code>: {_safe(d.sentence)}</li>" for d in decoded]
-    return Shown(f"<ul>{''.join(items)}</ul>", f"{len(items)} names")
+    return Shown(block("kernel_names", decoded), f"{len(decoded)} names")
 
 
 def figure_table(

@@ -10,8 +10,7 @@ import pandas as pd
 from perfkit.analysis import calltree
 from perfkit.diagnosis import headline, path_verdict, potential, recording, refusals
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Refusal, plain
-from perfkit.diagnosis.rules import snippets
-from perfkit.format import Shown, coded, percent, printable
+from perfkit.format import Shown, percent
 from perfkit.report import blocks
 from perfkit.report.comparison import against_promised, against_published, published
 from perfkit.selection import Selection
@@ -155,15 +154,13 @@ def _gain(finding: Finding) -> str:
 def recommendations(findings: Sequence[Finding]) -> Shown:
     """Return the further steps by horizon: a heading for each finding, with its gain, and its steps below."""
     groups = advice(findings)
-    parts = []
-    for horizon, title in blocks.WEEKS.items():
-        items = [_grouped(group) for group in groups if group.horizon == horizon]
-        if items:
-            parts.append(f"<h3>{title}</h3><ul>{''.join(items)}</ul>")
-    left = _left(findings, groups)
-    closing = "".join(blocks.note(text).html for text in (left,) if text) + f"<p>{coded(CHECK)}</p>"
+    weeks = [
+        (title, [group for group in groups if group.horizon == horizon])
+        for horizon, title in blocks.WEEKS.items()
+    ]
     count = sum(len(group.steps) for group in groups)
-    return Shown("".join(parts) + closing, f"{count} steps")
+    html = blocks.block("recommendations", weeks, _left(findings, groups), CHECK)
+    return Shown(html, f"{count} steps")
 
 
 def _left(findings: Iterable[Finding], groups: Iterable[Advice]) -> str:
@@ -194,23 +191,6 @@ def _more(count: int) -> str:
         if count
         else ""
     )
-
-
-def _grouped(group: Advice) -> str:
-    """Return the steps of a finding as an item with a list."""
-    heading = coded(printable(group.title, blocks.LIMIT))
-    gain = f" <em>({coded(group.gain)})</em>" if group.gain else ""
-    where = f' <span style="{blocks.QUIET}">at {coded(printable(group.place, blocks.LIMIT))}</span>'
-    steps = "".join(f"<li>{_step(step)}</li>" for step in group.steps)
-    return (
-        f"<li><strong>{heading}</strong>{gain}{where if group.place else ''}<ul>{steps}</ul></li>"
-    )
-
-
-def _step(step: str) -> str:
-    said, command = blocks.with_command(step)
-    example = blocks.folded("Example", snippets().get(step, ""))
-    return coded(printable(said, blocks.LIMIT)) + example + blocks.folded("Command", command)
 
 
 def open_questions(items: Iterable[Refusal]) -> list[Refusal]:
