@@ -140,9 +140,11 @@ def of_program(
 ) -> pd.DataFrame:
     """Return the RANGES of processes that launch kernels: what another process marks is no step of theirs.
 
-    All of them where the ids of ranges and calls do not agree with those of kernels.
+    Without kernels they are those of processes that call CUDA. All of them where the ids of ranges and
+    calls do not agree with those of kernels.
     """
-    launching = kernels["process"].unique()
+    working = api_calls if kernels.empty and api_calls is not None else kernels
+    launching = working["process"].unique()
     mine = ranges["process"].isin(launching)
     is_known = mine.any() or (api_calls is not None and api_calls["process"].isin(launching).any())
     return ranges[mine] if is_known else ranges

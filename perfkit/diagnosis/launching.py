@@ -34,10 +34,10 @@ from perfkit.diagnosis.rules.launches import (
 )
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import CHECKPOINTING
-from perfkit.diagnosis.slowing import pause_ns
+from perfkit.diagnosis.slowing import PAUSE_NS, pause_ns
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.diagnosis.waiting import AT_MOST
-from perfkit.format import percent, printable, size
+from perfkit.format import duration, percent, printable, size
 from perfkit.selection import Selection
 from perfkit.tables import API_CALLS
 
@@ -229,7 +229,8 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     share, names = _small_launches(view)
     by_cause = pauses(view)
     idle = sum(by_cause.values())
-    longest = f"{pause_ns(view) / 1e6:.3g} ms"
+    limit_ns = pause_ns(view)
+    longest = "1 ms" if limit_ns == PAUSE_NS else duration(limit_ns)
     pause = Figure(
         "launch_pause_frac",
         "Idle between launches",

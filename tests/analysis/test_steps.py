@@ -15,7 +15,7 @@ import perfkit
 from make import Shape, capture
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.sequences import repeats
-from perfkit.analysis.steps import STEPS, detect, iterations, last_phase, on_gpu, steady
+from perfkit.analysis.steps import STEPS, detect, iterations, last_phase, of_program, on_gpu, steady
 from perfkit.tables import API_CALLS, KERNELS, RANGES
 
 KERNEL_STEP = ["embed", *["gemm", "softmax"] * 6, "loss", *["gemm", "wgrad"] * 6, "adam"]
@@ -438,3 +438,9 @@ def test_ranges_that_all_lie_in_one_another_are_no_iterations(
     nested = nested.assign(rank=0, process=1, thread=1, domain="")
     nested["name"] = pd.Categorical([f"r{number}" for number in start])
     assert 0 == len(iterations(nested, start))
+
+
+def test_without_kernels_the_ranges_of_a_process_that_calls_cuda_count() -> None:
+    marked = ranges(*({"start_ns": 0, "dur_ns": 9, "process": n} for n in (1, 2)))
+    calls = api_calls({"start_ns": 0, "dur_ns": 9, "name": "cudaMemcpy", "process": 1})
+    assert [1] == of_program(marked, KERNELS.empty(), calls)["process"].tolist()
