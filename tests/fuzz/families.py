@@ -401,10 +401,8 @@ NSYS = {
 def _of_nsys_sqlite(path: Path) -> Counts:
     found: Counts = {}
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
-        there = {
-            name
-            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
+        listed = "SELECT lower(name) FROM sqlite_master WHERE type IN ('table', 'view')"
+        there = {name for (name,) in database.execute(listed)}
         for table, (sources, value) in NSYS.items():
             names = [f'"{column}"' for column in re.findall(r'"(\w+)"', value)]
             odd = " + ".join(
@@ -416,14 +414,14 @@ def _of_nsys_sqlite(path: Path) -> Counts:
                     f'SELECT count(*), total({value}), total({odd}) FROM "{source}"'
                 ).fetchone()
                 for source in sources
-                if source in there
+                if source.lower() in there
             ]
             is_sum = not sum(part[2] for part in parts)
             found[table] = (
                 sum(part[0] for part in parts),
                 sum(part[1] for part in parts) if is_sum else None,
             )
-        if "NVTX_EVENTS" in there:
+        if "nvtx_events" in there:
             rows = database.execute(
                 "SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN (34, 59, 60)"
             ).fetchone()[0]
@@ -479,7 +477,7 @@ def _of_torch(path: Path) -> Counts:
     summed: Counter[str] = Counter()
     unsummed = {"COPIES"}
     for event in trace["traceEvents"]:
-        if not isinstance(event, dict):
+        if not isinstance(event, dict) or event.get("ph") in ("B", "E"):
             raise Unjudged
         kind = (
             CATEGORIES.get(event["cat"])

@@ -540,6 +540,21 @@ def _json_change(rng: random.Random, made: Any) -> str:
     return f"j_all:{key}"
 
 
+def _in_halves(rng: random.Random, events: list[Any]) -> list[Any]:
+    """Write events of a trace as begins and ends, some of which get lost, and some events twice."""
+    written = []
+    for event in events:
+        what = rng.random()
+        has_times = isinstance(event, dict) and {"ts", "dur"} <= event.keys()
+        if what < 0.5 and has_times and isinstance(event["ts"], int | float):
+            place = {key: event[key] for key in ("pid", "tid") if key in event}
+            end = {**place, "ph": "E", "ts": event["ts"] + event["dur"]}
+            written += [{**event, "ph": "B"}, end][rng.random() < 0.05 :]
+        else:
+            written += [event] * (1 + (what > 0.95))
+    return written
+
+
 def jsons(rng: random.Random, data: bytes, _: bytes) -> Changed:
     """Change values, keys, elements or the depth of a JSON text; a text that is none is changed as text."""
     try:
@@ -553,6 +568,12 @@ def jsons(rng: random.Random, data: bytes, _: bytes) -> Changed:
         return "j_deep", written[: place + 1] + deep + (b"," if place >= 0 else b"") + written[
             place + 1 :
         ]
+    if rng.random() < 0.03:
+        encoding = rng.choice(("utf-8-sig", "utf-16"))
+        return f"j_{encoding}", json.dumps(made).encode(encoding)
+    if isinstance(made, dict) and isinstance(made.get("traceEvents"), list) and rng.random() < 0.1:
+        made["traceEvents"] = _in_halves(rng, made["traceEvents"])
+        return "j_halves", json.dumps(made).encode()
     changes = [_json_change(rng, made) for _time in range(rng.choice((1, 1, 2, 3)))]
     indent = rng.choice((None, None, 2))
     return "+".join(changes), json.dumps(
@@ -569,6 +590,8 @@ def sql(rng: random.Random, path: Path, tables: tuple[str, ...]) -> str:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for pragma in ("journal_mode = OFF", "synchronous = OFF"):
             database.execute(f"PRAGMA {pragma}")
+        if rng.random() < 0.06:
+            done.append(_renamed(rng, database))
         for _time in range(rng.choice((1, 1, 2, 3))):
             statement = _statement(rng, database, tables)
             try:
@@ -577,6 +600,21 @@ def sql(rng: random.Random, path: Path, tables: tuple[str, ...]) -> str:
                 continue
             done.append(statement.replace('"', "")[:80])
     return "sql " + "; ".join(done)
+
+
+def _renamed(rng: random.Random, database: sqlite3.Connection) -> str:
+    """Give some tables a name in lower case, or put a view in their place."""
+    listed = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    to_view = rng.random() < 0.5
+    for (name,) in listed:
+        if rng.random() < 0.3:
+            continue
+        database.execute(f'ALTER TABLE "{name}" RENAME TO "stored_{name}"')
+        if to_view:
+            database.execute(f'CREATE VIEW "{name}" AS SELECT * FROM "stored_{name}"')
+        else:
+            database.execute(f'ALTER TABLE "stored_{name}" RENAME TO "{name.lower()}"')
+    return "views" if to_view else "lower case"
 
 
 def _statement(rng: random.Random, database: sqlite3.Connection, tables: tuple[str, ...]) -> str:
