@@ -288,7 +288,6 @@ def stalls(call_metrics: pd.DataFrame) -> pd.DataFrame:
     ]
     frame = {
         "rank": kept["rank"],
-        "launch": np.full(len(kept), -1, np.int64),
         "node": kept["node"],
         "reason": category(kept["metric"].cat.codes.to_numpy(), [name or "" for name in of_metric]),
         "value": kept["exclusive"],
