@@ -432,8 +432,8 @@ def gpus(source: sources.Source, notes: list[str]) -> list[Gpu]:
 def _gpu(row: dict[str, Any], table: str, notes: list[str]) -> Gpu | None:
     """Return a CUDA device as listed; None for what is none, or has no number."""
 
-    def number(name: str, least: int = 0, most: int = INT32) -> int | None:
-        return sources.whole(row[name], f"{table}.{name}", notes, least, most)
+    def number(name: str, most: int = INT32) -> int | None:
+        return sources.whole(row[name], f"{table}.{name}", notes, most=most)
 
     sm_count = number("smCount")
     if sm_count == 0:
