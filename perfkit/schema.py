@@ -14,6 +14,12 @@ from perfkit.errors import SchemaError
 INTEGERS = ("int64", "int32", "Int64")
 OPTIONAL = ("Int64", "float64")
 DTYPES = (*INTEGERS, "float64", "bool", "string", "category")
+# What stands in a column that was not recorded.
+NOT_RECORDED: dict[str, Any] = {
+    **dict.fromkeys(("Int64", "float64", "category"), None),
+    **dict.fromkeys(("int64", "int32"), -1),
+    "string": "",
+}
 INFINITY = float("inf")
 MOST_STRETCHES = 1 << 12  # that are sorted one by one
 
@@ -29,6 +35,7 @@ class Column:
     ``Int64`` and ``float64`` columns may hold missing values, the other numbers never do. A value below `least` or
     above `most`, or an infinite one, cannot be. Up to `slack` above `most` it is a measurement that a vendor's tool
     itself writes; it stays, and no figure uses it. `fallback` replaces a value that cannot be where the row must stay.
+    Readers leave out an `optional` column that their tool does not record: it is then missing, -1 or empty.
     """
 
     name: str
@@ -38,6 +45,7 @@ class Column:
     most: float = INFINITY
     slack: float = 0.0
     fallback: int | None = None
+    optional: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -86,13 +94,14 @@ class Table:
     def make(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return `frame` as this table: ordered, cast, sorted and checked; SchemaError lists all mismatches at once.
 
-        It has exactly the table's columns, in any order and of any type that casts without loss. What is returned is a
-        new frame with a fresh index; the columns are shared where nothing had to change.
+        It has exactly the table's columns, but for optional ones, in any order and of any type that casts without loss.
+        What is returned is a new frame with a fresh index; the columns are shared where nothing had to change.
 
         >>> spans = Table("SPANS", "a span", (Column("start_ns", "int64", "start"),), ("start_ns",))
         >>> spans.make(pd.DataFrame({"start_ns": [2.0, 1.0]}))["start_ns"].tolist()
         [1, 2]
         """
+        frame = self._completed(frame)
         problems = [f"column {c!r} is missing" for c in self.column_names if c not in frame]
         problems += [
             f"column {c!r} is not of this table" for c in frame if c not in self.column_names
@@ -122,6 +131,16 @@ class Table:
         self._refuse(problems)
         del frame  # and with it the columns, where the caller keeps none
         return _sorted(made, list(self.sort))
+
+    def _completed(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return a frame with the optional columns that a reader left out."""
+        absent = [c for c in self.columns if c.optional and c.name not in frame]
+        if not absent:
+            return frame
+        made = {
+            c.name: pd.Series(NOT_RECORDED[c.dtype], frame.index, dtype=c.dtype) for c in absent
+        }
+        return frame.assign(**made)
 
     def check(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return `frame` if it has this table's columns and dtypes, else raise SchemaError; no row is looked at."""

@@ -37,6 +37,11 @@ def category(name: str, meaning: str) -> Column:
     return Column(name, "category", meaning)
 
 
+def optional(name: str, dtype: str, meaning: str, least: float = -INFINITY) -> Column:
+    """Return a column that readers leave out where their tool does not record it."""
+    return Column(name, dtype, meaning, least, optional=True)
+
+
 def share_of_peak(name: str, meaning: str) -> Column:
     """Return a column of shares, 0 to 1, that a tool may measure as a little more than 1."""
     return Column(name, "float64", meaning, 0, 1, slack=0.1)
@@ -74,21 +79,23 @@ CAPTURE = Table(
     (
         RANK,
         Column("tool", "string", "profiler that wrote the file"),
-        Column("tool_version", "string", "version that exported the file; empty when not recorded"),
+        optional(
+            "tool_version", "string", "version that exported the file; empty when not recorded"
+        ),
         Column("path", "string", "file or folder that was read"),
-        Column("t0_unix_ns", "Int64", WALL_CLOCK, 0, LATEST_UNIX_NS),
+        Column("t0_unix_ns", "Int64", WALL_CLOCK, 0, LATEST_UNIX_NS, optional=True),
         Column("dur_ns", "int64", LENGTH, 0, LONGEST_NS, fallback=0),
-        Column(
+        optional(
             "traced",
             "string",
             "what the profiler was asked to trace, such as cuda,nvtx; empty when not recorded",
         ),
-        Column(
+        optional(
             "sampled",
             "string",
             "what it was asked to sample: stacks, schedule; empty when not recorded",
         ),
-        Column(
+        optional(
             "platform",
             "string",
             "operating system of the program: linux, windows, wsl; empty when not recorded",
@@ -102,20 +109,20 @@ DEVICES = Table(
     (
         *(RANK, GPU),
         Column("name", "string", "product name as the tool prints it"),
-        Column(
+        optional(
             "compute_capability",
             "string",
             "CUDA compute capability such as 8.0; empty when not recorded",
         ),
-        Column("sm_count", "Int64", "streaming multiprocessors", least=0),
-        Column("memory_bytes", "Int64", "device memory, bytes", least=0),
-        Column(
+        optional("sm_count", "Int64", "streaming multiprocessors", least=0),
+        optional("memory_bytes", "Int64", "device memory, bytes", least=0),
+        optional(
             "memory_bytes_per_s",
             "float64",
             "peak device-memory bandwidth the driver reports, bytes/s",
             least=0,
         ),
-        Column("clock_hz", "float64", "maximum SM clock the driver reports, Hz", least=0),
+        optional("clock_hz", "float64", "maximum SM clock the driver reports, Hz", least=0),
     ),
     ("rank", "gpu"),
 )
@@ -429,8 +436,8 @@ STALLS = Table(
     "a stall reason of a launch or a call-tree node",
     (
         RANK,
-        Column("launch", "int64", "launch it belongs to; -1 for a call-tree node"),
-        Column("node", "int64", "call-tree node it belongs to; -1 for a launch"),
+        optional("launch", "int64", "launch it belongs to; -1 for a call-tree node"),
+        optional("node", "int64", "call-tree node it belongs to; -1 for a launch"),
         category("reason", "stall reason"),
         Column(
             "value",
@@ -542,17 +549,22 @@ COLLECTIVES = Table(
     (
         *(RANK, GPU),
         Column(
-            "start_ns", "Int64", f"{START.meaning}; NA for a benchmark", -LONGEST_NS, LONGEST_NS
+            "start_ns",
+            "Int64",
+            f"{START.meaning}; NA for a benchmark",
+            -LONGEST_NS,
+            LONGEST_NS,
+            optional=True,
         ),
         category("operation", "all_reduce, all_gather, ..."),
         Column("bytes", "int64", "message size as nccl-tests defines it, bytes", least=0),
-        category("dtype", "element type; missing when not recorded"),
-        Column("ranks", "Int64", "ranks that took part, count", least=0),
+        optional("dtype", "category", "element type; missing when not recorded"),
+        optional("ranks", "Int64", "ranks that took part, count", least=0),
         Column("dur_ns", "float64", "duration, ns", 0, LONGEST_NS),
-        category("algorithm", "ring, tree, ...; missing when not recorded"),
-        category("protocol", "LL, LL128, Simple; missing when not recorded"),
-        category("placement", "in_place or out_of_place; missing outside benchmarks"),
-        category("group", "process group; missing when not recorded"),
+        optional("algorithm", "category", "ring, tree, ...; missing when not recorded"),
+        optional("protocol", "category", "LL, LL128, Simple; missing when not recorded"),
+        optional("placement", "category", "in_place or out_of_place; missing outside benchmarks"),
+        optional("group", "category", "process group; missing when not recorded"),
         category("source", "trace, benchmark or log"),
     ),
     ("rank", "gpu", "start_ns", "operation", "bytes"),

@@ -113,6 +113,24 @@ def test_sorting_goes_by_text_with_missing_values_first() -> None:
     assert [2, pd.NA, 7, 1] == made["line"].tolist()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("Int64", [None, None]),
+        ("category", [None, None]),
+        ("int64", [-1, -1]),
+        ("string", ["", ""]),
+    ],
+)
+def test_an_optional_column_that_a_reader_leaves_out_was_not_recorded(
+    dtype: str, expected: list[object]
+) -> None:
+    columns = (Column("gpu", "int32", "gpu"), Column("value", dtype, "value", optional=True))
+    made = Table("T", "t", columns, ()).make(pd.DataFrame({"gpu": [0, 1]}))
+    assert expected == made["value"].astype(object).where(made["value"].notna(), None).tolist()
+    assert dtype == made["value"].dtype
+
+
 def test_missing_values() -> None:
     made = one("float64").make(pd.DataFrame({"value": pd.array([None, 2**53], dtype="Int64")}))
     assert [True, False] == made["value"].isna().tolist()

@@ -144,9 +144,9 @@ def of_ranks(collectives: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     same = counts[
         counts["min"].eq(counts["max"]) & counts["size"].eq(rows.groupby(["rank", "gpu"]).ngroups)
     ]
-    rows = rows[rows["operation"].isin(same.index)].assign(bytes=0, ranks=None, source="trace")
-    unknown = dict.fromkeys(("dtype", "algorithm", "protocol", "placement", "group"))
-    return COLLECTIVES.make(rows.assign(**unknown)[list(COLLECTIVES.column_names)])
+    rows = rows[rows["operation"].isin(same.index)].assign(bytes=0, source="trace")
+    known = ["rank", "gpu", "start_ns", "operation", "bytes", "dur_ns", "source"]
+    return COLLECTIVES.make(rows[known])
 
 
 def offsets(collectives: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.logs.text import Asked, line_of, unanswered, writable
 from perfkit.profile import Profile
-from perfkit.readers.text import capture_table, content, csv_rows, devices_table, head
+from perfkit.readers.text import capture_table, content, csv_rows, head
 
 VERSION = 2
 KIND = "monitor"
@@ -93,7 +93,8 @@ def read(path: Path) -> Profile:
         names.append(
             next((name for name in told if not name.startswith("0x")), told[-1] if told else "")
         )
-    devices = devices_table({"gpu": list(cards), "name": names, "memory_bytes": sizes}, len(cards))
+    columns = {"rank": 0, "gpu": list(cards), "name": names, "memory_bytes": sizes}
+    devices = tables.DEVICES.make(pd.DataFrame(columns))
     frames = {"SAMPLES": samples, "DEVICES": devices}
     notes = [
         NO_TIMES,

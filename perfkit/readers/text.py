@@ -3,7 +3,7 @@
 import csv
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +83,8 @@ def capture_table(
     `asked` says what was recorded, where the file does: `traced`, `sampled`, `platform`.
     """
     frame = {"rank": 0, "tool": tool, "tool_version": version, "path": str(path), "dur_ns": dur_ns}
-    frame |= {"traced": "", "sampled": "", "platform": "", **asked}
-    return tables.CAPTURE.make(
-        pd.DataFrame({**frame, "t0_unix_ns": pd.array([t0_unix_ns], dtype="Int64")})
-    )
+    start = pd.array([t0_unix_ns], dtype="Int64")
+    return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": start, **asked}))
 
 
 # What the names of CUPTI's and Nsight Systems' overheads contain, and the kind in OVERHEAD that they are.
@@ -108,15 +106,6 @@ def overhead_kind(name: str) -> str:
     ('flush', 'loading', '')
     """
     return next((kind for word, kind in OVERHEADS.items() if word in name.casefold()), "")
-
-
-def devices_table(columns: Mapping[str, object], count: int) -> pd.DataFrame:
-    """Return DEVICES of `count` GPUs: what the columns do not say is missing."""
-    unknown = pd.array([None] * count, dtype="Int64")
-    defaults = {"rank": 0, "compute_capability": "", "sm_count": unknown, "memory_bytes": unknown}
-    return tables.DEVICES.make(
-        pd.DataFrame({**defaults, "memory_bytes_per_s": np.nan, "clock_hz": np.nan, **columns})
-    )
 
 
 def by_number(name: str) -> list[tuple[int, str]]:

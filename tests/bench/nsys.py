@@ -20,8 +20,7 @@ from statistics import median
 import pandas as pd
 
 from perfkit import load
-from perfkit.readers.nsys import tables
-from perfkit.readers.nsys.sources import Combined
+from perfkit.readers.nsys import sources, tables
 from tests.bench import captures, fresh
 from tests.bench.table import Row, median_row
 
@@ -93,9 +92,8 @@ def pandas_rows(path: str, some: str) -> int:
 
 def _query() -> str:
     """Return the query for the columns that the reader asks for, before it combines any."""
-    asked = [c.columns if isinstance(c, Combined) else (c,) for c in tables.KERNEL_COLUMNS]
-    once = dict.fromkeys(name for columns in asked for name in columns)
-    return f"SELECT {', '.join(once)} FROM {tables.KERNEL}"
+    asked = sources.asked(tables.kernel_map(tables.Ordinals({}, {})))
+    return f"SELECT {', '.join(sources.stored(asked))} FROM {tables.KERNEL}"
 
 
 QUERIES = {

@@ -1,8 +1,7 @@
-"""HPCToolkit databases of the older form: read by Hatchet, with the names, units and files that it loses."""
+"""HPCToolkit databases of the older form, against Hatchet where it is right, and by hand where it is not."""
 
 import re
 import struct
-import sys
 from pathlib import Path
 
 import hatchet
@@ -192,22 +191,11 @@ def test_metric_files_that_lack_or_are_damaged_are_refused(tmp_path: Path) -> No
     )  # hpcprof writes them on demand only
     assert f"{folder}: there is no *.metric-db file beside experiment.xml." in refused(folder)
     assert "hpcprof --metric-db=yes" in refused(folder / "experiment.xml")
-    # Hatchet computes where a thread's values lie from the number of ranks and threads.
-    folder = database(tmp_path / "uneven", function(2, "main"), threads=((0, 0), (0, 1), (1, 0)))
-    assert f"{folder}: its 3 *.metric-db files are not of the same threads" in refused(folder)
-    # It counts the files with -000- in their name: here all four, so that threads would be written over ranks.
-    folder = sample(tmp_path / "db")
-    for file in folder.glob("*.metric-db"):
-        file.rename(folder / f"x-000-{file.name}")
-    assert "*.metric-db files are not of the same threads" in refused(folder)
     # Rank and thread are told by the names alone.
     folder = database(tmp_path / "two", function(2, "main"))
     file = next(folder.glob("*.metric-db"))
     (folder / "other-000000-000-1-2-0.metric-db").write_bytes(file.read_bytes())
     assert "another file is of the same rank and thread" in refused(folder)
-    folder = sample(tmp_path / "run[1]")  # here Hatchet would find no metric file
-    assert refused(folder).startswith(f"{folder}: Hatchet takes")
-    # Hatchet would repeat the values of a cut file to fill it up.
     for change, said in [
         (lambda b: b[:-8], "the file has {} bytes, its header says {}"),
         (lambda b: b"", "the file has 0 bytes, which is less than its header"),
@@ -228,7 +216,6 @@ def test_metric_files_that_lack_or_are_damaged_are_refused(tmp_path: Path) -> No
 
 
 def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
-    # Some of these write outside Hatchet's memory, some end in an exception that names no file.
     for before, after in [
         *(
             ("<SecCallPathProfileData>", "<Other>"),
@@ -253,16 +240,39 @@ def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
         assert f"{folder / 'experiment.xml'}: the file declares an XML entity ('a')" in refused(
             folder
         )
+
+
+def test_ranks_may_have_different_numbers_of_threads(tmp_path: Path) -> None:
+    threads = ((0, 0), (0, 1), (1, 0))
+    folder = database(tmp_path / "db", function(2, "main", statement(3, 1, 5.0)), threads=threads)
+    profile = old.read(folder)
+    assert [0, 0, 1] == profile.table("THREADS")["mpi_rank"].tolist()
+    # The n-th thread has n times 5 us.
+    expected = pytest.approx([5 * US, 10 * US, 15 * US], rel=1e-12)
+    assert expected == profile.table("THREAD_METRICS")["inclusive"].tolist()
+
+
+def test_the_folder_of_a_database_may_have_any_name(tmp_path: Path) -> None:
+    assert 4 == len(old.read(sample(tmp_path / "run[1]*?")).table("THREADS"))
+
+
+def test_call_paths_of_5000_levels_are_read(tmp_path: Path) -> None:
     folder = database(tmp_path / "deep", *(function(2 + i, "f") for i in range(5000)))
     xml = folder / "experiment.xml"
     flat = re.findall(r"<PF [^>]*/>", text := xml.read_text(encoding="utf-8"))
     nested = "".join(element.replace("/>", ">") for element in flat) + "</PF>" * len(flat)
     xml.write_text(text.replace("".join(flat), nested), encoding="utf-8")
-    assert 5000 == len(flat)
-    limit = sys.getrecursionlimit()
-    assert f"deeper than Hatchet can follow at Python's recursion limit of {limit}." in refused(
-        folder
-    )
+    assert [*range(5000)] == old.read(folder).table("CALLTREE")["depth"].tolist()
+
+
+def test_an_element_of_another_kind_is_refused(tmp_path: Path) -> None:
+    folder = edited(sample(tmp_path / "db"), '<S i="6" l="11" />', '<X i="6" l="11" />')
+    assert "an element 'X' in the call tree" in refused(folder)
+
+
+def test_a_description_without_metrics_is_refused(tmp_path: Path) -> None:
+    folder = database(tmp_path / "db", function(2, "main"), metrics=())
+    assert "experiment.xml: the file lists no metric" in refused(folder)
 
 
 def test_the_real_database_equals_the_reference(profiles: Path) -> None:

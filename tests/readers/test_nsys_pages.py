@@ -52,7 +52,7 @@ def _stored(path: Path) -> list[tuple[int | None, ...]]:
 
 
 def _converted(path: Path) -> list[tuple[int | None, ...]]:
-    parts = SqliteSource(path).convert(KERNEL, WANTED, lambda rows: rows.table)
+    parts = SqliteSource(path).convert(KERNEL, WANTED, lambda rows: rows)
     return list(
         zip(*(pa.concat_tables(parts).column(name).to_pylist() for name in WANTED), strict=True)
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from real import HOST_ONLY, WITH_KERNELS, truth_of
+from real import HOST_ONLY, SQLITE, WITH_KERNELS, truth_of
 
 import perfkit
 from perfkit.errors import ReadError
@@ -183,6 +183,26 @@ def test_calls_of_mpi_and_the_operating_system(
     summed = calls.groupby("name", observed=True)["dur_ns"].agg(["count", "sum"])
     assert counted == {str(name): tuple(row) for name, row in summed.T.items()}
     assert {"MPI_Sendrecv", "poll"} & set(counted)
+
+
+def test_real_exports_have_every_column_that_a_map_names(profiles: Path) -> None:
+    unnumbered = nsys.tables.Ordinals({}, {})
+    maps = {
+        nsys.tables.KERNEL: nsys.tables.kernel_map(unnumbered),
+        nsys.tables.MEMCPY: nsys.tables.copy_map(unnumbered),
+        nsys.tables.MEMSET: nsys.tables.memset_map(unnumbered),
+        nsys.tables.RUNTIME: nsys.tables.API_CALL_MAP,
+        nsys.tables.NVTX: nsys.tables.range_map(0),
+        "GPU_METRICS": nsys.tables.SAMPLE_MAP,
+        nsys.schedule.SWITCHES: nsys.schedule.MAP,
+        nsys.waits.WAIT: nsys.waits.MAP,
+        nsys.collector.OWN: nsys.collector.OVERHEAD_MAP,
+        nsys.collector.MESSAGES: nsys.collector.MESSAGE_MAP,
+    }
+    exports = [nsys.SqliteSource(profiles / "nsys" / name) for name in SQLITE]
+    for table, reads in maps.items():
+        stored = {column for export in exports for column in export.columns(table)}
+        assert not {*nsys.sources.stored(nsys.sources.asked(reads))} - stored, table
 
 
 def test_gpus_peers_correlations_and_depths_of_real_captures(profiles: Path) -> None:

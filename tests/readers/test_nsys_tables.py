@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,47 @@ import pytest
 from readers import nsys_files as made
 from readers.nsys_files import HOST, Write, every_form, values
 
+from perfkit import tables
+from perfkit.errors import SchemaError
 from perfkit.readers import nsys
+from perfkit.readers.nsys import sources
 from perfkit.readers.nsys.tables import canonical
+from perfkit.schema import Column
 
 UNNAMED = "unnamed (string {})"
+
+
+def test_a_column_of_a_table_that_no_map_reads_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = Column("local_bytes", "Int64", "local memory, bytes", optional=True)
+    wider = replace(tables.KERNELS, columns=(*tables.KERNELS.columns, new))
+    monkeypatch.setattr(tables, "KERNELS", wider)
+    with pytest.raises(SchemaError, match=r"table 'KERNELS': .*\['local_bytes'\]"):
+        made.table(tmp_path, "KERNELS", made.kernel(0, 1))
+
+
+def test_a_column_of_a_map_that_the_table_lacks_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wider = {**nsys.tables.API_CALL_MAP, "status": sources.column("returnValue")}
+    monkeypatch.setattr(nsys.tables, "API_CALL_MAP", wider)
+    with pytest.raises(SchemaError, match=r"table 'API_CALLS' .*\n.*column 'status' is not of"):
+        made.table(tmp_path, "API_CALLS", made.call(0, 1))
+
+
+def test_a_line_in_the_table_and_one_in_the_map_make_a_new_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = Column("status", "Int64", "what the call returned", optional=True)
+    wider = replace(tables.API_CALLS, columns=(*tables.API_CALLS.columns, new))
+    monkeypatch.setattr(tables, "API_CALLS", wider)
+    status = sources.column("returnValue", missing=sources.NEVER)
+    monkeypatch.setitem(nsys.tables.API_CALL_MAP, "status", status)
+    calls = [made.call(0, 1, returnValue=2), made.call(2, 3, returnValue=None)]
+    path = made.sqlite(tmp_path / "run.sqlite", {made.RUNTIME: calls})
+    frame = nsys.tables.api_calls(nsys.SqliteSource(path))
+    assert [2, None] == values(frame, "status")
 
 
 @every_form

@@ -20,13 +20,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import number
 from perfkit.logs import text
 from perfkit.logs.dcgm import fields, forms
 from perfkit.logs.text import Asked, samples_table, unanswered
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.text import by_number, capture_table, content, devices_table, head
+from perfkit.readers.text import by_number, capture_table, content, head
 
 VERSION = 5
 KIND = "monitor"
@@ -241,7 +242,7 @@ def devices(
         ),
         "clock_hz": [first.get((*key, "sm_max_clock_hz"), np.nan) for key in named],
     }
-    return devices_table(columns, len(named))
+    return tables.DEVICES.make(pd.DataFrame(columns))
 
 
 def without_blanks(values: fields.Values) -> fields.Values:

@@ -19,7 +19,7 @@ from perfkit.logs.nccl import benchmark, log
 from perfkit.logs.nccl.log import Call, Edge, Facts, operation
 from perfkit.logs.text import samples_table
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.text import capture_table, content, devices_table, head
+from perfkit.readers.text import capture_table, content, head
 
 VERSION = 8
 KIND = "network"
@@ -227,8 +227,7 @@ def _collectives_table(
         message = (call.rank, call.operation, call.bytes, call.dtype, call.ranks)
         rows.append((*message, float("nan"), call.algorithm, call.protocol, None, "log"))
     frame = pd.DataFrame(rows, columns=columns).astype({"ranks": "Int64"})
-    nothing = pd.array([pd.NA] * len(frame), dtype="Int64")
-    return tables.COLLECTIVES.make(frame.assign(gpu=-1, start_ns=nothing, group=None))
+    return tables.COLLECTIVES.make(frame.assign(gpu=-1))
 
 
 def _links_table(edges: dict[Edge, str | None], facts: Facts) -> pd.DataFrame:
@@ -250,7 +249,8 @@ def _devices_table(benchmarks: Sequence[benchmark.Table]) -> pd.DataFrame:
     names = {
         device.gpu: device.name for device in reversed(listed) if device.host == listed[0].host
     }
-    return devices_table({"gpu": list(names), "name": list(names.values())}, len(names))
+    columns = {"rank": 0, "gpu": list(names), "name": list(names.values())}
+    return tables.DEVICES.make(pd.DataFrame(columns))
 
 
 def _cards_table(facts: Facts) -> pd.DataFrame:

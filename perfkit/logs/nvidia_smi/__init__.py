@@ -31,7 +31,7 @@ from perfkit.logs.nvidia_smi.logs import (
 )
 from perfkit.logs.text import EXACT, TEN_YEARS_NS, Asked, samples_table, unanswered
 from perfkit.profile import QUERY, Loader, Missing, Profile
-from perfkit.readers.text import capture_table, devices_table, head, nullable
+from perfkit.readers.text import capture_table, head, nullable
 
 VERSION = 4
 KIND = "monitor"
@@ -247,7 +247,7 @@ def _devices(log: fields.Log, values: Values) -> pd.DataFrame:
         "memory_bytes": nullable(np.where(exact, np.rint(sizes), 0).astype(np.int64), ~exact),
         "clock_hz": number("sm_max_clock_hz"),
     }
-    return devices_table(columns, len(gpus))
+    return tables.DEVICES.make(pd.DataFrame(columns).assign(rank=0))
 
 
 def _texts(column: fields.Column, rows: NDArray[np.int64]) -> list[str]:

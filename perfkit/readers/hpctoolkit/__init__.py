@@ -6,7 +6,7 @@ CPU and NVIDIA programs, and the older experiment.xml. All entry points, threads
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -16,49 +16,29 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.errors import ReadError
-from perfkit.format import percent, printable
-from perfkit.profile import Loader, Missing, Profile
-from perfkit.readers.hpctoolkit import contexts, files
+from perfkit.format import printable
+from perfkit.profile import Loader, Profile
+from perfkit.readers.hpctoolkit import completeness, contexts, files, old, sums
+from perfkit.readers.hpctoolkit.completeness import LONGEST
 from perfkit.readers.hpctoolkit.contexts import Entry, Metric, calltree
 from perfkit.readers.hpctoolkit.files import MAGIC, META, File, Ints, Profiles
+from perfkit.readers.hpctoolkit.sums import Floats
 from perfkit.readers.text import capture_table, category, head
 
 VERSION = 4
 KIND = "call_paths"
 FOLDER = True  # a profile is a folder, also if one of its files is named
 
-Floats = NDArray[np.float64]
 # Of samples of the GPU's program counter: GINS:STL_GMEM, GCYCLES:STL:GMEM. ANY is their sum, NONE is not stalled.
 STALL = re.compile(r"(?:GINS:STL_|GCYCLES:STL:)(?!ANY$|NONE$)(\w+)", re.IGNORECASE)
-ROUNDING = 1e-12  # what is left of a sum of doubles that is 0, relative to its parts
 NUMBERS = 2**16  # of metrics in profile.db
 WORDS = {"GPUDEVICE": "GPU", "GPUCONTEXT": "context", "GPUSTREAM": "stream"}
-CONSERVED = 1e-9  # how far the entry points may be from the whole, relative to it: rounding of sums
-PRINTED = 1e-4  # of a total: experiment.xml has six digits of it
-SHOWN = 3  # of the metrics that do not add up
-LONGEST = 200  # characters of a text from the database
-GPU = "hpcrun -e gpu=nvidia,pc"
-NEEDED = {  # what a metric of these names answers, and what records one
-    ("CPUTIME", "REALTIME", "CYCLES", "PERF::TASK-CLOCK", "PERF::CPU-CLOCK"): Missing(
-        "CALL_METRICS.CPUTIME", "How much CPU time did each call path take?", "hpcrun -e CPUTIME"
-    ),
-    ("GPUOP", "GKER", "GXCOPY", "GSYNC", "GMEM", "GMSET"): Missing(
-        "CALL_METRICS.GPUOP", "Which GPU operations did each call path start?", GPU
-    ),
-}
-TABLES = (
-    Missing("STALLS", "Why did the warps wait (stall reasons)?", GPU),
-    Missing("TRACE", "When did each thread and stream work (traces)?", "hpcrun -t"),
-)
 SIMULATED = "SIMULATED "  # what the description of a made database begins with
-TAKEN, EXPECTED, DROPPED = "GSAMP:TOT", "GSAMP:EXP", "GSAMP:DRP"
 WHOLE = 0  # the context above all entry points
 
 
 def sniff(path: Path) -> bool:
     """Say whether `path` is a database, its meta.db or its experiment.xml, by the first bytes of its files."""
-    from perfkit.readers.hpctoolkit import old
-
     return _is_current(path) or old.sniff(path)
 
 
@@ -69,13 +49,11 @@ def _is_current(path: Path) -> bool:
 
 def read(path: Path) -> Profile:
     """Open a database; its tables are read when asked for, and ``missing`` names the option that records others."""
-    from perfkit.readers.hpctoolkit import old
-
     if not _is_current(path) and old.sniff(path):
         return old.read(path)
     database = Database(path if path.is_dir() else path.parent)
     loaders = database.loaders()
-    missing_tables = missing(database.totals, loaders)
+    missing_tables = completeness.missing(database.totals, loaders)
     return Profile(
         "hpctoolkit", path, database.capture(path), loaders, missing_tables, database.notes()
     )
@@ -116,7 +94,8 @@ class Database:
     @cached_property
     def call_metrics(self) -> pd.DataFrame:
         """CALL_METRICS."""
-        return call_metrics(self._profiles, self._metrics, self.calltree)
+        stored = named(self._profiles.all(), [m.summary for m in self._metrics])
+        return sums.call_metrics(*stored, self._metrics, self.calltree)
 
     def capture(self, path: Path) -> pd.DataFrame:
         """Return CAPTURE: its clock is that of the traces, if there are any."""
@@ -158,14 +137,12 @@ class Database:
         without = (
             [] if self._has_cct else ["cct.db is missing: perfkit does not need it, hpcviewer does"]
         )
-        return (*self._made_up, *lost(self.totals), *unsampled(self.totals), *without)
-
-
-def missing(totals: pd.DataFrame, recorded: Collection[str]) -> tuple[Missing, ...]:
-    """Return what was not recorded, with the option of ``hpcrun`` that records it."""
-    measured = {str(name).upper() for name in totals.index[totals["entries"] != 0]}
-    lacking = [lack for metrics, lack in NEEDED.items() if measured.isdisjoint(metrics)]
-    return (*lacking, *(table for table in TABLES if table.table not in recorded))
+        return (
+            *self._made_up,
+            *completeness.lost(self.totals),
+            *completeness.unsampled(self.totals),
+            *without,
+        )
 
 
 def simulated(meta: File) -> list[str]:
@@ -174,46 +151,6 @@ def simulated(meta: File) -> list[str]:
     text = meta.text(at)
     told = printable(text.removeprefix(SIMULATED), LONGEST)
     return [f"simulated, not measured: {told}"] if text.startswith(SIMULATED) else []
-
-
-def lost(totals: pd.DataFrame) -> list[str]:
-    """Say which metrics do not add up: then the tree does not hold all that was measured."""
-    tolerated = CONSERVED * np.maximum(totals["whole"].abs(), totals["entries"].abs())
-    apart = totals[(totals["whole"] - totals["entries"]).abs() > tolerated]
-    notes = [
-        f"{printable(name, LONGEST)}: the entry points have {has:.12g} {unit} together, the whole program "
-        f"{whole:.12g}: the call paths do not hold all that was measured"
-        for name, unit, whole, has in apart[["unit", "whole", "entries"]].itertuples()
-    ]
-    return notes[:SHOWN] + (
-        [f"{len(notes) - SHOWN} more metrics do not add up"] if len(notes) > SHOWN else []
-    )
-
-
-def incomplete(totals: pd.DataFrame, count: int) -> list[str]:
-    """Say that metric files are missing: together they do not have what experiment.xml says of all threads."""
-    apart = totals[(totals["stored"] - totals["stated"]).abs() > PRINTED * totals["stated"].abs()]
-    return [
-        f"{printable(name, LONGEST)}: the {count} metric files have {stored:.6g} {unit} together, experiment.xml says "
-        f"{stated:.6g}: these are not the files of all its threads. Copy the database whole"
-        for name, unit, stored, stated in apart[["unit", "stored", "stated"]].head(1).itertuples()
-    ]
-
-
-def unsampled(totals: pd.DataFrame) -> list[str]:
-    """Say how many samples of the GPU's program counters are lacking."""
-    taken, expected, dropped = (
-        float(totals["entries"].get(name, 0.0)) for name in (TAKEN, EXPECTED, DROPPED)
-    )
-    notes = []
-    if taken < expected:
-        share = (
-            f"{percent(taken / expected)} of the expected samples of GPU instructions were taken"
-        )
-        notes.append(f"{share} ({taken:,.0f} of {expected:,.0f})")
-    if dropped > 0:
-        notes.append(f"samples of GPU instructions that were dropped: {dropped:,.0f}")
-    return notes
 
 
 def named(values: files.Values, numbers: Sequence[int]) -> tuple[Ints, NDArray[np.int16], Floats]:
@@ -225,60 +162,6 @@ def named(values: files.Values, numbers: Sequence[int]) -> tuple[Ints, NDArray[n
     return values.context[kept], metric[kept], values.value[kept]
 
 
-def call_metrics(profiles: Profiles, metrics: Sequence[Metric], tree: pd.DataFrame) -> pd.DataFrame:
-    """Return CALL_METRICS of CALLTREE; what the tree leaves out, such as instructions, the context above has alone."""
-    node = tree["node"].to_numpy()
-    parent = np.searchsorted(node, tree["parent"].fillna(node[0]).to_numpy(np.int64))
-    is_root = tree["parent"].isna().to_numpy(bool)
-    context, metric, value = named(profiles.all(), [m.summary for m in metrics])
-    place = np.searchsorted(node, context)
-    place[place == len(node)] = 0
-    by_metric = np.argsort(metric, kind="stable")
-    by_metric = by_metric[(node[place] == context)[by_metric]]
-    starts = np.searchsorted(metric[by_metric], np.arange(len(metrics) + 1))
-    parts = []
-    for i, one in enumerate(metrics):
-        rows = by_metric[starts[i] : starts[i + 1]]
-        if len(rows):
-            parts.append((i, *_exclusive(place[rows], value[rows] * one.factor, parent, is_root)))
-    metric = np.repeat([i for i, *_ in parts], [len(place) for _, place, *_ in parts]).astype(
-        np.int16
-    )
-    place, inclusive, exclusive = (np.concatenate([p[i] for p in parts]) for i in (1, 2, 3))
-    order = np.argsort(place * len(metrics) + metric, kind="stable")
-    frame = {
-        "rank": np.zeros(len(order), np.int32),
-        "node": node[place[order]],
-        **labels(metric[order], metrics),
-        "inclusive": inclusive[order],
-        "exclusive": exclusive[order],
-    }
-    return tables.CALL_METRICS.make(pd.DataFrame(frame, copy=False))
-
-
-def _exclusive(
-    place: Ints, value: Floats, parent: Ints, is_root: NDArray[np.bool_]
-) -> tuple[Ints, Floats, Floats]:
-    """Return the contexts that have one metric, and its value with and without what is called from them."""
-    inclusive = np.zeros(len(parent))
-    inclusive[place] = value
-    below = place[~is_root[place]]
-    exclusive = inclusive - np.bincount(parent[below], inclusive[below], len(parent))
-    exclusive[np.abs(exclusive) <= ROUNDING * np.abs(inclusive)] = 0.0
-    there = exclusive != 0
-    there[place] = True
-    rows = np.flatnonzero(there)
-    return rows, inclusive[rows], exclusive[rows]
-
-
-def labels(metric: NDArray[np.int16], metrics: Sequence[Metric]) -> dict[str, pd.Categorical]:
-    """Return the columns metric and unit."""
-    return {
-        "metric": category(metric, [m.name for m in metrics]),
-        "unit": category(metric, [m.unit for m in metrics]),
-    }
-
-
 def stalls(call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return STALLS: what each context alone has of each reason to wait."""
     of_metric = [reason(name) for name in call_metrics["metric"].cat.categories]
@@ -288,7 +171,6 @@ def stalls(call_metrics: pd.DataFrame) -> pd.DataFrame:
     ]
     frame = {
         "rank": kept["rank"],
-        "launch": np.full(len(kept), -1, np.int64),
         "node": kept["node"],
         "reason": category(kept["metric"].cat.codes.to_numpy(), [name or "" for name in of_metric]),
         "value": kept["exclusive"],
@@ -351,7 +233,7 @@ def thread_metrics(
             np.int64
         ),
         "entry": category(np.searchsorted(nodes, context), [entries[i].name for i in order]),
-        **labels(metric, metrics),
+        **sums.labels(metric, metrics),
         "inclusive": value * np.array([m.factor for m in metrics])[metric],
     }
     return tables.THREAD_METRICS.make(pd.DataFrame(frame))

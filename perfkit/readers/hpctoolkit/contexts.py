@@ -32,12 +32,18 @@ COUNTED = (
 
 
 @dataclass(frozen=True)
-class Metric:
-    """A metric in `unit` by `factor`; its numbers in profile.db, as ``summary`` of threads and of a ``thread``."""
+class Measure:
+    """What a metric is called, and its `unit`, into which `factor` brings what is stored."""
 
     name: str
     unit: str
     factor: float
+
+
+@dataclass(frozen=True)
+class Metric(Measure):
+    """A metric and its numbers in profile.db, as ``summary`` of threads and of a ``thread``."""
+
     summary: int
     thread: int
 

@@ -1,26 +1,17 @@
-"""The older form of a database, experiment.xml with a *.metric-db per thread (before 2022), read by Hatchet.
+"""The older form of a database: experiment.xml with a *.metric-db per thread (before 2022).
 
-Hatchet reads the tree and the values. From experiment.xml come what it loses: the names and units of metrics (it
-calls microseconds and seconds both ``time``), the names of functions (it puts the line of the call before them) and
-the files of lines (it takes the file of the function it met last). Of the values only the inclusive ones are used:
-`hpcprof` counts what a loop has alone for the function around it too, and Hatchet leaves it there.
-
-Hatchet does not check: it repeats the values of a cut metric file to fill it up, and writes outside its memory where
-a context has a number that no metric file has.
+experiment.xml has the call tree, names and units. A metric file has the values of one thread: after a header a row per
+context, from 1 on, and in it a big-endian double per metric. Contexts are those of Hatchet: a call site is the
+function called there, and an inlined function without a name is the context around it. Of the values only the inclusive
+ones are used: `hpcprof` counts what a loop has alone for the function around it too.
 """
 
-import glob
 import re
 import struct
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 from xml.parsers import expat
@@ -31,75 +22,49 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
-from perfkit.readers import hpctoolkit
-from perfkit.readers.hpctoolkit import contexts
+from perfkit.readers.hpctoolkit import completeness, contexts, sums
+from perfkit.readers.hpctoolkit.contexts import Measure
 from perfkit.readers.hpctoolkit.files import AGAIN
-from perfkit.readers.text import capture_table, content, head
+from perfkit.readers.hpctoolkit.sums import Floats
+from perfkit.readers.text import capture_table, category, content, head
 
 EXPERIMENT = "experiment.xml"
 METRIC_DB = re.compile(r"-(\d+)-(\d+)-\w+-\d+-\d\.metric-db$")  # PROGRAM-RANK-THREAD-HOST-PROCESS-0
 HEADER = struct.Struct(">18s5ssii")  # magic, version, byte order, contexts, metrics
 MAGIC = (b"HPCPROF-metricdb__", b"00.10", b"b")
 KINDS = {"PF": "function", "Pr": "function", "L": "loop", "S": "line"}
+CALL_SITE, VALUE = "C", "M"  # elements that are no contexts
+FUNCTIONS = ("PF", "Pr")
 FIRST_STREAM = 500  # threads from here on are GPU streams
 Threads = dict[tuple[int, int], Path]  # rank and thread of each metric file
 
 
 @dataclass(frozen=True)
-class Metric:
+class Metric(Measure):
     """An inclusive metric in the metric files, and its `total` of all threads if experiment.xml states it."""
 
     column: int
-    name: str
-    unit: str
-    factor: float
     total: float | None = None
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What experiment.xml says beside the tree: metrics, and name and file by the number of the context."""
+    """What experiment.xml says: CALLTREE, the inclusive metrics, and how many columns a metric file has.
+
+    `numbers` are those of all elements of the tree, also of such as are no contexts.
+    """
 
     path: Path
     version: str
+    tree: pd.DataFrame
     metrics: list[Metric]
     columns: int
     numbers: frozenset[int]
-    function: dict[int, str]
-    file: dict[int, str]
-
-
-UNREADABLE = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    NameError,
-    OSError,
-    StopIteration,
-    TypeError,
-    ValueError,
-)
-_ALONE = threading.Lock()  # Hatchet's reader keeps what it reads in global variables
-
-
-class _Pool:
-    """A pool of processes as Hatchet uses it, without processes."""
-
-    def __init__(self, initializer: Callable[..., None], initargs: tuple[Any, ...]) -> None:
-        initializer(*initargs)
-
-    def map(self, function: Callable[[Any], None], arguments: Iterable[Any]) -> None:
-        for argument in arguments:
-            function(argument)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 LOOKED_AT = 4096  # bytes; the description of the format may stand before the first element
 WHOLE = 1  # the context above all entry points
 UNKNOWN = ("<unknown file>", "~unknown-file~")
-ROUNDING = 1e-12  # of the inclusive value: what differences of sums leave of 0
 
 
 def sniff(path: Path) -> bool:
@@ -109,48 +74,28 @@ def sniff(path: Path) -> bool:
 
 
 def read(path: Path) -> Profile:
-    """Open a database; all of it is read. Contexts are those of Hatchet: a call site is the function called there."""
+    """Open a database; all of it is read."""
     experiment = described(_experiment(path))
     files = metric_files(experiment)
-    rows, values = hatchet_rows(experiment, files)
-    found: dict[Any, dict[str, object]] = {}
-    row: Any
-    for row in rows.drop_duplicates("nid").itertuples():  # what is above comes first
-        above = found[row.node.parents[0]] if row.node.parents else None
-        found[row.node] = _context(row, above, experiment)
-    tree = tables.CALLTREE.make(
-        pd.DataFrame(list(found.values()), columns=tables.CALLTREE.column_names)
-    )
-    inclusive = values.groupby(rows["nid"]).sum()
-    at_roots = values[rows["nid"].isin(tree.loc[tree["parent"].isna(), "node"])]
-    of = rows.loc[at_roots.index]
-    number = {identity: i for i, identity in enumerate(files)}
-    thread = [number[identity] for identity in zip(of["rank"], of["thread"], strict=True)]
-    entry = of["nid"].map(tree.set_index("node")["entry"].astype(object))
-    sums = at_roots.groupby(
-        [pd.Series(thread, of.index, name="thread"), entry.rename("entry")]
-    ).sum()
-    frame = (
-        sums.rename_axis("metric", axis=1)
-        .melt(value_name="inclusive", ignore_index=False)
-        .reset_index()
-    )
-    of_threads = _in_units(frame[frame["inclusive"] != 0], experiment.metrics).assign(rank=0)
+    stored = np.array([_values(file, experiment) for file in files.values()])
+    whole, values = stored[:, 0], stored[:, 1:]
+    is_root = experiment.tree["parent"].isna().to_numpy(bool)
+    at_roots = values[:, is_root]
     made = {
-        "CALLTREE": tree,
-        "CALL_METRICS": _call_metrics(inclusive, tree, experiment.metrics),
+        "CALLTREE": experiment.tree,
+        "CALL_METRICS": _call_metrics(values.sum(axis=0), experiment),
         "THREADS": _threads(list(files)),
-        "THREAD_METRICS": tables.THREAD_METRICS.make(of_threads),
+        "THREAD_METRICS": _thread_metrics(at_roots, experiment),
     }
     loaders = {name: partial(made.__getitem__, name) for name in made if len(made[name])}
-    totals = _totals(at_roots.sum(), experiment, files)
+    totals = _totals(whole.sum(axis=0), at_roots.sum(axis=(0, 1)), experiment)
     return Profile(
         reader="hpctoolkit",
         path=path,
         capture=capture_table(path, "HPCToolkit", f"{EXPERIMENT} {experiment.version}".strip()),
         loaders=loaders,
-        missing=hpctoolkit.missing(totals, loaders),
-        notes=(*hpctoolkit.incomplete(totals, len(files)), *hpctoolkit.lost(totals)),
+        missing=completeness.missing(totals, loaders),
+        notes=(*completeness.incomplete(totals, len(files)), *completeness.lost(totals)),
     )
 
 
@@ -158,46 +103,42 @@ def _experiment(path: Path) -> Path:
     return path if path.name == EXPERIMENT else path / EXPERIMENT
 
 
-def _context(row: Any, above: dict[str, Any] | None, experiment: Experiment) -> dict[str, object]:
-    file = experiment.file.get(row.nid, UNKNOWN[0])
-    place = f"{'loop at ' if row.type == 'L' else ''}{contexts.place(file, row.line)}"
-    name = experiment.function.get(row.nid, place)
-    return {
-        "rank": 0,
-        "node": row.nid,
-        "parent": above["node"] if above else pd.NA,
-        "depth": above["depth"] + 1 if above else 0,
-        "entry": above["entry"] if above else name,
-        "kind": KINDS[row.type] if above else "entry",
-        "name": name,
-        "file": pd.NA if file in UNKNOWN else file,
-        "line": row.line or pd.NA,
-        "module": row.module or pd.NA,
-    }
+def _values(file: Path, experiment: Experiment) -> Floats:
+    """Return the inclusive metrics of one thread: of the whole program, then of each context of CALLTREE."""
+    every = np.fromfile(file, ">f8", offset=HEADER.size).reshape(-1, experiment.columns)
+    rows = np.append(WHOLE, experiment.tree["node"].to_numpy()) - 1
+    columns = [metric.column for metric in experiment.metrics]
+    values: Floats = every[rows][:, columns].astype(np.float64)
+    return values
 
 
-def _call_metrics(
-    inclusive: pd.DataFrame, tree: pd.DataFrame, metrics: list[Metric]
-) -> pd.DataFrame:
-    parent = tree.set_index("node")["parent"].reindex(inclusive.index)
-    below = inclusive.groupby(parent).sum().reindex(inclusive.index, fill_value=0.0)
-    exclusive = inclusive - below
-    exclusive = exclusive.mask(exclusive.abs() <= ROUNDING * inclusive.abs(), 0.0)
-    long = inclusive.rename_axis(index="node", columns="metric").melt(
-        value_name="inclusive", ignore_index=False
+def _call_metrics(values: Floats, experiment: Experiment) -> pd.DataFrame:
+    """Return CALL_METRICS of the sums over all threads, by context and metric."""
+    context, metric = np.nonzero(values)
+    node = experiment.tree["node"].to_numpy()[context]
+    number = metric.astype(np.int16)
+    amounts = values[context, metric]
+    return sums.call_metrics(node, number, amounts, experiment.metrics, experiment.tree)
+
+
+def _thread_metrics(at_roots: Floats, experiment: Experiment) -> pd.DataFrame:
+    """Return THREAD_METRICS of the values by thread, entry point and metric."""
+    entries = experiment.tree.loc[experiment.tree["parent"].isna(), "entry"]
+    thread, entry, metric = np.nonzero(at_roots)
+    factor = np.array([m.factor for m in experiment.metrics])
+    frame = pd.DataFrame(
+        {
+            "rank": 0,
+            "thread": thread,
+            "entry": category(entry, entries.astype(str).tolist()),
+            **sums.labels(metric.astype(np.int16), experiment.metrics),
+            "inclusive": at_roots[thread, entry, metric] * factor[metric],
+        }
     )
-    frame = long.assign(exclusive=exclusive.melt()["value"].to_numpy()).reset_index()
-    frame = frame[(frame["inclusive"] != 0) | (frame["exclusive"] != 0)]
-    return tables.CALL_METRICS.make(_in_units(frame, metrics).assign(rank=0))
-
-
-def _in_units(frame: pd.DataFrame, metrics: list[Metric]) -> pd.DataFrame:
-    """Return rows with the column unit, and their values in it."""
-    factor = frame["metric"].map({m.name: m.factor for m in metrics}).astype("float64")
-    values = {
-        column: frame[column] * factor for column in ("inclusive", "exclusive") if column in frame
-    }
-    return frame.assign(unit=frame["metric"].map({m.name: m.unit for m in metrics}), **values)
+    keys = ["rank", "thread", "entry", "metric", "unit"]  # entry points may share their name
+    return tables.THREAD_METRICS.make(
+        frame.groupby(keys, observed=True, as_index=False)[["inclusive"]].sum()
+    )
 
 
 def _threads(identities: list[tuple[int, int]]) -> pd.DataFrame:
@@ -221,17 +162,13 @@ def _threads(identities: list[tuple[int, int]]) -> pd.DataFrame:
     return tables.THREADS.make(pd.DataFrame(frame))
 
 
-def _totals(entries: pd.Series, experiment: Experiment, files: Threads) -> pd.DataFrame:
+def _totals(whole: Floats, entries: Floats, experiment: Experiment) -> pd.DataFrame:
     """Return every metric's `unit`, `whole` and `entries` as `Database`, `stored` in its files, `stated` in the XML."""
-    first = [
-        np.fromfile(file, ">f8", experiment.columns, offset=HEADER.size) for file in files.values()
-    ]
     metrics = experiment.metrics
-    stored = np.sum(first, axis=0)[[m.column for m in metrics]]
     columns = {
-        "whole": stored if WHOLE not in experiment.numbers else entries.to_numpy(),
-        "entries": entries.to_numpy(),
-        "stored": stored,
+        "whole": whole if WHOLE not in experiment.numbers else entries,
+        "entries": entries,
+        "stored": whole,
         "stated": np.array([np.nan if m.total is None else m.total for m in metrics]),
     }
     factor = np.array([m.factor for m in metrics])
@@ -252,32 +189,22 @@ def described(path: Path) -> Experiment:
     try:
         databases = {int(m.attrib["i"]): m.attrib for m in root.iter("MetricDB")}
         listed = [dict(databases[number]) for number in sorted(databases)]
-        functions = {p.attrib["i"]: p.attrib["n"] for p in root.iter("Procedure")}
-        files = {f.attrib["i"]: f.attrib["n"] for f in root.iter("File")}
         data = next(root.iter("SecCallPathProfileData"))
         summed = {m.attrib["i"]: m.attrib["n"] for m in root.iter("Metric")}
         totals = {summed.get(m.attrib["n"], ""): float(m.attrib["v"]) for m in data.findall("M")}
-        contexts = list(_contexts(data))
-        function = {
-            number: functions[e.attrib["n"]] for number, e, _ in contexts if e.tag in ("PF", "Pr")
-        }
-        file = {number: files[above] for number, _, above in contexts if above is not None}
+        elements = list(_elements(data))
+        tree = _tree(elements, _Names(root))
     except (KeyError, ValueError, StopIteration) as e:
         raise damaged(
             path, f"the file lacks an element or attribute, or has another value there ({e!r})"
         ) from e
-    numbers = frozenset(number for number, _, _ in contexts)
-    if len(numbers) < len(contexts):
+    if not listed:
+        raise damaged(path, "the file lists no metric")
+    numbers = frozenset(element.number for element in elements)
+    if len(numbers) < len(elements):
         raise damaged(path, "a context is there more than once")
-    return Experiment(
-        path,
-        root.get("version", ""),
-        _metrics(listed, totals),
-        len(listed),
-        numbers,
-        function,
-        file,
-    )
+    metrics = _metrics(listed, totals)
+    return Experiment(path, root.get("version", ""), tree, metrics, len(listed), numbers)
 
 
 def _parsed(path: Path) -> ElementTree.Element:
@@ -298,16 +225,83 @@ def _parsed(path: Path) -> ElementTree.Element:
         raise damaged(path, f"the file is cut or damaged: {e}") from e
 
 
-def _contexts(data: ElementTree.Element) -> Iterator[tuple[int, ElementTree.Element, str | None]]:
-    """Yield the number, element and file of every context below `data`."""
-    waiting: list[tuple[ElementTree.Element, str | None]] = [(data, None)]
+class _Names:
+    """The names that elements of the tree refer to by number."""
+
+    def __init__(self, root: ElementTree.Element) -> None:
+        self.functions = {p.attrib["i"]: p.attrib["n"] for p in root.iter("Procedure")}
+        self.files = {f.attrib["i"]: f.attrib["n"] for f in root.iter("File")}
+        self.modules = {m.attrib["i"]: m.attrib["n"] for m in root.iter("LoadModule")}
+
+
+@dataclass(frozen=True)
+class _Element:
+    """An element of the tree, the one around it, and the number of its file, which may be that of one further out."""
+
+    number: int
+    tag: str
+    attributes: Mapping[str, str]
+    above: "_Element | None"
+    file: str | None
+
+
+def _elements(data: ElementTree.Element) -> Iterator[_Element]:
+    """Yield every element of the tree, what is around one before it."""
+    waiting: list[tuple[ElementTree.Element, _Element | None]] = [(data, None)]
     while waiting:
-        above, file = waiting.pop()
-        for element in above:
-            if element.tag in (*KINDS, "C"):
-                own = element.get("f", file)
-                yield int(element.attrib["i"]), element, own
-                waiting.append((element, own))
+        around, above = waiting.pop()
+        for xml in around:
+            if xml.tag == VALUE:
+                continue
+            if xml.tag not in (*KINDS, CALL_SITE):
+                raise ValueError(f"an element {xml.tag!r} in the call tree")
+            file = xml.get("f", above.file if above else None)
+            element = _Element(int(xml.attrib["i"]), xml.tag, xml.attrib, above, file)
+            yield element
+            waiting.append((xml, element))
+
+
+def _tree(elements: Iterable[_Element], names: _Names) -> pd.DataFrame:
+    """Return CALLTREE; elements that are no contexts stand for the context around them."""
+    contexts_of: dict[int, dict[str, Any] | None] = {}
+    rows = []
+    for element in elements:
+        above = contexts_of[element.above.number] if element.above else None
+        if not _is_context(element, names):
+            contexts_of[element.number] = above
+            continue
+        row = _context(element, above, names)
+        contexts_of[element.number] = row
+        rows.append(row)
+    return tables.CALLTREE.make(pd.DataFrame(rows, columns=tables.CALLTREE.column_names))
+
+
+def _is_context(element: _Element, names: _Names) -> bool:
+    is_nameless = element.tag == "Pr" and not names.functions[element.attributes["n"]]
+    return element.tag != CALL_SITE and not is_nameless
+
+
+def _context(element: _Element, above: dict[str, Any] | None, names: _Names) -> dict[str, Any]:
+    file = UNKNOWN[0] if element.file is None else names.files[element.file]
+    line = int(element.attributes["l"])
+    is_function = element.tag in FUNCTIONS
+    name = contexts.place(file, line)
+    if element.tag == "L":
+        name = f"loop at {name}"
+    if is_function:
+        name = names.functions[element.attributes["n"]]
+    return {
+        "rank": 0,
+        "node": element.number,
+        "parent": above["node"] if above else pd.NA,
+        "depth": above["depth"] + 1 if above else 0,
+        "entry": above["entry"] if above else name,
+        "kind": KINDS[element.tag] if above else "entry",
+        "name": name,
+        "file": pd.NA if file in UNKNOWN else file,
+        "line": line or pd.NA,
+        "module": names.modules[element.attributes["lm"]] if is_function else pd.NA,
+    }
 
 
 def _metrics(listed: Iterable[dict[str, str]], totals: Mapping[str, float]) -> list[Metric]:
@@ -318,7 +312,7 @@ def _metrics(listed: Iterable[dict[str, str]], totals: Mapping[str, float]) -> l
             name, unit, factor = contexts.measured(text)
             # Two metrics may differ in their unit only.
             name = text if name in metrics else name
-            metrics[name] = Metric(column, name, unit, factor, totals.get(f"{text}:Sum (I)"))
+            metrics[name] = Metric(name, unit, factor, column, totals.get(f"{text}:Sum (I)"))
     return list(metrics.values())
 
 
@@ -347,7 +341,7 @@ def metric_files(experiment: Experiment) -> Threads:
 
 
 def _check_whole(path: Path, experiment: Experiment) -> None:
-    """Check a metric file: Hatchet fills up a cut one with its own values again."""
+    """Check that a metric file has what its header and experiment.xml say."""
     try:
         with path.open("rb") as file:
             head = file.read(HEADER.size)
@@ -373,66 +367,3 @@ def _check_whole(path: Path, experiment: Experiment) -> None:
             path,
             f"the file has {size} bytes, its header says {HEADER.size + 8 * contexts * columns}",
         )
-
-
-def hatchet_rows(experiment: Experiment, files: Threads) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a row per context (after the one above it) and thread, and the inclusive metrics by name, as stored."""
-    # Where the ranks do not have the same threads Hatchet writes the values of one over those of another.
-    ranks, threads = ({identity[i] for identity in files} for i in (0, 1))
-    cpu = sum(thread < FIRST_STREAM for thread in threads)
-    expected = [*range(cpu), *range(FIRST_STREAM, FIRST_STREAM + len(threads) - cpu)]
-    if set(product(range(len(ranks)), expected)) != set(files):
-        raise _uneven(experiment.path.parent, len(files))
-    frame = _frame(experiment.path)
-    metrics = {m.name: frame.iloc[:, m.column].to_numpy() for m in experiment.metrics}
-    places = frame.index.to_frame(index=False)
-    places = places if "thread" in places else places.assign(thread=0)
-    if set(zip(places["rank"], places["thread"], strict=True)) != set(files):
-        raise _uneven(experiment.path.parent, len(files))
-    columns = frame[["nid", "type", "line", "module"]].reset_index(drop=True)
-    return places.join(columns), pd.DataFrame(metrics, index=places.index)
-
-
-def _uneven(folder: Path, count: int) -> ReadError:
-    return ReadError(
-        f"{folder}: its {count} *.metric-db files are not of the same threads, numbered from 0 on, of every rank: "
-        "Hatchet cannot read them. Copy the database whole, with all metric files."
-    )
-
-
-def _frame(xml: Path) -> pd.DataFrame:
-    import hatchet
-
-    folder = str(xml.parent)
-    if glob.escape(folder) != folder:
-        raise ReadError(
-            f"{folder}: Hatchet takes *, ? and [ in a path for a pattern. Rename the folder."
-        )
-    try:
-        with _in_turn():
-            frame: pd.DataFrame = hatchet.GraphFrame.from_hpctoolkit(folder).dataframe
-    except RecursionError as e:
-        raise ReadError(
-            f"{xml}: the call paths are deeper than Hatchet can follow at Python's recursion limit of "
-            f"{sys.getrecursionlimit()}. Raise it with sys.setrecursionlimit."
-        ) from e
-    except UNREADABLE as e:
-        raise damaged(xml, f"Hatchet cannot read this database ({e!r})") from e
-    return frame
-
-
-@contextmanager
-def _in_turn() -> Iterator[None]:
-    """Let Hatchet read the metric files here: its pool of processes forks one that may have threads."""
-    from hatchet.readers import hpctoolkit_reader
-
-    with (
-        _ALONE,
-        pd.option_context("mode.copy_on_write", False),
-    ):  # it writes into the values of a frame
-        theirs = hpctoolkit_reader.mp
-        hpctoolkit_reader.mp = SimpleNamespace(Pool=_Pool, sharedctypes=theirs.sharedctypes)
-        try:
-            yield
-        finally:
-            hpctoolkit_reader.mp = theirs

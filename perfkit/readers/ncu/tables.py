@@ -223,7 +223,7 @@ def stalls(report: Report) -> pd.DataFrame:
         )
         without[launch] = False
     frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
-    return tables.STALLS.make(frame.assign(rank=0, node=-1))
+    return tables.STALLS.make(frame.assign(rank=0))
 
 
 def rules(report: Report) -> pd.DataFrame:

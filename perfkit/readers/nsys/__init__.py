@@ -194,7 +194,7 @@ def host(source: sources.Source) -> str:
 def _last_end(source: sources.Source) -> int:
     """Return the end of the last event: exports cut down do not say how long the recording was."""
 
-    def last(rows: sources.Part) -> int:
+    def last(rows: pa.Table) -> int:
         ends = sources.ints(rows, "end", 0)
         return int(ends[ends <= sources.LONGEST].max(initial=0))
 
@@ -340,7 +340,7 @@ class FolderSource:
         self,
         table: str,
         columns: Sequence[str | sources.Combined],
-        make: Callable[[sources.Part], sources.Made],
+        make: Callable[[pa.Table], sources.Made],
     ) -> list[sources.Made]:
         """Apply `make` to those numeric `columns` that exist; Arrow reads the columns on its own threads."""
         name = sources.resolve(table, self._files)
@@ -353,7 +353,7 @@ class FolderSource:
             sources.label(c): _first(numbers, c) if isinstance(c, sources.Combined) else numbers[c]
             for c in wanted
         }
-        return [make(sources.part_of(pa.table(made), columns))]
+        return [make(pa.table(made))]
 
     def _integers(self, table: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return sources.integers(
@@ -364,12 +364,10 @@ class FolderSource:
         self,
         table: str,
         columns: Sequence[str | sources.Combined],
-        make: Callable[[sources.Part], sources.Columns],
+        make: Callable[[pa.Table], sources.Columns],
     ) -> sources.Columns:
         """Return what `make` returns for those numeric `columns` that exist."""
-        return next(iter(self.convert(table, columns, make)), None) or make(
-            sources.nothing(columns)
-        )
+        return next(iter(self.convert(table, columns, make)), None) or make(pa.table({}))
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None, present ones hold single values."""

@@ -8,10 +8,17 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.readers.nsys import sources
+from perfkit.readers.nsys.sources import column
 from perfkit.readers.text import category, overhead_kind
 
 OWN, OF_CUDA = "PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"
-OVERHEAD_COLUMNS = ("start", "end", "globalTid", "nameId", "correlationId", "overheadType")
+OVERHEAD_MAP: sources.Reads = {
+    **sources.THREAD,
+    **sources.INTERVAL,
+    "name": column("nameId"),
+    "correlation": column("correlationId", by=sources.or_none),
+    "type": column("overheadType"),
+}
 KINDS = ("profiler", "flush", "loading", "compiling", "queue_full", "other")
 # What overheadType means since schema 3.24; before it was not recorded (-1), and names tell.
 TYPES = {
@@ -43,36 +50,20 @@ PLATFORMS = {"Unix": "linux", "L4X": "linux", "L4A": "linux", "Windows": "window
 
 def overhead(source: sources.Source) -> pd.DataFrame:
     """Return OVERHEAD: the time of the profiler, and what CUDA took for loading, compiling and a full queue."""
-    parts = [_overhead(source, table) for table in (OWN, OF_CUDA) if source.has_rows(table)]
+    parts = [
+        sources.read(source, table, OVERHEAD_MAP, ("start", "end"))
+        for table in (OWN, OF_CUDA)
+        if source.has_rows(table)
+    ]
     if not parts:
         return tables.OVERHEAD.empty()
-    columns = (
-        parts[0]
-        if len(parts) == 1
-        else {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
-    )
-    codes, labels = sources.texts(source, columns.pop("name"))
-    kinds = _kinds(columns.pop("type"), codes, labels)
-    frame = pd.DataFrame({"rank": np.zeros(len(codes), np.int32), **columns}, copy=False)
-    frame["name"] = category(codes, labels)
-    frame["kind"] = category(kinds, KINDS)
-    return tables.OVERHEAD.make(frame)
-
-
-def _overhead(source: sources.Source, table: str) -> sources.Columns:
-    def part(rows: sources.Part) -> sources.Columns:
-        tid = sources.ints(rows, "globalTid")
-        return {
-            **sources.interval(rows),
-            "process": sources.process_of(tid),
-            "thread": sources.thread_of(tid),
-            "name": sources.ints(rows, "nameId"),
-            "correlation": sources.correlation(rows),
-            "type": sources.ints(rows, "overheadType"),
-        }
-
-    sources.require(source, table, ("start", "end"))
-    return source.stacked(table, OVERHEAD_COLUMNS, part)
+    columns: dict[str, Any] = parts[0]
+    if len(parts) > 1:
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in OVERHEAD_MAP}
+    codes, labels = sources.texts(source, columns["name"])
+    columns["name"] = category(codes, labels)
+    columns["kind"] = category(_kinds(columns.pop("type"), codes, labels), KINDS)
+    return sources.framed(tables.OVERHEAD, columns)
 
 
 def _kinds(types: sources.Int, codes: NDArray[Any], labels: list[str]) -> NDArray[np.int8]:
@@ -92,26 +83,29 @@ def _kinds(types: sources.Int, codes: NDArray[Any], labels: list[str]) -> NDArra
 def diagnostics(source: sources.Source) -> pd.DataFrame:
     """Return DIAGNOSTICS: the messages of the profiler."""
 
-    def part(rows: sources.Part) -> sources.Columns:
-        process = sources.process_of(sources.ints(rows, "globalPid"))
-        return {
-            "time_ns": sources.ints(rows, "timestamp", sources.NEVER),
-            "severity": sources.ints(rows, "severity"),
-            "process": np.where(process == 0, np.int64(-1), process),  # 0 stands for the whole node
-        }
-
-    sources.require(source, MESSAGES, ("timestamp", "text"))
-    columns = source.stacked(MESSAGES, ("timestamp", "severity", "globalPid"), part)
+    columns: dict[str, Any] = sources.read(source, MESSAGES, MESSAGE_MAP, ("timestamp", "text"))
     texts = source.text(MESSAGES, "text") or [None] * len(columns["time_ns"])
     if len(texts) != len(columns["time_ns"]):
         raise source.damage(
             MESSAGES, f"{MESSAGES} has {len(columns['time_ns'])} rows and {len(texts)} texts"
         )
-    codes, numbers = pd.factorize(columns.pop("severity"))
-    frame = pd.DataFrame({"rank": np.int32(0), **columns})
-    frame["severity"] = category(codes, [SEVERITIES.get(int(number)) for number in numbers])
-    frame["text"] = pd.array([text or "" for text in texts], dtype="string")
-    return tables.DIAGNOSTICS.make(frame)
+    codes, numbers = pd.factorize(columns["severity"])
+    columns["severity"] = category(codes, [SEVERITIES.get(int(number)) for number in numbers])
+    columns["text"] = pd.array([text or "" for text in texts], dtype="string")
+    return sources.framed(tables.DIAGNOSTICS, columns)
+
+
+def _process(global_pid: sources.Int) -> sources.Int:
+    """Return the process of a message, -1 for 0, which stands for the whole node."""
+    process = sources.process_of(global_pid)
+    return np.where(process == 0, np.int64(-1), process)
+
+
+MESSAGE_MAP: sources.Reads = {
+    "time_ns": column("timestamp", missing=sources.NEVER),
+    "severity": column("severity"),
+    "process": column("globalPid", by=_process),
+}
 
 
 def asked(source: sources.Source) -> dict[str, str]:

@@ -1,15 +1,25 @@
 """When CPU threads ran on a core."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from perfkit import tables
 from perfkit.readers.nsys import sources
+from perfkit.readers.nsys.sources import column
 from perfkit.readers.text import category
 from perfkit.schema import order_of
 
 SWITCHES = "SCHED_EVENTS"
-COLUMNS = ("start", "isSchedIn", "globalTid", "cpu", "threadState", "threadBlock")
+MAP: sources.Reads = {  # one event that puts a thread on a core or takes it off
+    "time": column("start", missing=sources.NEVER),
+    "on": column("isSchedIn", missing=0),
+    "thread": column("globalTid"),
+    "cpu": column("cpu", by=sources.in_32_bits),
+    "state": column("threadState", missing=0),
+    "block": column("threadBlock", missing=0),
+}
 STATES, REASONS = (
     "ENUM_SAMPLING_THREAD_STATE",
     "ENUM_SCHEDULING_THREAD_BLOCK",
@@ -23,8 +33,8 @@ def schedule(source: sources.Source) -> pd.DataFrame:
     A thread whose first event takes it off a core was on it since the first event of any thread; one that was put on
     a core last stayed there to the last event of any thread. What came before and after was not recorded.
     """
-    sources.require(source, SWITCHES, COLUMNS[:3])
-    columns = source.stacked(SWITCHES, COLUMNS, _switches)
+    columns = sources.read(source, SWITCHES, MAP, ("start", "isSchedIn", "globalTid"))
+    columns["on"] = columns["on"] != 0
     order = order_of([columns["thread"], columns["time"], columns["on"]])
     columns = {name: values[order] for name, values in columns.items()}
     time, on, thread = columns["time"], columns["on"], columns["thread"]
@@ -40,29 +50,16 @@ def schedule(source: sources.Source) -> pd.DataFrame:
     start = np.append(time[began], np.full(len(off), first))
     end = np.where(ends < 0, last, time[ends])
     rows = np.append(began, off)
-    frame = {
-        "rank": np.zeros(len(rows), np.int32),
+    stretches: dict[str, Any] = {
         "process": sources.process_of(thread[rows]),
         "thread": sources.thread_of(thread[rows]),
         "start_ns": start,
         "dur_ns": sources.difference(end, start),
         "cpu": columns["cpu"][rows],
-        "stopped": _reasons(
-            source, columns["state"], columns["block"], np.where(on[ends], -1, ends)
-        ),
     }
-    return tables.SCHEDULE.make(pd.DataFrame(frame, copy=False))
-
-
-def _switches(rows: sources.Part) -> sources.Columns:
-    return {
-        "time": sources.ints(rows, "start", sources.NEVER),
-        "on": sources.ints(rows, "isSchedIn", 0) != 0,
-        "thread": sources.ints(rows, "globalTid"),
-        "cpu": sources.in_32_bits(sources.ints(rows, "cpu")),
-        "state": sources.ints(rows, "threadState", 0),
-        "block": sources.ints(rows, "threadBlock", 0),
-    }
+    last_on = np.where(on[ends], -1, ends)
+    stretches["stopped"] = _reasons(source, columns["state"], columns["block"], last_on)
+    return sources.framed(tables.SCHEDULE, stretches)
 
 
 def _extent(times: sources.Int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, partial, reduce
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
@@ -19,7 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from perfkit.errors import ReadError
+from perfkit.errors import ReadError, SchemaError
+from perfkit.readers.text import nullable
+from perfkit.schema import Table
 
 Columns = dict[str, NDArray[Any]]
 
@@ -75,46 +77,97 @@ class Combined:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Consecutive rows of a table: the columns of it that were `asked` for and that it has, all int64."""
+class Read:
+    """How one column of ours is made: by a function of columns of the export, whole numbers each.
 
-    table: pa.Table
-    asked: frozenset[str]
+    A cell that is null is `missing`, as is the whole column where the export lacks it, unless `lacking` says otherwise.
+    """
 
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return int(self.table.num_rows)
+    values: Callable[..., NDArray[Any]]
+    stored: tuple[str | Combined, ...]
+    missing: int = -1
+    lacking: int | None = None
 
-    def has(self, name: str) -> bool:
-        """Say whether the table has a column; LookupError if nobody asked for it, which would look as if it had none.
-
-        >>> part_of(pa.table({"start": [1]}), ["start", "end"]).has("end")
-        False
-        >>> part_of(pa.table({"start": [1]}), ["start"]).has("end")
-        Traceback (most recent call last):
-        ...
-        LookupError: end: not among the columns that are read: start
-        """
-        if name not in self.asked:
-            raise LookupError(
-                f"{name}: not among the columns that are read: {', '.join(sorted(self.asked))}"
-            )
-        return name in self.table.column_names
-
-    def filter(self, is_chosen: NDArray[np.bool_]) -> "Part":
-        """Return some of the rows."""
-        return Part(self.table.filter(pa.array(is_chosen)), self.asked)
+    def of(self, numbers: Callable[[str, int, int], Int]) -> NDArray[Any]:
+        """Return the column, given what returns a column of the export by name, missing and lacking value."""
+        lacking = self.missing if self.lacking is None else self.lacking
+        return self.values(*(numbers(label(each), self.missing, lacking) for each in self.stored))
 
 
-def part_of(table: pa.Table, columns: Sequence[str | Combined]) -> Part:
-    """Return the rows of a table that was asked for these columns."""
-    return Part(table, frozenset(map(label, columns)))
+Reads = Mapping[str, Read]  # the column map of a table: our column <- columns of the export
 
 
-def nothing(columns: Sequence[str | Combined]) -> Part:
-    """Return what an absent table is read as."""
-    return part_of(pa.table({}), columns)
+def _as_it_is(numbers: Int) -> Int:
+    return numbers
+
+
+def column(
+    *names: str | Combined,
+    by: Callable[..., NDArray[Any]] = _as_it_is,
+    missing: int = -1,
+    lacking: int | None = None,
+) -> Read:
+    """Return how to read one column: that of the export as it is, or what a function makes of several."""
+    return Read(by, names, missing, lacking)
+
+
+def quantity(*names: str, by: Callable[[list[Int]], Int]) -> Read:
+    """Return how to read counts as one; NEVER where the export lacks one of them, as `framed` expects."""
+
+    def values(*counts: Int) -> Int:
+        is_missing = reduce(np.logical_or, [count == NEVER for count in counts])
+        if not is_missing.any():
+            return by(list(counts))
+        known = [np.where(is_missing, 0, count) for count in counts]
+        return np.where(is_missing, NEVER, by(known))
+
+    return Read(values, names, NEVER)
+
+
+def read(source: "Source", table: str, reads: Reads, required: Iterable[str] = ()) -> Columns:
+    """Return the columns of a map; no rows for an absent table. ReadError without a `required` column."""
+    require(source, table, required)
+    return source.stacked(table, asked(reads), lambda rows: values(rows, reads))
+
+
+def each_part(
+    source: "Source", table: str, reads: Reads, make: Callable[[Columns], Made]
+) -> list[Made]:
+    """Return what `make` returns for the columns of a map, part by part; an empty list for an absent table."""
+    return source.convert(table, asked(reads), lambda rows: make(values(rows, reads)))
+
+
+def asked(reads: Reads) -> list[str | Combined]:
+    """Return the columns of the export that a map is made of, each once."""
+    return list(dict.fromkeys(name for each in reads.values() for name in each.stored))
+
+
+def values(rows: pa.Table, reads: Reads) -> Columns:
+    """Return the columns of a map for some rows of the export; what several of ours need is taken once."""
+    numbers = cache(partial(ints, rows))
+    return {name: each.of(numbers) for name, each in reads.items()}
+
+
+def framed(table: Table, columns: dict[str, Any]) -> pd.DataFrame:
+    """Return a table of rank 0 of columns, which are taken out of `columns`: held twice they would fill the memory.
+
+    NEVER in a quantity is a missing value. SchemaError names the table and the columns that no map reads.
+    """
+    absent = [name for name in table.column_names if name not in columns and name != "rank"]
+    if absent:
+        raise SchemaError(f"table {table.name!r}: no map of Nsight Systems reads its {absent}")
+    return table.make(_taken(table, columns))
+
+
+def _taken(table: Table, columns: dict[str, Any]) -> pd.DataFrame:
+    quantities = [c.name for c in table.columns if c.dtype == "Int64"]
+    for name in quantities:
+        numbers = columns[name]
+        columns[name] = nullable(numbers, numbers == NEVER)
+    rank = np.zeros(len(next(iter(columns.values()))), np.int32)
+    frame = pd.DataFrame({"rank": rank, **columns}, copy=False)
+    columns.clear()
+    return frame
 
 
 class Source(Protocol):
@@ -133,14 +186,14 @@ class Source(Protocol):
         """Whether a column of `table` exists and holds at least one of `values`."""
 
     def convert(
-        self, table: str, columns: Sequence[str | Combined], make: Callable[[Part], Made]
+        self, table: str, columns: Sequence[str | Combined], make: Callable[[pa.Table], Made]
     ) -> list[Made]:
         """Apply `make` to consecutive parts of those numeric `columns` that exist, int64, on several threads."""
 
     def stacked(
-        self, table: str, columns: Sequence[str | Combined], make: Callable[[Part], Columns]
+        self, table: str, columns: Sequence[str | Combined], make: Callable[[pa.Table], Columns]
     ) -> Columns:
-        """Return what `make` returns for the parts, all parts together; for an absent table, for `nothing`."""
+        """Return what `make` returns for the parts, all parts together; for an absent table, for no rows."""
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None, present ones hold anything."""
@@ -263,11 +316,11 @@ def integers(
     return pc.cast(numbers, pa.int64())
 
 
-def ints(part: Part, name: str, missing: int = -1) -> Int:
-    """Return a column as int64, `missing` where it is null or not recorded at all."""
-    if not part.has(name):
-        return np.full(part.count, missing, np.int64)
-    column = part.table.column(name)
+def ints(rows: pa.Table, name: str, missing: int = -1, lacking: int = -1) -> Int:
+    """Return a column as int64, `missing` where it is null, `lacking` where the export does not have it at all."""
+    if name not in rows.column_names:
+        return np.full(rows.num_rows, lacking, np.int64)
+    column = rows.column(name)
     return np.ascontiguousarray(
         (pc.fill_null(column, missing) if column.null_count else column).to_numpy()
     )
@@ -281,26 +334,9 @@ def in_32_bits(numbers: Int) -> Int:
     return np.where((numbers < -1) | (numbers > fits.max), np.int64(fits.min), numbers)
 
 
-def correlation(part: Part) -> Int:
+def or_none(correlation: Int) -> Int:
     """Return the numbers that calls share with what they started, -1 for the 0 of what no call started."""
-    numbers = ints(part, "correlationId")
-    numbers = numbers if numbers.flags.writeable else numbers.copy()
-    numbers[numbers == 0] = -1
-    return numbers
-
-
-def absent(part: Part, name: str) -> NDArray[np.bool_]:
-    """Return where a column is null or not recorded at all."""
-    if not part.has(name):
-        return np.ones(part.count, bool)
-    column = part.table.column(name)
-    return column.is_null().to_numpy() if column.null_count else np.zeros(part.count, bool)
-
-
-def interval(part: Part) -> Columns:
-    """Return when something started and how long it took; -1 ns, which cannot be, where the export does not say."""
-    start = ints(part, "start", NEVER)
-    return {"start_ns": start, "dur_ns": difference(ints(part, "end", NEVER), start)}
+    return np.where(correlation == 0, np.int64(-1), correlation)
 
 
 def difference(end: Int, start: Int) -> Int:
@@ -323,14 +359,6 @@ def total(counts: list[Int]) -> Int:
     [5, -1, -1]
     """
     return _reduced(np.add, counts, fits=sum(map(_highest, counts)) < 2**63)
-
-
-def quantity(
-    part: Part, name: str, columns: tuple[str, ...], combine: Callable[[list[Int]], Int] = product
-) -> Columns:
-    """Return `columns` combined as int64 under `name`, and where one is absent, for `columns.nullable`."""
-    empty = reduce(np.logical_or, [absent(part, column) for column in columns])
-    return {name: combine([ints(part, column, 0) for column in columns]), f"no {name}": empty}
 
 
 def texts(source: Source, ids: Int) -> tuple[NDArray[Any], list[str]]:
@@ -404,3 +432,14 @@ def shown(value: object) -> str:
     """Return a value from outside as a message may hold it: short, and without control characters."""
     written = ascii(value[:40] if isinstance(value, (str, bytes)) else value)
     return written if len(written) <= 60 else f"{written[:60]} ..."
+
+
+# What the maps of many tables share.
+INTERVAL: Reads = {
+    "start_ns": column("start", missing=NEVER),
+    "dur_ns": column("end", "start", by=difference, missing=NEVER),
+}
+THREAD: Reads = {
+    "process": column("globalTid", by=process_of),
+    "thread": column("globalTid", by=thread_of),
+}

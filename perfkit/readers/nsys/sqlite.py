@@ -126,18 +126,16 @@ class SqliteSource:
         self,
         table: str,
         columns: Sequence[str | sources.Combined],
-        make: Callable[[sources.Part], sources.Made],
+        make: Callable[[pa.Table], sources.Made],
     ) -> list[sources.Made]:
         """Apply `make` to row ranges of those numeric `columns` that exist, on two threads."""
-        return self._each(
-            table, columns, lambda _: lambda _, rows: make(sources.part_of(rows, columns))
-        )
+        return self._each(table, columns, lambda _: lambda _, rows: make(rows))
 
     def stacked(
         self,
         table: str,
         columns: Sequence[str | sources.Combined],
-        make: Callable[[sources.Part], sources.Columns],
+        make: Callable[[pa.Table], sources.Columns],
     ) -> sources.Columns:
         """Return what `make` returns for row ranges of those numeric `columns` that exist, all together."""
         stacks: list[sources.Stack] = []
@@ -145,10 +143,10 @@ class SqliteSource:
         def start(rows: int) -> Work[None]:
             use_freed_memory_again(rows)
             stacks[:] = [sources.Stack(rows)]
-            return lambda place, part: stacks[0].put(place, make(sources.part_of(part, columns)))
+            return lambda place, part: stacks[0].put(place, make(part))
 
         self._each(table, columns, start)
-        return (stacks[0].columns if stacks else {}) or make(sources.nothing(columns))
+        return (stacks[0].columns if stacks else {}) or make(pa.table({}))
 
     def _each(
         self,

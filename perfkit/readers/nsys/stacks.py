@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from perfkit import tables
 from perfkit.readers.nsys import sources
+from perfkit.readers.nsys.sources import column
 from perfkit.readers.text import category
 from perfkit.schema import order_of
 
@@ -20,7 +21,6 @@ KINDS = {
     "os_call": ("OSRT_CALLCHAINS", "OSRT_API"),
     "cuda_call": ("CUDA_CALLCHAINS", "CUPTI_ACTIVITY_KIND_RUNTIME"),
 }
-FRAME_COLUMNS = ("id", "stackDepth", "symbol", "module", "unresolved")
 ADDRESS = "0x"  # a symbol that begins so is no name
 MARKER = "["  # [Broken backtraces] and [Max depth] stand where the rest of a stack is not known
 
@@ -72,11 +72,11 @@ class Stacks:
         parts = [part for part in parts if part and len(part["start_ns"])]
         if not parts:
             return tables.STACKS.empty()
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        kinds = columns.pop("kind")
-        frame = pd.DataFrame({"rank": np.int32(0), **columns}, copy=False)
-        frame["kind"] = category(kinds, list(KINDS))
-        return tables.STACKS.make(frame)
+        columns: dict[str, Any] = {
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+        }
+        columns["kind"] = category(columns["kind"], list(KINDS))
+        return sources.framed(tables.STACKS, columns)
 
     def frames(self) -> pd.DataFrame:
         """Return FRAMES: the frames of each distinct stack, innermost first."""
@@ -84,19 +84,10 @@ class Stacks:
         return frames
 
     def _samples(self) -> sources.Columns:
-        def part(rows: sources.Part) -> sources.Columns:
-            return {
-                **_thread(rows),
-                "start_ns": sources.ints(rows, "start", sources.NEVER),
-                "dur_ns": np.zeros(rows.count, np.int64),
-                "cpu": sources.in_32_bits(sources.ints(rows, "cpu")),
-                "stack": sources.ints(rows, "id"),
-                "kind": np.zeros(rows.count, np.int8),
-            }
-
-        sources.require(self._source, SAMPLED, ("start", "globalTid"))
-        columns = self._source.stacked(SAMPLED, ("id", "start", "cpu", "globalTid"), part)
+        columns = sources.read(self._source, SAMPLED, SAMPLE_MAP, ("start", "globalTid"))
         columns["stack"] = self._chains("sample").stack_of(columns["stack"])
+        columns["dur_ns"] = np.zeros(len(columns["stack"]), np.int64)
+        columns["kind"] = np.zeros(len(columns["stack"]), np.int8)
         return columns
 
     def _calls(self) -> Iterator[sources.Columns]:
@@ -106,23 +97,21 @@ class Stacks:
             if called == SAMPLED or not len(chains.ids):
                 continue
 
-            def part(
-                rows: sources.Part, number: int = number, chains: Chains = chains
+            def with_stack(
+                calls: sources.Columns, number: int = number, chains: Chains = chains
             ) -> sources.Columns:
-                stack = chains.stack_of(sources.ints(rows, "callchainId"))
-                some = rows.filter(stack >= 0)
+                stack = chains.stack_of(calls["stack"])
+                some = {name: values[stack >= 0] for name, values in calls.items()}
+                count = len(some["stack"])
                 return {
-                    **_thread(some),
-                    **sources.interval(some),
-                    "cpu": np.full(some.count, -1, np.int32),
+                    **some,
                     "stack": stack[stack >= 0],
-                    "kind": np.full(some.count, number, np.int8),
+                    "cpu": np.full(count, -1, np.int32),
+                    "kind": np.full(count, number, np.int8),
                 }
 
             sources.require(self._source, called, ("start", "end"))
-            yield from self._source.convert(
-                called, ("start", "end", "globalTid", "callchainId"), part
-            )
+            yield from sources.each_part(self._source, called, CALL_MAP, with_stack)
 
     def _chains(self, kind: str) -> Chains:
         _, chains = self._numbered
@@ -155,17 +144,7 @@ class Stacks:
     def _rows(self, table: str) -> Rows:
         """Return the frames of one kind of chains."""
 
-        def part(rows: sources.Part) -> sources.Columns:
-            unresolved = sources.ints(rows, "unresolved", 0) != 0
-            return {
-                "id": sources.ints(rows, "id"),
-                "depth": sources.ints(rows, "stackDepth"),
-                "symbol": np.where(unresolved, np.int64(-1), sources.ints(rows, "symbol")),
-                "module": sources.ints(rows, "module"),
-            }
-
-        sources.require(self._source, table, FRAME_COLUMNS[:3])
-        columns = self._source.stacked(table, FRAME_COLUMNS, part)
+        columns = sources.read(self._source, table, FRAME_MAP, ("id", "stackDepth", "symbol"))
         order = order_of([columns["id"], columns["depth"]])
         ids = columns["id"][order]
         starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
@@ -183,9 +162,25 @@ class Stacks:
         )
 
 
-def _thread(rows: sources.Part) -> sources.Columns:
-    tid = sources.ints(rows, "globalTid")
-    return {"process": sources.process_of(tid), "thread": sources.thread_of(tid)}
+def _symbol(unresolved: sources.Int, symbol: sources.Int) -> sources.Int:
+    """Return the numbers of names, -1 for an address."""
+    return np.where(unresolved > 0, np.int64(-1), symbol)
+
+
+# What tables are made of: our column <- columns of the export; `stack` is a number of the export's own.
+SAMPLE_MAP: sources.Reads = {
+    **sources.THREAD,
+    "start_ns": column("start", missing=sources.NEVER),
+    "cpu": column("cpu", by=sources.in_32_bits),
+    "stack": column("id"),
+}
+CALL_MAP: sources.Reads = {**sources.THREAD, **sources.INTERVAL, "stack": column("callchainId")}
+FRAME_MAP: sources.Reads = {
+    "id": column("id"),
+    "depth": column("stackDepth"),
+    "symbol": column("unresolved", "symbol", by=_symbol),
+    "module": column("module"),
+}
 
 
 def _frames(
@@ -200,15 +195,14 @@ def _frames(
     is_name = np.array(
         [not label.startswith(MARKER) for label in function.categories] + [False], bool
     )
-    frame = {
-        "rank": np.zeros(len(rows), np.int32),
+    columns = {
         "stack": stacks[chosen][of_stack],
         "depth": depth.astype(np.int32),
         "function": function[rows].remove_unused_categories(),
         "module": module[rows].remove_unused_categories(),
         "resolved": is_name[function.codes[rows]],
     }
-    return tables.FRAMES.make(pd.DataFrame(frame, copy=False))
+    return sources.framed(tables.FRAMES, columns)
 
 
 def _positions(lengths: sources.Int) -> sources.Int:

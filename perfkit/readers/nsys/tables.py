@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from perfkit import names, tables
 from perfkit.readers.nsys import sources
-from perfkit.readers.nsys.sources import text
-from perfkit.readers.text import category, devices_table, nullable
+from perfkit.readers.nsys.sources import NEVER, column, quantity, text
+from perfkit.readers.text import category
 from perfkit.schema import order_of
 
 MARK, PUSH_POP, START_END = 34, 59, 60  # ENUM_NSYS_EVENT_TYPE
 SYSTEM = "OSRT_API"
 NVTX = "NVTX_EVENTS"
 MPI = tuple(f"MPI_{kind}_EVENTS" for kind in ("OTHER", "P2P", "COLLECTIVES", "START_WAIT"))
-RANGE_COLUMNS = ("start", "end", "eventType", "globalTid", "textId", "domainId")
 KINDS = {PUSH_POP: "push_pop", START_END: "start_end", MARK: "mark"}
 DOMAIN_CREATE = 75
 OWN_MARKS = tuple(f"OS runtime libraries profiling {what}" for what in ("started", "finished"))
@@ -30,13 +29,9 @@ KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
-PLACE = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 GRID = ("gridX", "gridY", "gridZ")
 BLOCK = ("blockX", "blockY", "blockZ")
 SHARED = ("staticSharedMemory", "dynamicSharedMemory")
-NAME = sources.Combined("full_name", ("demangledName", "shortName"))
-KERNEL_COLUMNS = (*PLACE, NAME, *GRID, *BLOCK, *SHARED, "registersPerThread", "graphNodeId")
-SIDES = ("srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
 # CUpti_ActivityMemcpyKind; arrays and unified-memory migrations are named after where the bytes go.
 DIRECTIONS = [
     "unknown",
@@ -73,17 +68,18 @@ GPU_INFO = (
 )
 RATES = ("memory_bytes_per_s", "clock_hz")
 MEMORY_EVENT = "CUDA_GPU_MEMORY_USAGE_EVENTS"
-MEMORY_COLUMNS = (
-    "start",
-    "globalPid",
-    "deviceId",
-    "address",
-    "bytes",
-    "memKind",
-    "memoryOperationType",
-    "correlationId",
-)
 OPERATIONS = ("allocation", "release")
+NO_NODE = 1 - 2**63  # no node of a CUDA graph has this number, and 0 is one
+NEEDED = ("start", "end")  # what every version of nsys writes
+# What tables are made of: our column <- columns of the export; names are numbers of StringIds.
+CALL_MAP: sources.Reads = {**sources.THREAD, **sources.INTERVAL, "name": column("nameId")}
+API_CALL_MAP: sources.Reads = {**CALL_MAP, "correlation": column("correlationId")}
+SAMPLE_MAP: sources.Reads = {
+    "time_ns": column("timestamp", missing=NEVER),
+    "type": column("typeId"),
+    "metric": column("metricId"),
+    "value": column("value", missing=NEVER),
+}
 INT32 = 2**31 - 1
 LONGEST_NAME = 200  # characters of a metric's name that are read
 THROUGHPUTS = ("dram read", "dram write", "pcie rx", "pcie tx")
@@ -93,140 +89,104 @@ CANONICAL |= {f"{clock} clock frequency": f"{clock}_clock_hz" for clock in ("gpc
 
 def kernels(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return KERNELS: one row per kernel execution, named by the demangled name."""
-
-    def part(rows: sources.Part) -> sources.Columns:
-        return {
-            **_place(rows, ordinals),
-            "full_name": sources.ints(rows, NAME.name),
-            **sources.quantity(rows, "grid_blocks", GRID),
-            **sources.quantity(rows, "block_threads", BLOCK),
-            **sources.quantity(rows, "shared_bytes", SHARED, sources.total),
-            **sources.quantity(rows, "registers", ("registersPerThread",)),
-            "in_graph": ~sources.absent(rows, "graphNodeId"),
-        }
-
-    sources.require(source, KERNEL, ("start", "end"))
-    columns = source.stacked(KERNEL, KERNEL_COLUMNS, part)
-    codes, labels = sources.texts(source, columns.pop("full_name"))
+    columns: dict[str, Any] = sources.read(source, KERNEL, kernel_map(ordinals), NEEDED)
+    columns["process"] = _processes(source, columns["process"])
+    codes, labels = sources.texts(source, columns["full_name"])
     named = names.table(labels).set_index("full_name").loc[labels]
-    finished = {
-        "name": category(codes, named["name"].tolist()),
-        "full_name": category(codes, labels),
-        "family": category(codes, named["family"].tolist()),
-        "in_graph": columns.pop("in_graph"),
-        **{
-            q: nullable(columns.pop(q), columns.pop(f"no {q}"))
-            for q in ("grid_blocks", "block_threads", "registers", "shared_bytes")
-        },
-    }
+    columns["full_name"] = category(codes, labels)
+    columns["name"] = category(codes, named["name"].tolist())
+    columns["family"] = category(codes, named["family"].tolist())
     del codes  # what is kept here while rows are sorted is memory beside them
-    return tables.KERNELS.make(_frame(columns, source, finished))
+    return sources.framed(tables.KERNELS, columns)
+
+
+def kernel_map(ordinals: Ordinals) -> sources.Reads:
+    """Return what KERNELS is made of; `kernels` makes the texts of `full_name`."""
+    return {
+        **_operation_map(ordinals),
+        "full_name": column(sources.Combined("full_name", ("demangledName", "shortName"))),
+        "grid_blocks": quantity(*GRID, by=sources.product),
+        "block_threads": quantity(*BLOCK, by=sources.product),
+        "shared_bytes": quantity(*SHARED, by=sources.total),
+        "registers": quantity("registersPerThread", by=sources.product),
+        "in_graph": column("graphNodeId", by=_is_in_graph, missing=NO_NODE),
+    }
+
+
+def _operation_map(ordinals: Ordinals) -> sources.Reads:
+    """Return what the columns are made of that say when and where an operation ran."""
+    return {
+        **sources.INTERVAL,
+        "process": column("globalPid", by=sources.process_of),
+        "gpu": column("globalPid", "deviceId", by=ordinals.gpus),
+        "stream": column("streamId"),
+        "correlation": column("correlationId"),
+    }
+
+
+def _is_in_graph(node: sources.Int) -> NDArray[np.bool_]:
+    is_node: NDArray[np.bool_] = node != NO_NODE
+    return is_node
 
 
 def copies(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return COPIES: copies and memsets."""
-
-    def copy(rows: sources.Part) -> sources.Columns:
-        kind, src, dst = (
-            sources.ints(rows, "copyKind", 0),
-            sources.ints(rows, SIDES[0]),
-            sources.ints(rows, SIDES[1]),
-        )
-        unified = np.isin(kind, UNIFIED)
-        place = _place(rows, ordinals)
-        one, other = (
-            ordinals.of_process(place["process"], sources.ints(rows, name)) for name in SIDES[2:]
-        )
-        peer = sources.in_32_bits(np.where(one == place["gpu"], other, one))
-        return {
-            **place,
-            "bytes": _bytes(rows),
-            "direction": np.where((kind < 0) | (kind >= MEMSET_KIND), 0, kind),
-            "src_memory": np.where(unified, MEMORIES.index("managed"), src),
-            "dst_memory": np.where(unified, MEMORIES.index("managed"), dst),
-            "peer_gpu": np.where(kind == PEER, peer, np.int64(-1)),
-        }
-
-    def memset(rows: sources.Part) -> sources.Columns:
-        nothing = np.full(rows.count, -1, np.int64)
-        return {
-            **_place(rows, ordinals),
-            "bytes": _bytes(rows),
-            "direction": np.full(rows.count, MEMSET_KIND, np.int64),
-            "src_memory": nothing,
-            "dst_memory": sources.ints(rows, "memKind"),
-            "peer_gpu": nothing,
-        }
-
-    for table in (MEMCPY, MEMSET):
-        sources.require(source, table, ("start", "end"))
-    copied = source.stacked(MEMCPY, (*PLACE, "bytes", "copyKind", *SIDES), copy)
-    filled = source.stacked(MEMSET, (*PLACE, "bytes", "memKind"), memset)
-    columns = {name: np.concatenate([copied[name], filled[name]]) for name in copied}
+    copied = sources.read(source, MEMCPY, copy_map(ordinals), NEEDED)
+    filled = sources.read(source, MEMSET, memset_map(ordinals), NEEDED)
+    nothing = np.full(len(filled["bytes"]), -1, np.int64)
+    filled |= {"src_memory": nothing, "peer_gpu": nothing}
+    filled["direction"] = np.full(len(nothing), MEMSET_KIND, np.int64)
+    columns: dict[str, Any] = {
+        name: np.concatenate([copied[name], filled[name]]) for name in copied
+    }
+    columns["process"] = _processes(source, columns["process"])
     kinds, distinct = pd.factorize(columns["direction"])
-    labels = [[*DIRECTIONS, "memset"][kind] for kind in distinct]
-    return tables.COPIES.make(
-        _frame(
-            columns,
-            source,
-            {
-                "bytes": columns["bytes"],
-                "direction": category(kinds, labels),
-                "src_memory": _memory(columns["src_memory"]),
-                "dst_memory": _memory(columns["dst_memory"]),
-                "peer_gpu": columns["peer_gpu"],
-            },
-        )
-    )
+    columns["direction"] = category(kinds, [[*DIRECTIONS, "memset"][kind] for kind in distinct])
+    for side in ("src_memory", "dst_memory"):
+        columns[side] = _memory(columns[side])
+    return sources.framed(tables.COPIES, columns)
 
 
-def _place(rows: sources.Part, ordinals: Ordinals) -> sources.Columns:
-    """Return when and where an operation ran."""
-    process = sources.process_of(sources.ints(rows, "globalPid"))
+def copy_map(ordinals: Ordinals) -> sources.Reads:
+    """Return what COPIES is made of where it is a copy; directions and memories are numbers."""
+    sides = ("srcDeviceId", "dstDeviceId")
     return {
-        **sources.interval(rows),
-        "process": process,
-        "gpu": sources.in_32_bits(
-            ordinals.of_process(process, sources.ints(rows, "deviceId"))
-        ).astype(np.int32),
-        "stream": sources.ints(rows, "streamId"),
-        "correlation": sources.ints(rows, "correlationId"),
+        **_operation_map(ordinals),
+        "bytes": column("bytes", lacking=0),  # -1, which cannot be, only where it is null
+        "direction": column("copyKind", by=_direction),
+        "src_memory": column("copyKind", "srcKind", by=_side),
+        "dst_memory": column("copyKind", "dstKind", by=_side),
+        "peer_gpu": column("copyKind", "globalPid", "deviceId", *sides, by=ordinals.peers),
     }
 
 
-def _bytes(rows: sources.Part) -> sources.Int:
-    """Return the bytes moved or set; 0 where the export does not record them, -1, which cannot be, where it is null."""
-    return sources.ints(rows, "bytes", -1 if rows.has("bytes") else 0)
-
-
-def _frame(
-    columns: sources.Columns, source: sources.Source, finished: dict[str, Any]
-) -> pd.DataFrame:
-    """Return where and when operations ran, with the finished columns; both are taken from where they were."""
-    place = {
-        name: columns.pop(name)
-        for name in ("start_ns", "dur_ns", "process", "gpu", "stream", "correlation")
+def memset_map(ordinals: Ordinals) -> sources.Reads:
+    """Return what COPIES is made of where it is a memset; the memory is a number."""
+    return {
+        **_operation_map(ordinals),
+        "bytes": column("bytes", lacking=0),
+        "dst_memory": column("memKind"),
     }
-    if (place["process"] < 0).all():
-        # Exports cut down lack globalPid: the process that made CUDA calls if there is just one.
-        parts = source.convert(
-            RUNTIME, ["globalTid"], lambda rows: sources.process_of(sources.ints(rows, "globalTid"))
-        )
-        processes = {int(process) for part in parts for process in np.unique(part)}
-        place["process"] = np.full(
-            len(place["process"]), processes.pop() if len(processes) == 1 else -1
-        )
-    return _ranked(place, finished)
 
 
-def _ranked(*taken: dict[str, Any]) -> pd.DataFrame:
-    """Return columns as a frame of rank 0, and keep none where they came from."""
-    columns = {name: values for part in taken for name, values in part.items()}
-    for part in taken:
-        part.clear()
-    return pd.DataFrame(
-        {"rank": np.zeros(len(columns["start_ns"]), "int32"), **columns}, copy=False
-    )
+def _direction(kind: sources.Int) -> sources.Int:
+    """Return the position in DIRECTIONS of a kind of copy."""
+    return np.where((kind < 0) | (kind >= MEMSET_KIND), 0, kind)
+
+
+def _side(kind: sources.Int, memory: sources.Int) -> sources.Int:
+    """Return the position in MEMORIES of one side of a copy; a migration is of managed memory."""
+    return np.where(np.isin(kind, UNIFIED), MEMORIES.index("managed"), memory)
+
+
+def _processes(source: sources.Source, processes: sources.Int) -> sources.Int:
+    """Return the process of each operation: where the export names none, the one that made CUDA calls, if any."""
+    if not (processes < 0).all():
+        return processes
+    calling = {"process": sources.THREAD["process"]}
+    parts = sources.each_part(source, RUNTIME, calling, lambda calls: np.unique(calls["process"]))
+    named = {int(process) for part in parts for process in part}
+    return np.full(len(processes), named.pop() if len(named) == 1 else -1)
 
 
 def _memory(kinds: sources.Int) -> pd.Categorical:
@@ -235,94 +195,67 @@ def _memory(kinds: sources.Int) -> pd.Categorical:
     )
 
 
-def _call(rows: sources.Part) -> sources.Columns:
-    tid = sources.ints(rows, "globalTid")
-    return {
-        **sources.interval(rows),
-        "process": sources.process_of(tid),
-        "thread": sources.thread_of(tid),
-        "name": sources.ints(rows, "nameId"),
-    }
-
-
 def api_calls(source: sources.Source) -> pd.DataFrame:
     """Return API_CALLS: runtime and driver calls, named without version and stream-mode suffix."""
-
-    def part(rows: sources.Part) -> sources.Columns:
-        return {**_call(rows), "correlation": sources.ints(rows, "correlationId")}
-
-    sources.require(source, RUNTIME, ("start", "end"))
-    columns = source.stacked(
-        RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), part
-    )
-    codes, labels = sources.texts(source, columns.pop("name"))
-    finished = {"name": category(codes, [SUFFIX.sub("", label) for label in labels])}
+    columns: dict[str, Any] = sources.read(source, RUNTIME, API_CALL_MAP, NEEDED)
+    codes, labels = sources.texts(source, columns["name"])
+    columns["name"] = category(codes, [SUFFIX.sub("", label) for label in labels])
     del codes
-    return tables.API_CALLS.make(_ranked(columns, finished))
+    return sources.framed(tables.API_CALLS, columns)
 
 
 def os_calls(source: sources.Source) -> pd.DataFrame:
     """Return OS_CALLS: calls that nsys intercepts (--trace=osrt), but its own marks of when it began and ended."""
-    sources.require(source, SYSTEM, ("start", "end"))
-    columns = source.stacked(SYSTEM, ("start", "end", "globalTid", "nameId"), _call)
-    frame = _ranked(columns, {"name": category(*sources.texts(source, columns.pop("name")))})
-    return tables.OS_CALLS.make(frame[~frame["name"].isin(OWN_MARKS)])
+    columns: dict[str, Any] = sources.read(source, SYSTEM, CALL_MAP, NEEDED)
+    columns["name"] = category(*sources.texts(source, columns["name"]))
+    frame = sources.framed(tables.OS_CALLS, columns)
+    return frame[~frame["name"].isin(OWN_MARKS)].reset_index(drop=True)
 
 
 def memory_events(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return MEMORY_EVENTS: memory that was allocated and released through CUDA."""
-
-    def part(rows: sources.Part) -> sources.Columns:
-        process = sources.process_of(sources.ints(rows, "globalPid"))
-        return {
-            "time_ns": sources.ints(rows, "start", sources.NEVER),
-            "process": process,
-            "gpu": sources.in_32_bits(ordinals.of_process(process, sources.ints(rows, "deviceId"))),
-            "bytes": sources.ints(rows, "bytes"),
-            "address": sources.ints(rows, "address"),
-            "memory": sources.ints(rows, "memKind"),
-            "operation": sources.ints(rows, "memoryOperationType"),
-            "correlation": sources.correlation(rows),
-        }
-
-    sources.require(source, MEMORY_EVENT, ("start", "bytes", "memoryOperationType"))
-    columns = source.stacked(MEMORY_EVENT, MEMORY_COLUMNS, part)
-    address = columns.pop("address")
-    operation = columns.pop("operation")
+    needed = ("start", "bytes", "memoryOperationType")
+    columns: dict[str, Any] = sources.read(source, MEMORY_EVENT, memory_map(ordinals), needed)
+    operation = columns["operation"]
     is_known = (operation >= 0) & (operation < len(OPERATIONS))
     named = source.text(MEMORY_EVENT, "name")
-    if named and len(named) != len(address):
+    if named and len(named) != len(operation):
         raise source.damage(
-            MEMORY_EVENT, f"{MEMORY_EVENT} has {len(address)} rows and {len(named)} names"
+            MEMORY_EVENT, f"{MEMORY_EVENT} has {len(operation)} rows and {len(named)} names"
         )
-    frame = pd.DataFrame({"rank": np.zeros(len(address), "int32"), **columns}, copy=False)
-    frame["address"] = nullable(address, address < 0)  # -1: not recorded; others do not fit
-    frame["memory"] = _memory(columns["memory"])
-    frame["operation"] = category(np.where(is_known, operation, -1), OPERATIONS)
-    frame["name"] = pd.Categorical(named) if named else category(np.full(len(address), -1), [])
-    return tables.MEMORY_EVENTS.make(frame)
+    columns["memory"] = _memory(columns["memory"])
+    columns["operation"] = category(np.where(is_known, operation, -1), OPERATIONS)
+    unnamed = category(np.full(len(operation), -1), [])
+    columns["name"] = pd.Categorical(named) if named else unnamed
+    return sources.framed(tables.MEMORY_EVENTS, columns)
+
+
+def memory_map(ordinals: Ordinals) -> sources.Reads:
+    """Return what MEMORY_EVENTS is made of; the memory and the operation are numbers."""
+    return {
+        "time_ns": column("start", missing=NEVER),
+        "process": column("globalPid", by=sources.process_of),
+        "gpu": column("globalPid", "deviceId", by=ordinals.gpus),
+        "bytes": column("bytes"),
+        "address": column("address", by=_address),
+        "memory": column("memKind"),
+        "operation": column("memoryOperationType"),
+        "correlation": column("correlationId", by=sources.or_none),
+    }
+
+
+def _address(numbers: sources.Int) -> sources.Int:
+    """Return addresses, NEVER for -1 (not recorded) and others below 0, which do not fit."""
+    return np.where(numbers < 0, NEVER, numbers)
 
 
 def ranges(source: sources.Source, end_of_capture: int) -> pd.DataFrame:
     """Return RANGES: NVTX ranges and marks, and MPI calls in domain MPI; ranges never closed end with the capture."""
 
-    def part(rows: sources.Part) -> sources.Columns:
-        tid, start = sources.ints(rows, "globalTid"), sources.ints(rows, "start", sources.NEVER)
-        event, end = sources.ints(rows, "eventType"), sources.ints(rows, "end", sources.NEVER)
-        closing = np.where(event == MARK, start, np.maximum(start, end_of_capture))
-        return {
-            "start_ns": start,
-            "dur_ns": sources.difference(np.where(end == sources.NEVER, closing, end), start),
-            "event": event,
-            "process": sources.process_of(tid),
-            "thread": sources.thread_of(tid),
-            "text": sources.ints(rows, "textId"),
-            "domain": sources.ints(rows, "domainId", 0),
-        }
-
+    reads = range_map(end_of_capture)
     frames = [
         f
-        for f in (_marked(source, part), *(_called(source, table, part) for table in MPI))
+        for f in (_marked(source, reads), *(_called(source, table, reads) for table in MPI))
         if len(f)
     ]
     if not frames:
@@ -332,15 +265,30 @@ def ranges(source: sources.Source, end_of_capture: int) -> pd.DataFrame:
         kept = kept.assign(
             **{c: union_categoricals([f[c] for f in frames]) for c in ("name", "kind", "domain")}
         )
-    return tables.RANGES.make(kept.drop(columns="text").assign(depth=_depth(kept), rank=0))
+    depth = _depth(kept)
+    return sources.framed(tables.RANGES, {**kept.drop(columns="text"), "depth": depth})
 
 
-def _marked(
-    source: sources.Source, part: Callable[[sources.Part], sources.Columns]
-) -> pd.DataFrame:
+def range_map(end_of_capture: int) -> sources.Reads:
+    """Return what RANGES is made of; `event` is the kind and `text` the name, as numbers."""
+
+    def lasted(event: sources.Int, start: sources.Int, end: sources.Int) -> sources.Int:
+        closing = np.where(event == MARK, start, np.maximum(start, end_of_capture))
+        return sources.difference(np.where(end == NEVER, closing, end), start)
+
+    return {
+        **sources.THREAD,
+        "start_ns": column("start", missing=NEVER),
+        "dur_ns": column("eventType", "start", "end", by=lasted, missing=NEVER),
+        "event": column("eventType"),
+        "text": column("textId"),
+        "domain": column("domainId", missing=0),
+    }
+
+
+def _marked(source: sources.Source, reads: sources.Reads) -> pd.DataFrame:
     """Return NVTX ranges and marks."""
-    sources.require(source, NVTX, ("start", "eventType"))
-    frame = pd.DataFrame(source.stacked(NVTX, RANGE_COLUMNS, part))
+    frame = pd.DataFrame(sources.read(source, NVTX, reads, ("start", "eventType")))
     if frame.empty:
         return frame
     frame["name"] = _names(source, frame["text"].to_numpy())
@@ -358,18 +306,13 @@ def _marked(
     return kept.assign(kind=kept.pop("event").map(KINDS).astype("category"), domain=domain)
 
 
-def _called(
-    source: sources.Source, table: str, part: Callable[[sources.Part], sources.Columns]
-) -> pd.DataFrame:
+def _called(source: sources.Source, table: str, reads: sources.Reads) -> pd.DataFrame:
     """Return the MPI calls of one table as ranges."""
     if not source.has_rows(table):
         return pd.DataFrame()
-    sources.require(source, table, ("start",))
-    columns = source.stacked(table, RANGE_COLUMNS, part)
-    name, one = (
-        category(*sources.texts(source, columns["text"])),
-        np.zeros(len(columns["text"]), np.int64),
-    )
+    columns = sources.read(source, table, reads, ("start",))
+    name = category(*sources.texts(source, columns["text"]))
+    one = np.zeros(len(name), np.int64)
     frame = pd.DataFrame(columns).drop(columns="event")
     return frame.assign(
         name=name, kind=category(one, [KINDS[PUSH_POP]]), domain=category(one, ["MPI"])
@@ -420,8 +363,26 @@ class Ordinals:
     by_process: dict[tuple[int, int], int]
     by_id: dict[int, int]
 
-    def of_process(self, process: sources.Int, device: sources.Int) -> sources.Int:
-        """Return the ordinal per row; a device that is not listed keeps the process's own number."""
+    def gpus(self, global_pid: sources.Int, device: sources.Int) -> sources.Int:
+        """Return the ordinal per row, int32; a device that is not listed keeps the process's own number."""
+        ordinal = self._of(sources.process_of(global_pid), device)
+        return sources.in_32_bits(ordinal).astype(np.int32)
+
+    def peers(
+        self,
+        kind: sources.Int,
+        global_pid: sources.Int,
+        device: sources.Int,
+        source: sources.Int,
+        target: sources.Int,
+    ) -> sources.Int:
+        """Return the other GPU of each copy between two, -1 for other copies."""
+        process = sources.process_of(global_pid)
+        gpu, one, other = (self._of(process, number) for number in (device, source, target))
+        peer = sources.in_32_bits(np.where(one == gpu, other, one))
+        return np.where(kind == PEER, peer, np.int64(-1))
+
+    def _of(self, process: sources.Int, device: sources.Int) -> sources.Int:
         gpu = device.copy()
         for (pid, number), ordinal in self.by_process.items():
             if ordinal != number:
@@ -471,8 +432,8 @@ def gpus(source: sources.Source, notes: list[str]) -> list[Gpu]:
 def _gpu(row: dict[str, Any], table: str, notes: list[str]) -> Gpu | None:
     """Return a CUDA device as listed; None for what is none, or has no number."""
 
-    def number(name: str, least: int = 0, most: int = INT32) -> int | None:
-        return sources.whole(row[name], f"{table}.{name}", notes, least, most)
+    def number(name: str, most: int = INT32) -> int | None:
+        return sources.whole(row[name], f"{table}.{name}", notes, most=most)
 
     sm_count = number("smCount")
     if sm_count == 0:
@@ -507,27 +468,18 @@ def devices(listed: list[Gpu]) -> pd.DataFrame:
         "memory_bytes": pd.array([g.memory_bytes for g in listed], dtype="Int64"),
         **{rate: np.array([getattr(g, rate) or np.nan for g in listed], float) for rate in RATES},
     }
-    return devices_table(columns, len(listed))
+    columns["rank"] = np.zeros(len(listed), np.int32)
+    return tables.DEVICES.make(pd.DataFrame(columns))
 
 
 def samples(source: sources.Source, numbering: Ordinals) -> pd.DataFrame:
     """Return SAMPLES: GPU_METRICS under canonical names, percents as fractions, clocks in Hz."""
 
-    def part(rows: sources.Part) -> sources.Columns:
-        return {
-            "timestamp": sources.ints(rows, "timestamp", sources.NEVER),
-            "typeId": sources.ints(rows, "typeId"),
-            "metricId": sources.ints(rows, "metricId"),
-            "value": np.where(
-                sources.absent(rows, "value"), np.nan, sources.ints(rows, "value", 0)
-            ),
-        }
-
-    names = ("timestamp", "typeId", "metricId", "value")
-    sources.require(source, "GPU_METRICS", names)
-    columns = source.stacked("GPU_METRICS", names, part)
-    sets, types = pd.factorize(columns["typeId"])
-    metrics, numbers = pd.factorize(columns["metricId"])
+    columns = sources.read(
+        source, "GPU_METRICS", SAMPLE_MAP, sources.stored(sources.asked(SAMPLE_MAP))
+    )
+    sets, types = pd.factorize(columns["type"])
+    metrics, numbers = pd.factorize(columns["metric"])
     codes, pairs = pd.factorize(sets.astype(np.int64) * len(numbers) + metrics)
     keys = [(int(types[pair // len(numbers)]), int(numbers[pair % len(numbers)])) for pair in pairs]
     # The spelling of each metric by its set and number; what is not a number and a name names nothing.
@@ -542,20 +494,16 @@ def samples(source: sources.Source, numbering: Ordinals) -> pd.DataFrame:
     is_share, is_clock = (
         np.array([m.endswith(end) for m in labels], bool)[codes] for end in ("_frac", "_hz")
     )
-    scaled = np.where(is_share, columns["value"] / 100, columns["value"])
+    value = np.where(columns["value"] == NEVER, np.nan, columns["value"])
+    scaled = np.where(is_share, value / 100, value)
     unwrapped = np.where(scaled < 0, scaled + 2.0**32, scaled)[is_clock]
     scaled[is_clock] = np.where(unwrapped < 1e5, unwrapped * 1e6, unwrapped)
     kinds = [kind & 0xFF if kind >= 0 else -1 for kind, _ in keys]
-    frame = {
-        "rank": np.zeros(len(codes), "int32"),
-        "gpu": np.array([*(numbering.by_id.get(kind, kind) for kind in kinds), -1], np.int64)[
-            codes
-        ],
-        "time_ns": columns["timestamp"],
-        "metric": category(codes, labels),
-        "value": scaled,
-    }
-    return tables.SAMPLES.make(pd.DataFrame(frame))
+    gpus = [*(numbering.by_id.get(kind, kind) for kind in kinds), -1]
+    made: dict[str, Any] = {"time_ns": columns["time_ns"], "value": scaled}
+    made["gpu"] = np.array(gpus, np.int64)[codes]
+    made["metric"] = category(codes, labels)
+    return sources.framed(tables.SAMPLES, made)
 
 
 def canonical(spelling: str) -> str:

@@ -7,14 +7,10 @@ import pandas as pd
 
 from perfkit import tables
 from perfkit.readers.nsys import sources
+from perfkit.readers.nsys.sources import column
 from perfkit.readers.text import category
 
 WAIT, CALL = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_RUNTIME"
-COLUMNS = (
-    *("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid"),
-    *("eventId", "eventSyncId"),
-)
-NONE = 2**32 - 1  # no stream, no event
 UNKNOWN = "unknown"
 # Parts of the names of calls, of the runtime and the driver. syncType means other things in other versions.
 KINDS = {
@@ -27,35 +23,36 @@ KINDS = {
     "ThreadSynchronize": "device",
     "CtxSynchronize": "device",
 }
+NONE = 2**32 - 1  # no stream, no event
+
+
+def _or_none(numbers: sources.Int) -> sources.Int:
+    return np.where(numbers == NONE, np.int64(-1), numbers)
+
+
+# What tables are made of: our column <- columns of the export.
+MAP: sources.Reads = {
+    **sources.INTERVAL,
+    "process": column("globalPid", by=sources.process_of),
+    "stream": column("streamId", by=_or_none),
+    "event": column("eventId", by=_or_none),
+    "record": column("eventSyncId", by=_or_none),
+    "context": column("contextId", by=_or_none),
+    "correlation": column("correlationId"),
+}
+CALL_MAP: sources.Reads = {
+    "process": sources.THREAD["process"],
+    "correlation": column("correlationId"),
+    "name": column("nameId"),
+}
 
 
 def waits(source: sources.Source, ordinals: Any) -> pd.DataFrame:
     """Return WAITS: synchronisation records, each of the kind that the name of its call tells."""
-
-    def part(rows: sources.Part) -> sources.Columns:
-        process = sources.process_of(sources.ints(rows, "globalPid"))
-        return {
-            **sources.interval(rows),
-            "process": process,
-            "gpu": sources.in_32_bits(ordinals.of_process(process, sources.ints(rows, "deviceId"))),
-            "stream": _number(rows, "streamId"),
-            "event": _number(rows, "eventId"),
-            "record": _number(rows, "eventSyncId"),
-            "context": _number(rows, "contextId"),
-            "correlation": sources.ints(rows, "correlationId"),
-        }
-
-    sources.require(source, WAIT, ("start", "end"))
-    columns = source.stacked(WAIT, COLUMNS, part)
-    frame = pd.DataFrame({"rank": np.zeros(len(columns["gpu"]), np.int32), **columns}, copy=False)
-    frame["kind"] = _kinds(source, columns["process"], columns["correlation"])
-    return tables.WAITS.make(frame)
-
-
-def _number(rows: sources.Part, name: str) -> sources.Int:
-    """Return a column of numbers, -1 where there is none."""
-    numbers = sources.ints(rows, name)
-    return np.where(numbers == NONE, np.int64(-1), numbers)
+    reads = {**MAP, "gpu": column("globalPid", "deviceId", by=ordinals.gpus)}
+    columns: dict[str, Any] = sources.read(source, WAIT, reads, ("start", "end"))
+    columns["kind"] = _kinds(source, columns["process"], columns["correlation"])
+    return sources.framed(tables.WAITS, columns)
 
 
 def _kinds(
@@ -63,18 +60,11 @@ def _kinds(
 ) -> pd.Categorical:
     """Return the kind of each wait, by the name of the call of its process with its correlation."""
 
-    def part(rows: sources.Part) -> pd.DataFrame:
-        ids = sources.ints(rows, "correlationId")
-        some = rows.filter(np.isin(ids, correlation))
-        columns = {
-            "process": sources.process_of(sources.ints(some, "globalTid")),
-            "correlation": sources.ints(some, "correlationId"),
-            "name": sources.ints(some, "nameId"),
-        }
-        return pd.DataFrame(columns)
+    def waited_for(calls: sources.Columns) -> pd.DataFrame:
+        return pd.DataFrame(calls)[np.isin(calls["correlation"], correlation)]
 
     labels = [*dict.fromkeys(KINDS.values()), UNKNOWN]
-    parts = source.convert(CALL, ("globalTid", "correlationId", "nameId"), part)
+    parts = sources.each_part(source, CALL, CALL_MAP, waited_for)
     if not parts:
         return category(np.full(len(process), labels.index(UNKNOWN)), labels)
     calls = pd.concat(parts, ignore_index=True)

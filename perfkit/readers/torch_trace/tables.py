@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import names, tables
-from perfkit.readers.text import category, csv_rows, devices_table, nullable, overhead_kind
+from perfkit.readers.text import category, csv_rows, nullable, overhead_kind
 from perfkit.readers.torch_trace import events as forms
 from perfkit.readers.torch_trace.events import (
     Columns,
@@ -402,7 +402,6 @@ def collectives(spans: Spans, columns: Columns) -> pd.DataFrame:
         ),
         "ranks": pd.arrays.IntegerArray(np.maximum(ranks, 0), ranks < 0),
         "dur_ns": columns["dur_ns"].astype(float),
-        **dict.fromkeys(("algorithm", "protocol", "placement"), category(np.full(rows, -1), [])),
         "group": category(columns["group"], spans.values("group")),
         "source": category(np.zeros(rows, np.int64), ["trace"]),
     }
@@ -426,7 +425,7 @@ def devices(header: Header) -> pd.DataFrame:
         "sm_count": pd.array([device.sms or device.old_sms for device in listed], dtype="Int64"),
         "memory_bytes": pd.array([device.memory for device in listed], dtype="Int64"),
     }
-    return devices_table(columns, len(listed))
+    return tables.DEVICES.make(pd.DataFrame({**columns, "rank": 0}))
 
 
 def add_memory(memory: Spans, events: list[forms.Memory]) -> None:
