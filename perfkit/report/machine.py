@@ -1,4 +1,4 @@
-"""A report without names of the machine that made it, and of those that were recorded.
+"""A report without names of the machine that made it, and of recorded machines.
 
 A report names files by the run, not by where they lie: `/home/ann/runs/mlp/nsys.sqlite` becomes `mlp/nsys.sqlite`.
 Folders of the machine become a word: `~` (home), `.` (working folder), `python`. All that a report writes goes through
