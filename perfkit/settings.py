@@ -15,7 +15,8 @@ LARGEST = 1 << 20  # bytes: what a person writes is shorter
 
 def toml(path: Path) -> dict[str, Any]:
     """Return what a TOML file holds; ReadError if it cannot be read, is larger than LARGEST, or is no TOML."""
-    return _parsed(path, tomllib.loads, "TOML")
+    stored: dict[str, Any] = _parsed(path, tomllib.loads, "TOML")
+    return stored
 
 
 def json_object(path: Path) -> dict[str, Any]:
