@@ -114,8 +114,8 @@ class Others:
     def gaps_ns(self, start: int, end: int) -> NDArray[np.float64]:
         """Return the time from a span to that of each of `timed`, below 0 where they overlap."""
         starts, ends = self._spans[:, : len(self.timed)]
-        apart: NDArray[np.float64] = np.maximum(starts - end, start - ends)
-        return apart
+        gaps: NDArray[np.float64] = np.maximum(starts - end, start - ends)
+        return gaps
 
     def with_kernels(self) -> list[Profile]:
         """Return the profiles of the first reader that has kernels: the others are not counted again."""

@@ -17,8 +17,10 @@ from typing import Any, cast
 
 import nbformat
 import zmq
+from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from jupyter_core.paths import jupyter_path
 from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
@@ -72,7 +74,11 @@ class Kernel:
 
     def _start(self) -> None:
         """Start a kernel and wait until it answers."""
-        manager = AsyncKernelManager(kernel_name=KERNEL, **self._connection())
+        # With folders given, none is made in HOME for what IPython kept there before 2015.
+        kernels = KernelSpecManager(kernel_dirs=jupyter_path("kernels"))
+        manager = AsyncKernelManager(
+            kernel_name=KERNEL, kernel_spec_manager=kernels, **self._connection()
+        )
         self._owner = NotebookClient(
             nbformat.v4.new_notebook(),
             km=manager,
