@@ -444,7 +444,7 @@ def test_a_window_holds_the_steps_whose_kernels_lie_in_it() -> None:
 
 def test_a_last_step_that_launches_nothing_only_began() -> None:
     """The profiler opens a third step when it closes the second, and stops: its 5 ns are no step."""
-    spans = [*every(1000, 900, count=2, name="ProfilerStep#{}"), span(2000, 5, "ProfilerStep#2")]
+    spans = [*every(1000, 900, count=2, name="ProfilerStep#{}"), lasting(2000, 5, "ProfilerStep#2")]
     rows = [{"start_ns": at, "dur_ns": 100} for at in (100, 1100)]
     found = detect(ranges(*spans), kernels(*rows))
     assert [(0, 900), (1000, 900)] == tuples(found, "start_ns", "dur_ns")
