@@ -65,6 +65,12 @@ def _rows(defaults: dict[str, Any], spans: tuple[dict[str, Any], ...]) -> pd.Dat
     return pd.DataFrame([{**defaults, **span} for span in spans], columns=columns)
 
 
+def lasting(start: float, dur: float, name: str | None = None, **more: Any) -> dict[str, Any]:
+    """A row of what starts at a time and lasts so long."""
+    named = {} if name is None else {"name": name}
+    return {"start_ns": start, "dur_ns": dur, **named, **more}
+
+
 def kernels(*spans: dict[str, Any]) -> pd.DataFrame:
     """KERNELS with one row per dict (at least start_ns and dur_ns); full_name defaults to name."""
     frame = _rows(_KERNEL, spans)
@@ -125,6 +131,11 @@ def profile(
 def tuples(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """The rows of some columns as tuples."""
     return list(frame[[*columns]].itertuples(index=False, name=None))
+
+
+def types(frame: pd.DataFrame) -> dict[str, str]:
+    """The type of each column."""
+    return frame.dtypes.astype(str).to_dict()
 
 
 def known(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from frames import api_calls, kernels
+from frames import python_calls as python_calls  # which the rows of `op` fill, too
 
-from perfkit.tables import OPS, PYTHON_CALLS
+from perfkit.tables import OPS
 
 _WHERE = {"rank": 0, "process": 1, "thread": 1}
 _OP = {**_WHERE, "shapes": None, "dtypes": None, "strides": None, "concrete": None, "sequence": -1}
@@ -37,12 +38,6 @@ def ops(*spans: dict[str, Any]) -> pd.DataFrame:
 def _encloses(outer: dict[str, Any], inner: dict[str, Any]) -> bool:
     same = all(outer[key] == inner[key] for key in _WHERE)
     return bool(same and outer["start_ns"] + outer["dur_ns"] >= inner["start_ns"] + inner["dur_ns"])
-
-
-def python_calls(*spans: dict[str, Any]) -> pd.DataFrame:
-    """PYTHON_CALLS with one row per `op`."""
-    rows = [{**_WHERE, "depth": 0, **span} for span in spans]
-    return PYTHON_CALLS.make(pd.DataFrame(rows, columns=PYTHON_CALLS.column_names))
 
 
 def launched(*launches: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:

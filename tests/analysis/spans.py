@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 import pandas as pd
+from frames import lasting
 
 import perfkit
 from perfkit.analysis.steps import STEPS
@@ -11,18 +12,18 @@ from perfkit.analysis.steps import STEPS
 loaded = cache(perfkit.load)
 
 
-def span(start: int, end: int, **more: Any) -> dict[str, Any]:
-    return {"start_ns": start, "dur_ns": end - start, **more}
+def span(start: int, end: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
+    return lasting(start, end - start, correlation=correlation, **more)
 
 
 def us(start: int, end: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
-    return span(start * 1000, end * 1000, correlation=correlation, **more)
+    return span(start * 1000, end * 1000, correlation, **more)
 
 
 def call(
     start: int, end: int, name: str = "cudaLaunchKernel", correlation: int = -1, **more: Any
 ) -> dict[str, Any]:
-    return span(start, end, name=name, correlation=correlation, **more)
+    return span(start, end, correlation, name=name, **more)
 
 
 def steps(*bounds: tuple[int, int], rank: int = 0, steady: bool = True) -> pd.DataFrame:

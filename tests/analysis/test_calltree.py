@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from callpaths import MAIN, WORKER, call_metrics, calltree, threads, toy_metrics, toy_tree, trace
-from frames import tuples
+from frames import known, tuples
 from real import truth_of
 
 import perfkit
@@ -46,46 +46,45 @@ FIGURES |= {
 
 def test_summary_by_hand() -> None:
     (row,) = paths.gpu_summary(TREE, METRICS).to_dict("records")
-    known = {
-        "kernel_ns": 2e6,
-        "copy_ns": 1e6,
-        "operation_ns": 3e6,
-        "launch_count": 200.0,
-        "copy_count": 1.0,
-    }
-    known |= {"kernel_mean_ns": 10_000.0, "h2d_bytes": 8e6, "host_ns": 4e9}
-    absent = (
-        "implicit_copy_ns",
-        "memset_ns",
-        "synchronisation_ns",
-        "d2h_bytes",
-        "sample_count",
-        "coverage_frac",
-    )
-    assert known == {name: row[name] for name in known}
+    times = {"kernel_ns": 2e6, "copy_ns": 1e6, "operation_ns": 3e6, "host_ns": 4e9}
+    counts = {"launch_count": 200.0, "copy_count": 1.0, "h2d_bytes": 8e6}
+    expected = {**times, **counts, "kernel_mean_ns": 10_000.0}
+    assert expected == {name: row[name] for name in expected}
+    absent = ("implicit_copy_ns", "memset_ns", "synchronisation_ns")
+    absent += ("d2h_bytes", "sample_count", "coverage_frac")
     assert pytest.approx(1 / 3, rel=1e-12) == row["copy_frac"]
     assert all(np.isnan(row[name]) for name in absent)
-    (row,) = paths.gpu_summary(TREE, call_metrics((1, "CPUTIME", "s", 3.0, 3.0))).to_dict("records")
-    assert (3e9, True) == (row["host_ns"], np.isnan(row["kernel_mean_ns"]))
-    # Only the main thread copies: the other one has a copy time of 0, not an unknown one.
+
+
+def test_without_a_kernel_its_mean_is_unknown() -> None:
+    found = paths.gpu_summary(TREE, call_metrics((1, "CPUTIME", "s", 3.0, 3.0)))
+    assert [(3e9, None)] == known(found, "host_ns", "kernel_mean_ns")
+
+
+def test_an_entry_that_copies_nothing_has_a_copy_time_of_0() -> None:
+    """Only the main thread copies."""
     found = paths.gpu_summary(TREE, METRICS, by="entry")
     expected = [(WORKER, 0.0, 0.0, 1e9), (MAIN, 1e6, 0.5, 3e9)]
     assert expected == tuples(found, "entry", "copy_ns", "copy_frac", "host_ns")
-    # Rank 1 recorded only CPU time: it has no kernel time although rank 0 has one.
+
+
+def test_a_rank_that_recorded_no_kernel_has_no_kernel_time() -> None:
+    """Rank 1 recorded only CPU time, rank 0 both."""
     tree = CALLTREE.make(pd.concat([TREE, TREE.assign(rank=np.int32(1))], ignore_index=True))
     host = METRICS[METRICS["metric"] == "CPUTIME"].assign(rank=np.int32(1))
     found = paths.gpu_summary(
         tree, CALL_METRICS.make(pd.concat([METRICS, host], ignore_index=True))
     )
-    assert [2e6, np.nan] == pytest.approx(found["kernel_ns"].tolist(), nan_ok=True)
-    assert [4e9, 4e9] == found["host_ns"].tolist()
-    for by, expected in (("rank", (0.1, 0.2)), ("entry", (0.05, 0.1))):
-        cost = paths.launch_cost(paths.gpu_summary(TREE, METRICS, by=by), wall_ns=1e7)
-        assert {expected} == {*tuples(cost, "low_frac", "high_frac")}
+    assert [(2e6, 4e9), (None, 4e9)] == known(found, "kernel_ns", "host_ns")
+
+
+@pytest.mark.parametrize(("by", "bounds"), [("rank", (0.1, 0.2)), ("entry", (0.05, 0.1))])
+def test_launches_cost_5_to_10_us_each(by: str, bounds: tuple[float, float]) -> None:
+    cost = paths.launch_cost(paths.gpu_summary(TREE, METRICS, by=by), wall_ns=1e7)
+    assert {bounds} == {*tuples(cost, "low_frac", "high_frac")}
 
 
 def test_cpu_time_and_real_time_are_never_added() -> None:
-    # 60 samples taken of 80 expected, 5 dropped: 0.75.
     tree = calltree({"node": 1, "name": MAIN})
     cpu, real = (1, "CPUTIME", "s", 3.0, 3.0), (1, "REALTIME", "s", 5.0, 5.0)
     clock = (1, "perf::task-clock", "count", 7e9, 7e9)
@@ -93,16 +92,18 @@ def test_cpu_time_and_real_time_are_never_added() -> None:
         assert [seconds * 1e9] == paths.gpu_summary(tree, call_metrics(*rows))["host_ns"].tolist()
         assert rows[0][1] == paths.host_metric(call_metrics(*rows))
     assert "" == paths.host_metric(CALL_METRICS.empty())
+
+
+def test_coverage_of_samples() -> None:
+    """60 samples taken of 80 expected, 5 dropped: 0.75."""
     taken = {"GSAMP:TOT": 60.0, "GSAMP:EXP": 80.0, "GSAMP:DRP": 5.0}
-    found = paths.gpu_summary(
-        tree, call_metrics(*((1, of, "samples", value, value) for of, value in taken.items()))
-    )
+    metrics = call_metrics(*((1, of, "samples", value, value) for of, value in taken.items()))
+    found = paths.gpu_summary(calltree({"node": 1, "name": MAIN}), metrics)
     columns = ["sample_count", "expected_sample_count", "dropped_sample_count", "coverage_frac"]
     assert [(60.0, 80.0, 5.0, 0.75)] == tuples(found, *columns)
 
 
 def test_stalls_by_old_and_new_names() -> None:
-    # Of a program whose only entry is another thread the main thread's figures are unknown.
     tree = calltree({"node": 1, "name": MAIN})
     for prefix in ("GINS:STL_", "GCYCLES:STL:"):
         own = {f"{prefix}IDEP": 1.0, f"{prefix}GMEM": 3.0, "GINS:STL_ANY": 4.0, "GCYCLES:STL": 4.0}
@@ -111,9 +112,11 @@ def test_stalls_by_old_and_new_names() -> None:
         )
         found = tuples(paths.tree_sums(tree, metrics), "figure", "unit", "all_threads")
         assert [("stall_gmem", "frac", 0.75), ("stall_idep", "frac", 0.25)] == found
-    found = paths.tree_sums(
-        calltree({"node": 1, "name": WORKER}), call_metrics((1, "CPUTIME", "s", 1.0, 1.0))
-    )
+
+
+def test_without_a_main_thread_its_figures_are_unknown() -> None:
+    tree = calltree({"node": 1, "name": WORKER})
+    found = paths.tree_sums(tree, call_metrics((1, "CPUTIME", "s", 1.0, 1.0)))
     assert ["host_time", 1.0] == found.loc[0, ["figure", "all_threads"]].tolist()
     assert found[["tree_sum", "main_thread"]].isna().all(axis=None)
 
@@ -137,15 +140,20 @@ def test_union_of_two_streams_by_hand() -> None:
     assert (2.5, 2.5) == bounds(TREE, METRICS, CERTAIN, STREAMS)
     columns = ["wall_ns", "gpus", "denominator_ns", "operation_ns", "low_frac", "high_frac"]
     assert [(1e7, 1, 1e7, 3e6, 0.25, 0.25)] == tuples(found, *columns)
-    # Only lengths count, not when the program ran. Without a trace 0.3 of 10 ms, the sum of the operations, at most.
+
+
+def test_only_lengths_count_not_when_the_program_ran() -> None:
     later = TRACE.make(CERTAIN.assign(start_ns=CERTAIN["start_ns"] + 10**15))
+    found = utilisation(TREE, METRICS, CERTAIN, STREAMS)
     pd.testing.assert_frame_equal(found, utilisation(TREE, METRICS, later, STREAMS))
-    (row,) = utilisation(TREE, METRICS, wall_ns=1e7, gpus=1).to_dict("records")
-    assert (3e6, 0.3) == (row["high_ns"], row["high_frac"])
-    assert np.isnan(row["low_ns"])
 
 
-def test_what_counts_as_work_of_which_gpu() -> None:
+def test_without_a_trace_the_sum_of_the_operations_is_the_most() -> None:
+    found = utilisation(TREE, METRICS, wall_ns=1e7, gpus=1)
+    assert [(None, 3e6, 0.3)] == known(found, "low_ns", "high_ns", "high_frac")
+
+
+def test_synchronising_is_no_work() -> None:
     kept = [
         {k: v for k, v in row.items() if pd.notna(v)}
         for row in TREE.astype(object).to_dict("records")
@@ -155,14 +163,19 @@ def test_what_counts_as_work_of_which_gpu() -> None:
         pd.concat([CERTAIN, trace((8, 4 * MS, 5 * MS, 20, True))], ignore_index=True)
     )
     assert (2.5, 2.5) == bounds(tree, METRICS, waited, STREAMS)
-    # A context is a GPU: the same two milliseconds on two of them are 2 of 2 x 10 ms.
+
+
+def test_a_context_is_a_gpu() -> None:
+    """The same two milliseconds on two of them are 2 of 2 x 10 ms."""
     two = threads((7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 2 stream 7"))
     found = utilisation(
         TREE, METRICS, trace((7, 0, MS, 6, True), (8, 0, MS, 13, True)), two, wall_ns=1e7
     )
     columns = ["low_ns", "high_ns", "gpus", "denominator_ns", "low_frac"]
     assert [(2 * MS, 2 * MS, 2, 2e7, 0.1)] == tuples(found, *columns)
-    # One that starts 1 ns after its predecessor's end was moved there by HPCToolkit: its length is not known.
+
+
+def test_what_starts_1_ns_after_its_predecessor_was_moved_there_and_is_of_unknown_length() -> None:
     first = (7, 0, MS, 6, True)
     doubtful = trace((7, 0, 2 * MS, 6, False), (7, 2 * MS, MS, 13, True), (8, MS // 2, MS, 7, True))
     for ran, expected in (
@@ -238,16 +251,16 @@ def opened(profiles: Path, name: str) -> tuple[perfkit.Run, dict[str, Any]]:
     return perfkit.load(profiles / "hpctoolkit" / name), truth_of(profiles, "hpctoolkit", name)
 
 
-def check(row: dict[str, Any], known: dict[str, Any]) -> None:
+def check(row: dict[str, Any], truth: dict[str, Any]) -> None:
     """Compare a row of gpu_summary with truth.json's figures; null there is not recorded, or 0 of one entry."""
     for figure, (key, factor) in FIGURES.items():
-        if known.get(key) is not None:
-            assert pytest.approx(known[key] * factor, rel=1e-9) == row[figure], figure
+        if truth.get(key) is not None:
+            assert pytest.approx(truth[key] * factor, rel=1e-9) == row[figure], figure
         else:
             assert not row[figure] > 0, figure
-    for direction, amount in (known["bytes"] or {}).items():
+    for direction, amount in (truth["bytes"] or {}).items():
         assert amount == row[f"{direction.lower()}_bytes"]
-    samples = known.get("pc_samples", {})
+    samples = truth.get("pc_samples", {})
     for key, name in (("total", "sample_count"), ("expected", "expected_sample_count")):
         assert (samples.get(key) or 0) == np.nan_to_num(row[name])
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pandas as pd
-from frames import api_calls, copies, kernels, os_calls, ranges, tuples
-from ops import op, python_calls
+from frames import api_calls, copies, kernels, lasting, os_calls, python_calls, ranges, tuples
+from ops import op
 
 from perfkit.analysis import steps
 from perfkit.analysis.checkpoints import CHECKPOINTS, SAVING, WRITING, detect
@@ -24,17 +24,15 @@ def program(
     work, moved, calls, spans, pauses, now = [], [], [], [], [], 0
     for number in range(STEPS):
         begin = now
-        work.append({"start_ns": now, "dur_ns": 10 * MS, "correlation": number})
-        calls.append({"start_ns": now, "dur_ns": 1, "correlation": number})
-        moved.append(
-            {"start_ns": now + 10 * MS, "dur_ns": 1_000, "direction": "D2H", "bytes": loss}
-        )
+        work.append(lasting(now, 10 * MS, correlation=number))
+        calls.append(lasting(now, 1, correlation=number))
+        moved.append(lasting(now + 10 * MS, 1_000, direction="D2H", bytes=loss))
         now += STEP
         if number in AFTER:
-            moved.append({"start_ns": now, "dur_ns": 20 * MS, "direction": "D2H", "bytes": saved})
+            moved.append(lasting(now, 20 * MS, direction="D2H", bytes=saved))
             pauses.append((now - 2 * MS, PAUSE + 2 * MS))
             now += PAUSE
-        spans.append({"start_ns": begin, "dur_ns": now - begin, "name": f"step {number}"})
+        spans.append(lasting(begin, now - begin, f"step {number}"))
     tables = {"kernels": kernels(*work), "copies": copies(*moved), "api_calls": api_calls(*calls)}
     return {**tables, "ranges": ranges(*spans)}, pauses
 
@@ -53,10 +51,7 @@ def named(
     name: str, pauses: list[tuple[int, int]], tables: dict[str, pd.DataFrame]
 ) -> pd.DataFrame:
     """The ranges of the program with another in each pause, but its first 12 ms."""
-    inside = [
-        {"start_ns": start + 12 * MS, "dur_ns": dur - 12 * MS, "name": name}
-        for start, dur in pauses
-    ]
+    inside = [lasting(start + 12 * MS, dur - 12 * MS, name) for start, dur in pauses]
     rows = tables["ranges"][["start_ns", "dur_ns", "name"]].to_dict("records")
     return ranges(*rows, *({**row, "depth": 1} for row in inside))
 
@@ -133,17 +128,13 @@ def test_once_and_warm_up_are_not_enough_to_look_like_it() -> None:
     first = later["ranges"]["name"] == "step 0"
     later["ranges"] = later["ranges"].assign(dur_ns=later["ranges"]["dur_ns"] + PAUSE * first)
     rows = later["copies"][["start_ns", "dur_ns", "direction", "bytes"]].to_dict("records")
-    big = {"start_ns": 15 * MS, "dur_ns": 20 * MS, "direction": "D2H", "bytes": 64 * MB}
+    big = lasting(15 * MS, 20 * MS, direction="D2H", bytes=64 * MB)
     assert found(later | {"copies": copies(big, *rows)}).empty
 
 
 def test_a_range_around_work_is_none() -> None:
     tables, pauses = program(saved=0)
-    whole = {
-        "start_ns": 0,
-        "dur_ns": int(tables["ranges"]["dur_ns"].sum()),
-        "name": "train, then save model",
-    }
+    whole = lasting(0, int(tables["ranges"]["dur_ns"].sum()), "train, then save model")
     assert SAVING.search(str(whole["name"]))
     again = named("torch/utils/checkpoint.py(90): CheckpointFunction", pauses, tables)
     for spans in (ranges(*tables["ranges"].to_dict("records"), whole), again):
@@ -152,7 +143,7 @@ def test_a_range_around_work_is_none() -> None:
         (204, True),
         (205, False),
     ):  # at least half of it has to lie in a pause, of 102 ms
-        saving = {"start_ns": pauses[1][0], "dur_ns": dur * MS, "name": "save", "depth": 1}
+        saving = lasting(pauses[1][0], dur * MS, "save", depth=1)
         spans = ranges(*tables["ranges"].to_dict("records"), saving)
         assert is_one is not found(tables | {"ranges": spans}).empty
 
@@ -184,7 +175,7 @@ def test_state_saved_after_the_last_kernel_is_a_checkpoint_as_far_as_the_gpu_wor
     """A copy of 20 ms ends the work of the rank, and a range around it says that state is saved."""
     tables, _ = program()
     begun = STEPS * STEP + len(AFTER) * PAUSE
-    copied = {"start_ns": begun, "dur_ns": 20 * MS, "direction": "D2H", "bytes": 64 * MB}
+    copied = lasting(begun, 20 * MS, direction="D2H", bytes=64 * MB)
     moved = pd.concat([tables["copies"], copies(copied)], ignore_index=True)
     rows = named("save_checkpoint", [(begun - 12 * MS, 90 * MS)], tables)
     last = found({**tables, "copies": moved, "ranges": rows}).tail(1)
@@ -193,11 +184,6 @@ def test_state_saved_after_the_last_kernel_is_a_checkpoint_as_far_as_the_gpu_wor
 
 def test_a_copy_at_the_end_alone_is_no_checkpoint() -> None:
     tables, _ = program(saved=0)
-    copied = {
-        "start_ns": STEPS * STEP + len(AFTER) * PAUSE,
-        "dur_ns": 20 * MS,
-        "direction": "D2H",
-        "bytes": 64 * MB,
-    }
+    copied = lasting(STEPS * STEP + len(AFTER) * PAUSE, 20 * MS, direction="D2H", bytes=64 * MB)
     moved = pd.concat([tables["copies"], copies(copied)], ignore_index=True)
     assert found({**tables, "copies": moved}).empty

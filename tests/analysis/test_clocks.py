@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
-from frames import kernels, tuples
+from frames import kernels, lasting, tuples
 
 import perfkit
 from perfkit.analysis import clocks, communication
@@ -88,13 +88,7 @@ def recorded(
     ran += [(rank, begin, end, "communication") for rank, begin, end in meets]
     names = {"communication": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "gemm": "gemm"}
     rows = [
-        {
-            "rank": rank,
-            "start_ns": start,
-            "dur_ns": written(rank, end) - start,
-            "family": family,
-            "name": names[family],
-        }
+        lasting(start, written(rank, end) - start, names[family], rank=rank, family=family)
         for rank, begin, end, family in ran
         for start in [written(rank, begin)]
     ]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import span, us
-from frames import kernels, tuples
+from frames import kernels, lasting, tuples, types
 
 from perfkit.analysis.communication import (
     bandwidth,
@@ -24,6 +24,7 @@ from perfkit.errors import PerfkitError
 from perfkit.readers import torch_trace
 from perfkit.tables import COLLECTIVES
 
+NCCL_TESTS = "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"
 TOY = kernels(us(10, 30), us(20, 40, stream=8), us(35, 60, stream=9, family="communication"))
 
 
@@ -31,7 +32,10 @@ def test_overlap_of_the_toy_timeline() -> None:
     # Communication [35,60) = 25 us, 5 us of it beside computation; in [38,48) 10 us and [38,40).
     assert overlap(TOY).to_numpy().tolist() == [[0, 0, 25_000, 5_000, 0.2]]
     assert overlap(TOY, window=(38_000, 48_000)).to_numpy().tolist() == [[0, 0, 10_000, 2_000, 0.2]]
-    # Without communication the fraction is missing rather than 0, so in a window without work.
+
+
+def test_without_communication_the_overlap_is_missing() -> None:
+    """So it is in a window without work."""
     for found in (overlap(kernels(span(0, 10))), overlap(TOY, window=(80_000, 90_000))):
         assert found[["communication_ns", "overlapped_ns"]].to_numpy().tolist() == [[0, 0]]
         assert found["overlap_frac"].isna().all()
@@ -64,7 +68,10 @@ def test_bandwidths_of_the_definitions() -> None:
         assert [[1e9, factor * 1e9]] == [
             pytest.approx(of, rel=1e-12) for of in rates({"operation": operation})
         ]
-    # A collective of which the trace does not say what it was has an algorithm bandwidth alone.
+
+
+def test_what_is_not_recorded_of_a_collective_leaves_its_bandwidths_missing() -> None:
+    """Without its operation it has an algorithm bandwidth alone."""
     rows = [
         {"dur_ns": 0.0},
         {"dur_ns": None},
@@ -95,7 +102,9 @@ def test_summary_by_size() -> None:
     bus = ["min_bus_bytes_per_s", "bus_bytes_per_s", "max_bus_bytes_per_s"]
     assert (0.5e9, 0.4375e9, 0.875e9, 1.75e9) == tuples(found, "algorithm_bytes_per_s", *bus)[1]
     assert found.loc[3, bus].isna().all()
-    # In place and out of place stay apart.
+
+
+def test_in_place_and_out_of_place_stay_apart() -> None:
     placed = [
         {"placement": "out_of_place", "dur_ns": 1000.0},
         {"placement": "in_place", "dur_ns": 2000.0},
@@ -138,9 +147,7 @@ def tables_of(log: Path) -> Iterator[tuple[dict[str, Any], float, float]]:
 
 
 def test_real_bandwidths_equal_those_of_nccl_tests(profiles: Path) -> None:
-    measured = list(
-        tables_of(profiles / "monitor" / "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log")
-    )
+    measured = list(tables_of(profiles / "monitor" / NCCL_TESTS))
     assert 5 == len({row["operation"] for row, _, _ in measured})
     found = rates(
         *(row | {"rank": i} for i, (row, _, _) in enumerate(measured))
@@ -149,7 +156,11 @@ def test_real_bandwidths_equal_those_of_nccl_tests(profiles: Path) -> None:
     for (_, algorithm, bus), (of_algorithm, of_bus) in zip(measured, found, strict=True):
         assert algorithm == pytest.approx(of_algorithm / 1e9, rel=5e-5, abs=0.005)
         assert bus == pytest.approx(of_bus / 1e9, rel=5e-5, abs=0.01)
-    # The plateau of all-reduce is flat, where the log's average over all sizes says 437.957.
+
+
+def test_the_real_plateau_of_all_reduce_is_flat(profiles: Path) -> None:
+    """The log's average over all sizes says 437.957."""
+    measured = tables_of(profiles / "monitor" / NCCL_TESTS)
     found = (
         plateau(collectives(*(row for row, _, _ in measured)))
         .set_index("operation")
@@ -160,7 +171,10 @@ def test_real_bandwidths_equal_those_of_nccl_tests(profiles: Path) -> None:
         round(found["bus_bytes_per_s"] / 1e9, 1),
         round(found["growth_frac"], 4),
     )
-    # The last all-gather of a B200 trace: 201,088 elements of 2 B to 8 ranks in 21.953 us, 18.32 and 16.03 GB/s.
+
+
+def test_the_bandwidth_of_an_all_gather_in_a_trace(profiles: Path) -> None:
+    """201,088 elements of 2 B to 8 ranks in 21.953 us: 18.32 and 16.03 GB/s."""
     trace = torch_trace.read(profiles / "torch" / "TraceLens__b200__eager_trace.json.gz")
     found = bandwidth(trace.table("COLLECTIVES")).iloc[0]
     expected = [402_176 / 21.953e-6, 402_176 / 21.953e-6 * 7 / 8]
@@ -171,10 +185,7 @@ def test_real_bandwidths_equal_those_of_nccl_tests(profiles: Path) -> None:
 
 def on_ranks(*rows: tuple[int, int | None, int, dict[str, Any]]) -> pd.DataFrame:
     traced = {"ranks": 3, "source": "trace"}
-    spans = (
-        {"rank": rank, "start_ns": at, "dur_ns": float(end - (at or 0))} | more
-        for rank, at, end, more in rows
-    )
+    spans = (lasting(at, float(end - (at or 0)), rank=rank) | more for rank, at, end, more in rows)
     return collectives(*(traced | span for span in spans))
 
 
@@ -195,7 +206,9 @@ def test_who_keeps_the_others_waiting() -> None:
     )
     # Rank 1 waited 10 + 20 of its 31 + 36 ns.
     assert [20 / 55, 25 / 64, 30 / 67] == pytest.approx(found["wait_frac"].tolist(), rel=1e-12)
-    # Nobody is late where all come at once.
+
+
+def test_nobody_is_late_where_all_come_at_once() -> None:
     pair = on_ranks((0, 10, 20, {}), (1, 10, 20, {}))
     assert [[0, 0]] * 2 == [
         matched(pair)["wait_ns"].tolist(),
@@ -203,12 +216,13 @@ def test_who_keeps_the_others_waiting() -> None:
     ]
     three = stragglers(on_ranks((0, 30, 50, {}), (1, 40, 50, {}), (2, 40, 50, {})))
     assert {(0, 0), (1, 1), (2, 1)} == {*tuples(three, "rank", "last_count")}
-    # A single rank, and a benchmark without starts: no rows, with the columns and types of a full answer.
+
+
+def test_a_single_rank_and_a_benchmark_without_starts_have_no_rows_of_the_same_types() -> None:
     alone = THREE_RANKS[THREE_RANKS["rank"] == 0].reset_index(drop=True)
     for of in (matched, stragglers):
-        types = of(THREE_RANKS).dtypes.astype(str).to_dict()
         for few in (alone, on_ranks((0, None, 10, {}), (1, None, 10, {}))):
-            assert (0, types) == (len(found := of(few)), found.dtypes.astype(str).to_dict())
+            assert (0, types(of(THREE_RANKS))) == (len(of(few)), types(of(few)))
 
 
 def test_groups_operations_and_sizes_are_matched_apart() -> None:
@@ -230,7 +244,9 @@ def test_groups_operations_and_sizes_are_matched_apart() -> None:
     )  # who came first waited longest
     assert [20, 25] + [0] * 5 == found["wait_ns"].tolist()
     assert found["group"].isna().tolist() == [False] * 3 + [True] + [False] * 3
-    # Groups that share a name are not matched.
+
+
+def test_groups_that_share_a_name_are_not_matched() -> None:
     rows = [(rank, 10 * rank, 100, {"ranks": 2, "group": "tp"}) for rank in range(4)]
     assert matched(on_ranks(*rows)).empty
     assert [1] * 4 == stragglers(on_ranks(*rows))["unmatched_count"].tolist()
@@ -239,7 +255,6 @@ def test_groups_operations_and_sizes_are_matched_apart() -> None:
 
 
 def test_what_only_some_recorded_is_left_over() -> None:
-    # Rank 2 has only collectives of its own: no figure of it is known, and it is there.
     rows = [(0, at, at + 10, {}) for at in (0, 100, 200)] + [
         (1, at, at + 10, {}) for at in (5, 105)
     ]
@@ -247,6 +262,9 @@ def test_what_only_some_recorded_is_left_over() -> None:
     assert [(0, 2, 2, 0), (1, 2, 0, 2)] == tuples(
         found, "rank", "count", "unmatched_count", "last_count"
     )
+
+
+def test_a_rank_with_collectives_of_its_own_is_there_without_figures() -> None:
     whole = pd.concat(
         [THREE_RANKS[THREE_RANKS["rank"] < 2], on_ranks((2, 5, 9, {"group": "7"}))],
         ignore_index=True,

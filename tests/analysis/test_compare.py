@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import copies, kernels, tuples
+from frames import copies, kernels, lasting, tuples
 
 import perfkit
 from perfkit.analysis import compare
@@ -24,15 +24,9 @@ from perfkit.analysis.compare.resampling import (
     ratio,
 )
 from perfkit.analysis.steps import STEPS, detect
+from perfkit.analysis.timeline import PARTS
 from perfkit.errors import SchemaError
 
-COLUMNS = [
-    "computation_ns",
-    "exposed_communication_ns",
-    "other_kernels_ns",
-    "exposed_copy_ns",
-    "idle_ns",
-]
 BASELINE = "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite"
 OPTIMISED = "nsys/openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
 SAME = "no difference seen"
@@ -124,12 +118,7 @@ def test_directions_and_intervals() -> None:
 def run(*durations: float, rank: int = 0, unsteady: int = 0) -> pd.DataFrame:
     whole = np.array(durations).round().astype("int64")
     number = np.arange(len(whole))
-    frame = {
-        "rank": rank,
-        "step": number,
-        "start_ns": np.append(0, np.cumsum(whole))[:-1],
-        "dur_ns": whole,
-    }
+    frame = {"rank": rank, "step": number, "start_ns": np.cumsum(whole) - whole, "dur_ns": whole}
     return STEPS.make(
         pd.DataFrame({**frame, "name": "step", "how": "nvtx", "steady": number >= unsteady})
     )
@@ -360,7 +349,7 @@ def test_wrong_steps() -> None:
 
 
 def of_idle(*idle_ns: float, computation_ns: float = 100.0) -> pd.DataFrame:
-    zeros = dict.fromkeys(COLUMNS, 0.0)
+    zeros = dict.fromkeys(PARTS, 0.0)
     rows = {
         "step": range(len(idle_ns)),
         **zeros,
@@ -373,15 +362,13 @@ def of_idle(*idle_ns: float, computation_ns: float = 100.0) -> pd.DataFrame:
 def test_parts_by_hand() -> None:
     # Step 0: computing 30 + 10, nccl 20 beyond it, copy 10 beyond that, idle 30. Step 1: 20 + 10 + 5, idle 65.
     spans = ((10, 30, "other"), (30, 30, "communication"), (90, 30, "other"), (195, 55, "other"))
-    work = kernels(*({"start_ns": at, "dur_ns": of, "family": family} for at, of, family in spans))
-    moved = copies(
-        {"start_ns": 50, "dur_ns": 20}, {"start_ns": 150, "dur_ns": 10, "direction": "memset"}
-    )
+    work = kernels(*(lasting(at, of, family=family) for at, of, family in spans))
+    moved = copies(lasting(50, 20), lasting(150, 10, direction="memset"))
     found = compare.in_parts(work, moved, run(100, 100))
-    assert [[40, 20, 0, 10, 30], [35, 0, 0, 0, 65]] == found[COLUMNS].to_numpy().tolist()
+    assert [[40, 20, 0, 10, 30], [35, 0, 0, 0, 65]] == found[PARTS].to_numpy().tolist()
     # The mean is over the GPUs of all ranks: rank 0 has two, busy for 20 and 40 of 100 ns, rank 1 one, always busy.
     places = ({}, 0, 20), ({"gpu": 1}, 60, 40), ({"rank": 1}, 0, 100)
-    work = kernels(*({"start_ns": at, "dur_ns": of, **place} for place, at, of in places))
+    work = kernels(*(lasting(at, of, **place) for place, at, of in places))
     both = pd.concat([run(100, rank=rank) for rank in (0, 1)]).astype(
         {"name": object, "how": object}
     )

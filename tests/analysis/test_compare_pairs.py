@@ -1,7 +1,5 @@
 """Kernels and call paths of two runs side by side, and the time of families per step."""
 
-from typing import Any
-
 import counted
 import numpy as np
 import pandas as pd
@@ -9,7 +7,7 @@ import pytest
 from analysis.spans import span
 from analysis.spans import steps as steps_of
 from callpaths import MAIN, call_metrics, calltree
-from frames import api_calls, kernels, tuples
+from frames import api_calls, kernels, lasting, tuples, types
 from sampled import samples as sampled
 from sampled import together
 
@@ -20,10 +18,6 @@ from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, CALL_METRICS, CALLTREE, KERNELS, LAUNCHES, SAMPLES
 
 Profile = tuple[pd.DataFrame, pd.DataFrame]
-
-
-def kernel(name: str, start: int, dur: int, **more: Any) -> dict[str, Any]:
-    return span(start, start + dur, name=name, **more)
 
 
 def tiled(count: int, length: int, *, rank: int = 0) -> pd.DataFrame:
@@ -40,19 +34,19 @@ def training(count: int, seed: int, *, slower: str = "", by: float = 1.0) -> pd.
         ):
             spent = dur * (by if family == slower else 1.0) * random.normal(1, 0.01)
             rows.append(
-                kernel(family, step * 1_000_000 + 200_000 * place, round(spent), family=family)
+                lasting(step * 1_000_000 + 200_000 * place, round(spent), family, family=family)
             )
     return in_steps(kernels(*rows), tiled(count, 1_000_000))
 
 
 def test_kernels_by_hand() -> None:
     before = kernels(
-        *(kernel("a", 100 * i, 10 + 10 * i) for i in range(3)),
-        kernel("b", 400, 7),
-        kernel("d", 500, 5),
+        *(lasting(100 * i, 10 + 10 * i, "a") for i in range(3)),
+        lasting(400, 7, "b"),
+        lasting(500, 5, "d"),
     )
     after = kernels(
-        kernel("a", 0, 15), kernel("a", 100, 15), kernel("c", 300, 40), kernel("d", 500, 5)
+        lasting(0, 15, "a"), lasting(100, 15, "a"), lasting(300, 40, "c"), lasting(500, 5, "d")
     )
     found = compare.kernels(before, after)
     statuses = [("c", "new", 40), ("a", "changed", -30), ("b", "gone", -7), ("d", "same", 0)]
@@ -62,8 +56,8 @@ def test_kernels_by_hand() -> None:
     assert found.loc["c", ["median_before_ns", "ratio", "median_ratio"]].isna().all()
     assert (0.0, True) == (found.loc["b", "ratio"], np.isnan(found.loc["b", "median_ratio"]))
     # Small changes are the same.
-    before, after = kernels(kernel("a", 0, 100)), kernels(kernel("a", 0, 104))
-    split = kernels(kernel("a", 0, 50), kernel("a", 60, 50))
+    before, after = kernels(lasting(0, 100, "a")), kernels(lasting(0, 104, "a"))
+    split = kernels(lasting(0, 50, "a"), lasting(60, 50, "a"))
     for other, more, status in (
         (after, {}, "same"),
         (after, {"tolerance": 0.03}, "changed"),
@@ -74,12 +68,14 @@ def test_kernels_by_hand() -> None:
 
 def test_per_step_and_repeat() -> None:
     # Two repeats with 10 and 30 ns are 20 ns per repeat; names that only one has count too.
-    before = kernels(*(kernel("a", 100 * step + 50 * i, 10) for step in range(3) for i in range(2)))
-    after = kernels(kernel("a", 0, 12), kernel("a", 50, 12))
+    before = kernels(
+        *(lasting(100 * step + 50 * i, 10, "a") for step in range(3) for i in range(2))
+    )
+    after = kernels(lasting(0, 12, "a"), lasting(50, 12, "a"))
     found = compare.kernels(in_steps(before, tiled(3, 100)), in_steps(after, tiled(1, 100)))
     assert [2, 2, 20, 24, 10, 12, 4, 1.2, 1.2] == found.iloc[0, 2:-1].tolist()
-    repeats = [kernels(kernel("a", 0, 10)), kernels(kernel("a", 0, 30), kernel("b", 50, 8))]
-    found = compare.kernels(repeats, kernels(kernel("a", 0, 20)))
+    repeats = [kernels(lasting(0, 10, "a")), kernels(lasting(0, 30, "a"), lasting(50, 8, "b"))]
+    found = compare.kernels(repeats, kernels(lasting(0, 20, "a")))
     columns = ["name", "count_before", "total_before_ns", "median_before_ns"]
     assert {("a", 1, 20, 20), ("b", 0.5, 4, 8)} == {*tuples(found, *columns)}
 
@@ -87,7 +83,7 @@ def test_per_step_and_repeat() -> None:
 def test_grid_and_order_tell_launches_apart() -> None:
     # A larger batch changes the grid: by grid the old is gone and the new is new, by name it changed.
     rows = [
-        kernel("a", 100 * s + 10 * i, 5 + i, grid_blocks=g)
+        lasting(100 * s + 10 * i, 5 + i, "a", grid_blocks=g)
         for s in range(2)
         for i, g in enumerate((4, 8, 4))
     ]
@@ -97,7 +93,7 @@ def test_grid_and_order_tell_launches_apart() -> None:
     assert [(4, 0, 5), (4, 1, 7), (8, 0, 6)] == tuples(
         by_order, "grid_blocks", "nth", "median_before_ns"
     )
-    pair = [kernels(kernel("a", 0, dur, grid_blocks=g)) for dur, g in ((10, 4), (20, 8))]
+    pair = [kernels(lasting(0, dur, "a", grid_blocks=g)) for dur, g in ((10, 4), (20, 8))]
     assert {"gone", "new"} == set(compare.kernels(*pair, by="grid")["status"])
     assert ["changed"] == compare.kernels(*pair)["status"].tolist()
 
@@ -111,12 +107,12 @@ def test_differences_add_up(by: str) -> None:
     assert sums == pytest.approx(found[["total_before_ns", "total_after_ns"]].sum().tolist())
     assert sums[1] - sums[0] == pytest.approx(found["difference_ns"].sum())
     if by != "order":
-        some, none = kernels(kernel("a", 0, 9)), KERNELS.empty()
+        some, none = kernels(lasting(0, 9, "a")), KERNELS.empty()
         found = [
             compare.kernels(*both, by=by)
             for both in ((none, none), (some, some), (some, none), ([], some))
         ]
-        assert found[0].dtypes.astype(str).to_dict() == found[1].dtypes.astype(str).to_dict()
+        assert types(found[0]) == types(found[1])
         assert [[], ["same"], ["gone"], ["new"]] == [each["status"].tolist() for each in found]
 
 
@@ -135,16 +131,16 @@ def test_launches_of_counters() -> None:
 def test_in_steps_by_start_and_by_launch() -> None:
     steps = tiled(3, 100).assign(steady=[False, True, True], dur_ns=80)
     found = in_steps(
-        kernels(*(kernel("a", start, 30) for start in (20, 100, 179, 180, 250, 300))), steps
+        kernels(*(lasting(start, 30, "a") for start in (20, 100, 179, 180, 250, 300))), steps
     )
     assert [(100, 1), (179, 1), (250, 2)] == tuples(found, "start_ns", "step")
     # Each rank's kernels belong to its own steps; a rank without steps has none.
-    rows = kernels(*(kernel("a", 120, 10, rank=rank) for rank in range(3)))
+    rows = kernels(*(lasting(120, 10, "a", rank=rank) for rank in range(3)))
     assert [(0, 1), (2, 0)] == tuples(
         in_steps(rows, of_ranks(tiled(2, 100), tiled(2, 150, rank=2))), "rank", "step"
     )
     late = kernels(
-        *(kernel("a", 60 + 50 * i, 20, correlation=i) for i in range(4)), kernel("b", 199, 5)
+        *(lasting(60 + 50 * i, 20, "a", correlation=i) for i in range(4)), lasting(199, 5, "b")
     )
     calls, steps = (
         api_calls(*(span(50 * i, 50 * i + 5, correlation=i) for i in range(4))),
@@ -163,18 +159,18 @@ def of_ranks(*steps: pd.DataFrame) -> pd.DataFrame:
 def test_families_by_hand() -> None:
     # Of two ranks with 10 and 30 ns in every step, the time per step of a rank is 20 ns.
     rows = (
-        kernel("g", 0, 10, family="gemm"),
-        kernel("c", 20, 5, family="copy"),
-        kernel("g", 100, 20, family="gemm"),
+        lasting(0, 10, "g", family="gemm"),
+        lasting(20, 5, "c", family="copy"),
+        lasting(100, 20, "g", family="gemm"),
     )
-    after = kernels(kernel("g", 0, 30, family="gemm"), kernel("g", 100, 30, family="gemm"))
+    after = kernels(lasting(0, 30, "g", family="gemm"), lasting(100, 30, "g", family="gemm"))
     found = families(in_steps(kernels(*rows), tiled(2, 100)), in_steps(after, tiled(2, 100)))
     expected = [["gemm", 15, 30, 15, 2.0], ["copy", 2.5, 0, -2.5, 0.0]]
     assert expected == found.iloc[:, :5].astype(object).to_numpy().tolist()
     assert ["cannot tell", "gone"] == found["verdict"].tolist()
     rows = kernels(
         *(
-            kernel("a", 100 * step, 10 + 20 * rank, rank=rank)
+            lasting(100 * step, 10 + 20 * rank, "a", rank=rank)
             for step in range(3)
             for rank in range(2)
         )
@@ -184,7 +180,7 @@ def test_families_by_hand() -> None:
 
 
 def test_wrong_kernels() -> None:
-    some, stepped = kernels(kernel("a", 0, 9)), training(3, 1)
+    some, stepped = kernels(lasting(0, 9, "a")), training(3, 1)
     kept = stepped.copy()
     for of, tables, by, why in (
         (

@@ -4,10 +4,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from frames import api_calls, copies, kernels, tuples
+from frames import api_calls, copies, kernels, lasting, ranges, tuples
 
 from perfkit.analysis import completeness, gaps, steps
-from perfkit.tables import COPIES, KERNELS, OPS, OVERHEAD, RANGES
+from perfkit.tables import COPIES, KERNELS, OPS, OVERHEAD
 
 MS = 1_000_000
 LAUNCH = "cudaLaunchKernel"
@@ -15,12 +15,8 @@ LAUNCH = "cudaLaunchKernel"
 
 def queued(*started: int, calls: int = 5, **more: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Launch i at i ms; its kernel runs from i + 0.5 ms on for 0.3 ms, and was recorded for those in `started`."""
-    of_gpu = [
-        {"start_ns": i * MS + MS // 2, "dur_ns": 3 * MS // 10, "correlation": i} for i in started
-    ]
-    launched = [
-        {"start_ns": i * MS, "dur_ns": 1000, "correlation": i, **more} for i in range(calls)
-    ]
+    of_gpu = [lasting(i * MS + MS // 2, 3 * MS // 10, correlation=i) for i in started]
+    launched = [lasting(i * MS, 1000, correlation=i, **more) for i in range(calls)]
     return kernels(*of_gpu), api_calls(*launched)
 
 
@@ -56,8 +52,8 @@ def test_a_call_recorded_twice_counts_once() -> None:
 
 def test_launches_into_a_stream_capture_are_not_lost() -> None:
     of_gpu, calls = queued(0, 4)
-    begin = {"start_ns": MS // 2, "dur_ns": 1, "name": "cudaStreamBeginCapture_v10000"}
-    end = {"start_ns": 7 * MS // 2, "dur_ns": 1, "name": "cudaStreamEndCapture"}
+    begin = lasting(MS // 2, 1, "cudaStreamBeginCapture_v10000")
+    end = lasting(7 * MS // 2, 1, "cudaStreamEndCapture")
     calls = api_calls(*calls.to_dict("records"), begin, end)
     assert [False, False] == lost(of_gpu, calls)
 
@@ -69,9 +65,7 @@ def test_no_launch_is_lost_where_only_the_ids_of_kernels_and_calls_differ() -> N
 
 def test_kernels_launched_before_the_recording_do_not_stand_for_lost_ones() -> None:
     of_gpu, calls = queued(0, 1)
-    early = kernels(
-        *({"start_ns": -i * MS, "dur_ns": 1000, "correlation": 90 + i} for i in range(5))
-    )
+    early = kernels(*(lasting(-i * MS, 1000, correlation=90 + i) for i in range(5)))
     every = KERNELS.make(pd.concat([of_gpu, early]))
     assert [False, False, True, True, True] == lost(every, calls)
 
@@ -107,22 +101,22 @@ def test_without_any_kernel_of_the_thread_the_gpu_is_unknown() -> None:
 
 
 def test_stretches_are_free_of_recorded_work() -> None:
-    stretch = pd.DataFrame({"rank": [0], "gpu": [0], "start_ns": [0], "dur_ns": [10]})
+    stretch = pd.DataFrame([lasting(0, 10, rank=0, gpu=0)])
     stretch = completeness.STRETCHES.make(stretch)
-    work = kernels({"start_ns": 3, "dur_ns": 2})
-    found = completeness.free(stretch, work, copies({"start_ns": 8, "dur_ns": 9}))
+    work = kernels(lasting(3, 2))
+    found = completeness.free(stretch, work, copies(lasting(8, 9)))
     assert [(0, 3), (5, 3)] == tuples(found, "start_ns", "dur_ns")
 
 
 def waits(*calls: dict[str, Any], overhead: pd.DataFrame | None = None) -> list[tuple[Any, ...]]:
     """One kernel from 0 to 0.3 ms, and calls of its process."""
-    work = kernels({"start_ns": 0, "dur_ns": 3 * MS // 10})
+    work = kernels(lasting(0, 3 * MS // 10))
     overhead = OVERHEAD.empty() if overhead is None else overhead
     found = completeness.beyond_work(work, COPIES.empty(), api_calls(*calls), overhead)
     return tuples(found, "start_ns", "dur_ns", "work_ns")
 
 
-SYNC = {"start_ns": 0, "dur_ns": 199 * MS // 10, "name": "cudaStreamSynchronize"}
+SYNC = lasting(0, 199 * MS // 10, "cudaStreamSynchronize")
 
 
 def test_a_wait_of_20_ms_after_0_3_ms_of_work_is_beyond_it() -> None:
@@ -134,7 +128,7 @@ def test_a_wait_that_ends_with_the_work_is_not() -> None:
 
 
 def test_a_wait_for_a_function_of_the_host_is_not() -> None:
-    assert [] == waits({"start_ns": -10, "dur_ns": 1, "name": "cudaLaunchHostFunc"}, SYNC)
+    assert [] == waits(lasting(-10, 1, "cudaLaunchHostFunc"), SYNC)
 
 
 def test_a_wait_for_an_event_is_not_judged() -> None:
@@ -142,7 +136,7 @@ def test_a_wait_for_an_event_is_not_judged() -> None:
 
 
 def test_a_wait_in_which_the_collector_flushes_its_buffers_is_not() -> None:
-    flush = {"rank": 0, "process": 1, "thread": 9, "start_ns": 3 * MS // 10, "dur_ns": 19 * MS}
+    flush = lasting(3 * MS // 10, 19 * MS, rank=0, process=1, thread=9)
     flush |= {"kind": "flush", "name": "Buffer flush", "correlation": -1}
     assert [] == waits(SYNC, overhead=OVERHEAD.make(pd.DataFrame([flush])))
 
@@ -154,21 +148,13 @@ def eight_steps(*working: int, dur_ms: int = 10) -> tuple[pd.DataFrame, pd.DataF
     launched = []
     for number in range(8):
         length = 10 * MS if number in working else dur_ms * MS
-        row = {"rank": 0, "process": 1, "thread": 1, "start_ns": at, "dur_ns": length}
-        rows.append(
-            {**row, "name": f"ProfilerStep#{number}", "domain": "", "kind": "step", "depth": 0}
-        )
+        rows.append(lasting(at, length, f"ProfilerStep#{number}", kind="step"))
         if number in working:
             launched.append(at + MS)
         at += length
-    spans = RANGES.make(pd.DataFrame(rows))
-    of_gpu = kernels(
-        *({"start_ns": start + MS, "dur_ns": MS, "correlation": start} for start in launched)
-    )
-    calls = api_calls(
-        *({"start_ns": start, "dur_ns": 1000, "correlation": start} for start in launched)
-    )
-    return steps.detect(spans, KERNELS.empty()), of_gpu, calls
+    of_gpu = kernels(*(lasting(start + MS, MS, correlation=start) for start in launched))
+    calls = api_calls(*(lasting(start, 1000, correlation=start) for start in launched))
+    return steps.detect(ranges(*rows), KERNELS.empty()), of_gpu, calls
 
 
 def empty(found: pd.DataFrame, of_gpu: pd.DataFrame, calls: pd.DataFrame) -> list[int]:
@@ -196,15 +182,15 @@ def test_without_calls_no_step_is_called_empty() -> None:
 def cut(stretches: list[tuple[int, int]]) -> pd.DataFrame:
     """The gap of 8 ms before the second of two kernels, whose launch the CPU called at once, without stretches."""
     of_gpu = kernels(
-        {"start_ns": 0, "dur_ns": MS, "correlation": 1},
-        {"start_ns": 9 * MS, "dur_ns": MS, "correlation": 2},
+        lasting(0, MS, correlation=1),
+        lasting(9 * MS, MS, correlation=2),
     )
     calls = api_calls(
-        {"start_ns": -10, "dur_ns": 1, "correlation": 1},
-        {"start_ns": 9 * MS, "dur_ns": 1, "correlation": 2},
+        lasting(-10, 1, correlation=1),
+        lasting(9 * MS, 1, correlation=2),
     )
     found = gaps.idle_gaps(of_gpu, COPIES.empty(), calls)
-    rows = [{"rank": 0, "gpu": 0, "start_ns": start, "dur_ns": dur} for start, dur in stretches]
+    rows = [lasting(start, dur, rank=0, gpu=0) for start, dur in stretches]
     return completeness.cut_gaps(found, completeness.STRETCHES.make(pd.DataFrame(rows)))
 
 
@@ -226,6 +212,6 @@ def test_a_gap_inside_a_stretch_is_gone() -> None:
 
 def test_a_lost_kernel_had_ended_when_the_thread_had_waited_for_the_gpu() -> None:
     of_gpu, calls = queued(0, 1, 4)
-    wait = {"start_ns": 21 * MS // 10, "dur_ns": MS // 10, "name": "cudaDeviceSynchronize"}
+    wait = lasting(21 * MS // 10, MS // 10, "cudaDeviceSynchronize")
     found = between(of_gpu, api_calls(*calls.to_dict("records"), wait))
     assert [(0, 2 * MS, 2 * MS // 10), (0, 3 * MS, 3 * MS // 2)] == found

@@ -10,7 +10,7 @@ import pytest
 from analysis.test_communication import THREE_RANKS
 from callpaths import MAIN, thread_metrics, threads, toy_metrics, toy_tree
 from counted import counters, launches, stalls
-from frames import api_calls, copies, kernels, ranges
+from frames import api_calls, copies, kernels, lasting, ranges, types
 from ops import op, ops
 from sampled import devices, samples, together
 
@@ -65,21 +65,19 @@ HELD = {
     "throttled_power_frac": [0, 1, 1],
 }
 WORK = kernels(
-    {"start_ns": 10, "dur_ns": 20, "correlation": 1, "name": "sgemm", "family": "gemm"},
-    {"start_ns": 60, "dur_ns": 30, "correlation": 2, "in_graph": True},
-    {"start_ns": 95, "dur_ns": 2 * 10**9, "family": "communication", "stream": 8},
+    lasting(10, 20, "sgemm", correlation=1, family="gemm"),
+    lasting(60, 30, correlation=2, in_graph=True),
+    lasting(95, 2 * 10**9, family="communication", stream=8),
 )
 CALLS = api_calls(
-    {"start_ns": 5, "dur_ns": 3, "correlation": 1},
-    {"start_ns": 32, "dur_ns": 2, "correlation": 3, "name": "cudaMemcpyAsync"},
-    {"start_ns": 40, "dur_ns": 5, "correlation": 2, "name": "cudaGraphLaunch"},
-    {"start_ns": 50, "dur_ns": 5, "name": "cudaDeviceSynchronize"},
+    lasting(5, 3, correlation=1),
+    lasting(32, 2, "cudaMemcpyAsync", correlation=3),
+    lasting(40, 5, "cudaGraphLaunch", correlation=2),
+    lasting(50, 5, "cudaDeviceSynchronize"),
 )
-COPIED = copies(
-    {"start_ns": 45, "dur_ns": 5, "bytes": 99, "src_memory": "pageable", "correlation": 3}
-)
+COPIED = copies(lasting(45, 5, bytes=99, src_memory="pageable", correlation=3))
 MM = op("aten::mm", 0, 9, shapes="[[4,3],[3,5]]", dtypes='["float","float"]', sequence=3)
-SPANS = ranges(*({"start_ns": 30 * i, "dur_ns": 30, "name": f"step {i}"} for i in range(4)))
+SPANS = ranges(*(lasting(30 * i, 30, f"step {i}") for i in range(4)))
 READINGS = together(samples(**LOG, **HELD, forward_flops_per_s=[1, 2, 3]), samples(gpu=1, **LOG))
 COUNTED = (
     launches(MEASURED),
@@ -179,10 +177,6 @@ def arguments(of: Callable[..., pd.DataFrame], *, empty: bool = False) -> dict[s
 @functools.cache
 def answer(of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
     return of(**arguments(of))
-
-
-def types(frame: pd.DataFrame) -> dict[str, str]:
-    return frame.dtypes.astype(str).to_dict()
 
 
 def moved(given: Any, by: int) -> Any:

@@ -7,17 +7,17 @@ import pandas as pd
 import pytest
 from callpaths import call_metrics, calltree
 from counted import launches, stalls
-from frames import kernels, tuples
-from ops import launch, launched, op, ops, python_calls
+from frames import kernels, lasting, python_calls, tuples
+from ops import launch, launched, op, ops
 from sampled import devices
 
 from perfkit.analysis import dossier
 from perfkit.tables import KERNELS
 
 TIMELINE = kernels(
-    {"start_ns": 0, "dur_ns": 600, "name": "f", "grid_blocks": 8, "correlation": 1},
-    {"start_ns": 700, "dur_ns": 200, "name": "f", "grid_blocks": 4, "correlation": 2},
-    {"start_ns": 1000, "dur_ns": 200, "name": "g", "grid_blocks": 8, "correlation": 3},
+    lasting(0, 600, "f", grid_blocks=8, correlation=1),
+    lasting(700, 200, "f", grid_blocks=4, correlation=2),
+    lasting(1000, 200, "g", grid_blocks=8, correlation=3),
 )
 EVERYTHING = {
     "dur_ns": 500.0,
@@ -101,9 +101,7 @@ def test_what_is_missing_and_how_to_record_it() -> None:
     )
     assert "not measured: `ncu --set full -k 'regex:^g$'`" == row("g", table)["missing"]
     assert "" == row("f", launches({"name": "f", **EVERYTHING}), stalls({"wait": 1.0}))["missing"]
-    (missing,) = dossier.kernels(kernels({"start_ns": 0, "dur_ns": 1, "name": "x'; rm -rf ~; '"}))[
-        "missing"
-    ]
+    (missing,) = dossier.kernels(kernels(lasting(0, 1, "x'; rm -rf ~; '")))["missing"]
     assert "'regex:^x'\"'\"'; rm -rf ~; '\"'\"'$'" in missing
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import span, us
-from frames import api_calls, copies, kernels, os_calls, ranges
+from frames import api_calls, copies, kernels, lasting, os_calls, ranges
 
 from perfkit.analysis import causes
 from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, determinable
@@ -240,7 +240,7 @@ def nested(rng: np.random.Generator, low: int, high: int, depth: int) -> list[tu
 def on_threads(rng: np.random.Generator, depth: int, names: list[str]) -> pd.DataFrame:
     """Nested spans on two threads of each of two processes in each of two ranks."""
     spans = [
-        {"rank": rank, "process": process, "thread": thread, "start_ns": start, "dur_ns": dur}
+        lasting(start, dur, rank=rank, process=process, thread=thread)
         for rank in (0, 1)
         for process in (3, 4)
         for thread in (1, 2)
@@ -338,13 +338,7 @@ def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, A
             first, last = max(start, window[0]), min(end, window[1])
             if first >= last:
                 continue
-            gap = {
-                "rank": rank,
-                "gpu": gpu,
-                "start_ns": first,
-                "dur_ns": last - first,
-                "cause": "unattributed",
-            }
+            gap = lasting(first, last - first, rank=rank, gpu=gpu, cause="unattributed")
             gap |= {"detail": None, "api": None, "range": None, "thread": -1, "launch": None}
             gap |= {"before_ns": last - first, "inside_ns": 0, **dict.fromkeys(PARTS, 0)}
             gaps.append(gap)

@@ -6,6 +6,7 @@ other, as the driver's do in the runtime's.
 """
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -62,7 +63,9 @@ PARTS_OF |= {
 }
 
 
-def gaps_of(run: perfkit.Run) -> pd.DataFrame:
+@cache
+def gaps_of(path: Path) -> pd.DataFrame:
+    run = loaded(path)
     more = {"ranges": run.ranges, "os_calls": run.os_calls}
     return GAPS.check(idle_gaps(run.kernels, run.copies, run.api_calls, **more))
 
@@ -74,7 +77,9 @@ def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
     # step 3, and the chart of the summary, draw these figures. Of two GPUs 39 % of the idle time ends with operations
     # of unknown launch: there perfkit names no cause.
     run = loaded(profiles / "nsys" / f"{capture}.sqlite")
-    gaps, figures = gaps_of(run), diagnosis.figures(diagnosis.phases.whole(perfkit.select(run)))
+    gaps = gaps_of(profiles / "nsys" / f"{capture}.sqlite")
+    view = diagnosis.phases.whole(perfkit.select(run))
+    figures = diagnosis.figures(view)
     launched = ~gaps["cause"].isin(["unattributed", "edge"])
     assert launched.any()
     assert (gaps[[*PARTS]] >= 0).all(axis=None)
@@ -101,7 +106,7 @@ def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
         for kind, of in PARTS_OF.items():
             ns = sum(shares[part] for part in of) * span
             assert expected[kind] == pytest.approx(ns, abs=0.02 * expected["idle"]), kind
-    drawn = idle_by_cause(live.gaps(view := diagnosis.phases.whole(perfkit.select(run)), view)[0])
+    drawn = idle_by_cause(live.gaps(view, view)[0])
     name = drawn["detail"].astype(object).fillna(drawn["cause"].astype(object))
     sums = drawn["total_ns"].groupby(name).sum().to_dict()
     assert set(sums) <= {*DETAILS, *CAUSES}
@@ -116,7 +121,7 @@ def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
-    gaps = gaps_of(loaded(profiles / "nsys" / capture))
+    gaps = gaps_of(profiles / "nsys" / capture)
     truth = {int(gpu): of for gpu, of in truth_of(profiles, "nsys", capture)["devices"].items()}
     assert set(gaps["gpu"]) == set(truth)
     first = min(of["first_op_start"] for of in truth.values())
@@ -142,8 +147,8 @@ def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
 
 
 def test_causes_of_a_training_run(profiles: Path) -> None:
-    run = loaded(profiles / "nsys" / f"{TRAINING}.sqlite")
-    gaps = gaps_of(run)
+    path = profiles / "nsys" / f"{TRAINING}.sqlite"
+    run, gaps = loaded(path), gaps_of(path)
     # 58 gaps wait for the DataLoader of the training, 42 ms for that of the evaluation.
     first = idle_by_cause(gaps).iloc[0]
     assert ["host_wait", "data_loading", 58 + 1] == first[["cause", "detail", "count"]].tolist()
@@ -155,7 +160,7 @@ def test_causes_of_a_training_run(profiles: Path) -> None:
     assert [42, 2_435] == (longest[["data_loading_ns", "system_ns"]] // 1_000_000).tolist()
     assert determinable(run.kernels, run.copies, run.api_calls).yes
     # ICON by SQL: of 136.4 ms the GPU is idle for 69.8 ms while the thread is in pwrite64 and open64.
-    gaps = gaps_of(loaded(profiles / "nsys" / f"{TRANSPOSE}.sqlite"))
+    gaps = gaps_of(profiles / "nsys" / f"{TRANSPOSE}.sqlite")
     assert gaps["system_ns"].sum() == pytest.approx(69.8e6, rel=0.001)
     assert not gaps["cause"].eq("unattributed").any()
 

@@ -6,19 +6,17 @@ from typing import Any
 import pandas as pd
 import pytest
 from analysis.spans import loaded, span, steps, us
-from frames import api_calls, copies, kernels, ranges, tuples
+from frames import api_calls, copies, kernels, known, lasting, ranges, tuples, types
 
 from perfkit.analysis.host import BLOCKING, calls, input_wait, recorded, spans, synchronisations
 from perfkit.analysis.steps import STEPS
 from perfkit.tables import COPIES, KERNELS, RANGES
 
 
-def row(start: int, dur: int, name: str, **more: Any) -> dict[str, Any]:
-    return span(start, start + dur, name=name, **more)
-
-
 def test_calls_by_hand() -> None:
-    frame = api_calls(row(0, 10, "launch"), row(20, 60, "copy"), row(90, 30, "launch", thread=2))
+    frame = api_calls(
+        lasting(0, 10, "launch"), lasting(20, 60, "copy"), lasting(90, 30, "launch", thread=2)
+    )
     found = calls(frame)
     assert found["name"].tolist() == ["copy", "launch"]
     expected = {
@@ -38,19 +36,19 @@ def test_calls_by_hand() -> None:
 
 
 def test_spans_are_inclusive_and_leave_marks_out() -> None:
-    inner = row(10, 30, "load", depth=1), row(50, 30, "load", depth=1)
-    found = spans(ranges(row(0, 100, "step"), *inner, row(60, 0, "here", kind="mark")))
+    inner = lasting(10, 30, "load", depth=1), lasting(50, 30, "load", depth=1)
+    found = spans(ranges(lasting(0, 100, "step"), *inner, lasting(60, 0, "here", kind="mark")))
     assert tuples(found, "domain", "name", "kind", "count", "total_ns", "share_frac") == [
         ("", "step", "push_pop", 1, 100, 100 / 160),
         ("", "load", "push_pop", 2, 60, 60 / 160),
     ]
     # Domains and kinds are told apart.
     others = (
-        row(10, 6, "x", domain="NCCL"),
-        row(20, 7, "x", kind="start_end"),
-        row(30, 1, "x", thread=9),
+        lasting(10, 6, "x", domain="NCCL"),
+        lasting(20, 7, "x", kind="start_end"),
+        lasting(30, 1, "x", thread=9),
     )
-    frame = ranges(row(0, 5, "x"), *others)
+    frame = ranges(lasting(0, 5, "x"), *others)
     assert spans(frame)["total_ns"].tolist() == [7, 6, 6]
     assert [("x", 4, 19)] == tuples(spans(frame, by=["name"]), "name", "count", "total_ns")
     assert spans(frame, by=["thread"], window=(0, 12))["total_ns"].tolist() == [7]
@@ -61,13 +59,13 @@ def test_spans_are_inclusive_and_leave_marks_out() -> None:
 
 def test_synchronisations_by_hand() -> None:
     name = "cudaDeviceSynchronize"
-    others = row(0, 10, "cudaLaunchKernel"), row(90, 10, "cudaMemcpyAsync")
-    found = synchronisations(api_calls(*others, row(20, 20, name), row(50, 30, name)))
+    others = lasting(0, 10, "cudaLaunchKernel"), lasting(90, 10, "cudaMemcpyAsync")
+    found = synchronisations(api_calls(*others, lasting(20, 20, name), lasting(50, 30, name)))
     assert found.to_numpy().tolist() == [[0, 1, 1, name, 2, 50, 30, 0.5]]
     # In 50..150 one thread waits 50 of 100 ns and the other 10; calls outside do not count.
-    copied = row(140, 100, "cudaMemcpy", thread=2), row(160, 10, "cudaMemcpy", thread=2)
+    copied = lasting(140, 100, "cudaMemcpy", thread=2), lasting(160, 10, "cudaMemcpy", thread=2)
     found = synchronisations(
-        api_calls(row(0, 100, "cudaStreamSynchronize"), *copied), window=(50, 150)
+        api_calls(lasting(0, 100, "cudaStreamSynchronize"), *copied), window=(50, 150)
     )
     expected = [(1, "cudaStreamSynchronize", 1, 50, 0.5), (2, "cudaMemcpy", 1, 10, 0.1)]
     assert expected == tuples(found, "thread", "name", "count", "total_ns", "share_frac")
@@ -86,14 +84,14 @@ RETURNING = (
 
 def test_blocking_calls() -> None:
     every = (WAITING + " " + RETURNING).split()
-    waits = synchronisations(api_calls(*(row(10 * i, 5, name) for i, name in enumerate(every))))
+    waits = synchronisations(api_calls(*(lasting(10 * i, 5, name) for i, name in enumerate(every))))
     assert set(WAITING.split()) == set(waits["name"])
     some, none = (
-        synchronisations(api_calls(row(0, 1, name))) for name in ("cudaFree", "cudaMalloc")
+        synchronisations(api_calls(lasting(0, 1, name))) for name in ("cudaFree", "cudaMalloc")
     )
-    assert (0, some.dtypes.astype(str).to_dict()) == (len(none), none.dtypes.astype(str).to_dict())
+    assert (0, types(some)) == (len(none), types(none))
     for question in (calls, synchronisations):
-        assert question(api_calls(row(5, 0, "cudaFree")))["share_frac"].isna().all()
+        assert question(api_calls(lasting(5, 0, "cudaFree")))["share_frac"].isna().all()
     assert all(reason.strip() for reason in BLOCKING.values())
 
 
@@ -149,8 +147,7 @@ def test_input_of_a_step_is_what_copies_bring_that_start_in_it() -> None:
 def test_waits_by_hand(
     spans: list[dict[str, Any]], of: pd.DataFrame, expected: list[tuple[Any, ...]]
 ) -> None:
-    found = input_wait(ranges(*spans), of)[["wait_ns", "wait_frac"]].astype(object)
-    assert expected == tuples(found.where(found.notna(), None), "wait_ns", "wait_frac")
+    assert expected == known(input_wait(ranges(*spans), of), "wait_ns", "wait_frac")
 
 
 US = 1_000

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from analysis.spans import call
 from counted import counters, launches
-from frames import api_calls, kernels, tuples
+from frames import api_calls, kernels, known, lasting, tuples
 from ops import op, ops
 
 from perfkit import names
@@ -26,72 +26,82 @@ from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, LAUNCHES, OPS
 
 
-def kernel(name: str, start: int, dur: int, **more: Any) -> dict[str, Any]:
-    return {"name": name, "start_ns": start, "dur_ns": dur, **more}
+def busy(*rows: dict[str, Any], **more: Any) -> list[float]:
+    return summary(kernels(*rows), **more)["gpu_busy_frac"].tolist()
 
 
 def test_worked_by_hand() -> None:
-    found = summary(kernels(kernel("a", 0, 10), kernel("b", 20, 20), kernel("a", 70, 30)))
+    found = summary(kernels(lasting(0, 10, "a"), lasting(20, 20, "b"), lasting(70, 30, "a")))
     assert found["name"].tolist() == ["a", "b"]
-    expected = {
-        "count": 2,
-        "total_ns": 40,
-        "mean_ns": 20,
-        "median_ns": 20,
-        "min_ns": 10,
-        "max_ns": 30,
-    }
-    expected |= {"std_ns": 200**0.5, "share_frac": 40 / 60, "gpu_busy_frac": 0.4}
+    expected = {"count": 2, "total_ns": 40, "mean_ns": 20, "median_ns": 20}
+    expected |= {"min_ns": 10, "max_ns": 30, "std_ns": 200**0.5}
+    expected |= {"share_frac": 40 / 60, "gpu_busy_frac": 0.4}
     assert expected == pytest.approx(found.iloc[0].drop(["name", "family"]).to_dict(), rel=1e-15)
     assert found.loc[1, ["share_frac", "gpu_busy_frac"]].tolist() == [20 / 60, 0.2]
     assert np.isnan(found.loc[1, "std_ns"])
-    # Kernels at once are busy once, and the span is that of all devices.
-    first = kernel("a", 0, 10), kernel("a", 5, 10), kernel("b", 8, 9), kernel("c", 20, 1)
-    second = kernel("a", 10, 30, gpu=1), kernel("b", 3, 5, gpu=1)
-    assert [45 / 80, 14 / 80, 1 / 80] == summary(kernels(*first, *second))["gpu_busy_frac"].tolist()
-    found = summary(kernels(kernel("a", 5, 0)))
-    assert [("a", 1, 0)] == tuples(found, "name", "count", "total_ns")
-    assert found[["share_frac", "gpu_busy_frac"]].isna().all(axis=None)
-    assert np.isnan(
-        precision(OPS.empty(), kernels(matrix(BF16, 0)), API_CALLS.empty())["share_frac"]
-    ).all()
+
+
+def test_kernels_at_once_are_busy_once_and_the_span_is_that_of_all_devices() -> None:
+    first = lasting(0, 10, "a"), lasting(5, 10, "a"), lasting(8, 9, "b"), lasting(20, 1, "c")
+    second = lasting(10, 30, "a", gpu=1), lasting(3, 5, "b", gpu=1)
+    assert [45 / 80, 14 / 80, 1 / 80] == busy(*first, *second)
+
+
+def test_kernels_of_0_ns_have_no_share() -> None:
+    found = summary(kernels(lasting(5, 0, "a")))
+    columns = "name", "count", "total_ns", "share_frac", "gpu_busy_frac"
+    assert [("a", 1, 0, None, None)] == known(found, *columns)
+    shares = precision(OPS.empty(), kernels(matrix(BF16, 0)), API_CALLS.empty())
+    assert [(None,)] == known(shares, "share_frac")
 
 
 def test_busy_in_a_window_by_hand() -> None:
     # In 50..150 a kernel 0..100 has 50 ns left and one outside none; busy is of the 100 ns of the window.
     found = summary(
-        kernels(kernel("a", 0, 100), kernel("a", 150, 10), kernel("b", 140, 10)), window=(50, 150)
+        kernels(lasting(0, 100, "a"), lasting(150, 10, "a"), lasting(140, 10, "b")),
+        window=(50, 150),
     )
     assert [("a", 1, 50, 0.5), ("b", 1, 10, 0.1)] == tuples(
         found, "name", "count", "total_ns", "gpu_busy_frac"
     )
 
 
-def test_groupings() -> None:
+def test_launches_by_grid() -> None:
     launches = [(4, 128), (4, 256), (8, 128), (4, 128), (None, None)]
     rows = [
-        kernel("a", 10 * i, 1 + i, grid_blocks=g, block_threads=b)
+        lasting(10 * i, 1 + i, "a", grid_blocks=g, block_threads=b)
         for i, (g, b) in enumerate(launches)
     ]
-    found = summary(kernels(*rows), by="grid").fillna({"grid_blocks": -1, "block_threads": -1})
-    expected = [(5, 2, 4, 128), (5, 1, -1, -1), (3, 1, 8, 128), (2, 1, 4, 256)]
-    assert expected == tuples(found, "total_ns", "count", "grid_blocks", "block_threads")
-    # A name of two families has none.
-    of_a = kernel("a", 0, 9, family="gemm"), kernel("a", 30, 9, family="gemm")
-    found = summary(
-        kernels(*of_a, kernel("b", 10, 5, family="gemm"), kernel("b", 20, 1, family="copy"))
-    )["family"]
-    assert found.astype(object).where(found.notna(), "missing").tolist() == ["gemm", "missing"]
-    found = summary(kernels(of_a[0], kernel("b", 10, 5, family="gemm")), by="family")
+    found = summary(kernels(*rows), by="grid")
+    expected = [(5, 2, 4, 128), (5, 1, None, None), (3, 1, 8, 128), (2, 1, 4, 256)]
+    assert expected == known(found, "total_ns", "count", "grid_blocks", "block_threads")
+
+
+A_AND_B = lasting(0, 9, "a", family="gemm"), lasting(10, 5, "b", family="gemm")
+
+
+def test_a_name_of_two_families_has_none() -> None:
+    found = summary(kernels(*A_AND_B, lasting(20, 1, "b", family="copy")))
+    assert [("gemm",), (None,)] == known(found, "family")
+
+
+def test_kernels_by_family() -> None:
+    found = summary(kernels(*A_AND_B), by="family")
     assert found.columns[:2].tolist() == ["family", "count"]
     assert [("gemm", 2, 14)] == tuples(found, "family", "count", "total_ns")
+
+
+def test_full_names_tell_kernels_of_one_name_apart() -> None:
     frame = kernels(
-        kernel("Kernel", 0, 9, full_name="Kernel<int>"),
-        kernel("Kernel", 10, 5, full_name="Kernel<long>"),
+        lasting(0, 9, "Kernel", full_name="Kernel<int>"),
+        lasting(10, 5, "Kernel", full_name="Kernel<long>"),
     )
     assert (len(summary(frame)), len(summary(frame, by="full_name"))) == (1, 2)
+
+
+def test_kernels_of_equal_time_are_in_the_order_of_their_names() -> None:
     found = summary(
-        kernels(kernel("c", 0, 4), kernel("b", 10, 4), kernel("a", 20, 2), kernel("a", 30, 2))
+        kernels(lasting(0, 4, "c"), lasting(10, 4, "b"), lasting(20, 2, "a"), lasting(30, 2, "a"))
     )
     assert found["name"].tolist() == ["a", "b", "c"]
 
@@ -103,7 +113,7 @@ NAMELESS = "my_gemm_kernel"
 
 
 def matrix(full_name: str, dur: int, family: str = "gemm", **more: Any) -> dict[str, Any]:
-    return {"start_ns": 100, "dur_ns": dur, "full_name": full_name, "family": family, **more}
+    return lasting(100, dur, full_name=full_name, family=family, **more)
 
 
 def found(*rows: dict[str, Any], dtypes: str | None = None, **more: Any) -> list[tuple[Any, ...]]:
@@ -181,7 +191,7 @@ def named(*rows: tuple[str, int, int]) -> list[dict[str, Any]]:
 
 
 def timeline(*rows: tuple[str, int, int]) -> pd.DataFrame:
-    return kernels(*({"start_ns": i, "dur_ns": 1, **row} for i, row in enumerate(named(*rows))))
+    return kernels(*(lasting(i, 1, **row) for i, row in enumerate(named(*rows))))
 
 
 def measured(*rows: tuple[str, int, int]) -> pd.DataFrame:

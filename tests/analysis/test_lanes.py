@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from analysis.spans import call, loaded, span, us
 from analysis.test_gaps import tables as made
-from frames import api_calls, copies, kernels, tuples
+from frames import api_calls, copies, kernels, lasting, tuples, types
 
 from perfkit.analysis import gap_parts, timeline
 from perfkit.analysis.causes import determinable, started_by
@@ -106,7 +106,7 @@ def test_nothing(every: tuple[pd.DataFrame, pd.DataFrame]) -> None:
         for window in (None, (0, 10)):
             found = ask(lanes, window=window)
             assert len(found) == 0
-            assert ask(TOY_LANES).dtypes.astype(str).to_dict() == found.dtypes.astype(str).to_dict()
+            assert types(ask(TOY_LANES)) == types(found)
     assert lanes.matching("a").tolist() == [False] * len(every[0])
 
 
@@ -230,12 +230,7 @@ def drawn(
     for number in range(count):
         rank, gpu = DEVICES[random.integers(devices)]
         start, longest = (4 * number, 5) if serial else (int(random.integers(4 * count)), 60)
-        span = {
-            "start_ns": start,
-            "dur_ns": int(random.integers(longest)),
-            "rank": rank,
-            "gpu": gpu,
-        }
+        span = lasting(start, int(random.integers(longest)), rank=rank, gpu=gpu)
         span |= {"stream": int(random.integers(7, 9)), "correlation": number}
         if number % 3:
             kernel.append(

@@ -1,20 +1,14 @@
 """Launch latency by hand, and that of real captures against Nsight Systems."""
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from analysis.spans import loaded
-from analysis.spans import span as spanned
+from analysis.spans import loaded, span
 from frames import api_calls, kernels, tuples
 from real import CUT_DOWN, SQLITE, VECTOR_ADD, truth_of
 
 from perfkit.analysis.host import LATENCY, latency, latency_summary
-
-
-def span(start_ns: int, end_ns: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
-    return spanned(start_ns, end_ns, correlation=correlation, **more)
 
 
 def test_a_window_selects_kernels_by_their_start_and_cuts_none() -> None:

@@ -1,12 +1,13 @@
 """Layers: what repeats inside one pass through the model is no step."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, kernels, python_calls, ranges, tuples
+from frames import api_calls, kernels, lasting, python_calls, ranges, tuples
 
 import perfkit
 from perfkit import diagnosis, select
@@ -25,20 +26,16 @@ def launched(
     """KERNELS of equal blocks of three kernels, `late` ns after API_CALLS that launched them, both from `at` ns on."""
     starts = [at + apart * block + 10 * i for block in range(blocks) for i in range(len(LAYER))]
     names = LAYER * blocks
-    calls = [
-        {"start_ns": start, "dur_ns": 3, "correlation": i, **CALL} for i, start in enumerate(starts)
-    ]
+    calls = [lasting(start, 3, correlation=i, **CALL) for i, start in enumerate(starts)]
     work = [
-        {"start_ns": start + 5 + late, "dur_ns": 5, "name": name, "correlation": i, "process": 1}
+        lasting(start + 5 + late, 5, name, correlation=i, process=1)
         for i, (start, name) in enumerate(zip(starts, names, strict=True))
     ]
     return kernels(*work), api_calls(*calls)
 
 
 def modules(*spans: tuple[int, int, str]) -> pd.DataFrame:
-    return python_calls(
-        *({"start_ns": start, "dur_ns": dur, "name": name, **CALL} for start, dur, name in spans)
-    )
+    return python_calls(*(lasting(start, dur, name, **CALL) for start, dur, name in spans))
 
 
 def found(blocks: int, *, late: int = 0, spans: pd.DataFrame | None = None, **more: Any) -> int:
@@ -83,38 +80,31 @@ def test_replays_after_the_call_of_a_module_are_steps() -> None:
     ["forward", "step 5", "prefill", "execute_context_1(888_788544)_generation_0(0)"],
 )
 def test_blocks_inside_one_range_of_a_pass_are_layers(name: str) -> None:
-    assert found(10, spans=ranges({"start_ns": 0, "dur_ns": 1000, "name": name, **CALL})) == 0
+    assert found(10, spans=ranges(lasting(0, 1000, name, **CALL))) == 0
 
 
 @pytest.mark.parametrize("name", ["main", "epoch 3", "training loop", "100 steps", "generate"])
 def test_blocks_inside_one_range_of_a_loop_are_steps(name: str) -> None:
-    assert found(10, spans=ranges({"start_ns": 0, "dur_ns": 1000, "name": name, **CALL})) == 10
+    assert found(10, spans=ranges(lasting(0, 1000, name, **CALL))) == 10
 
 
 def test_ranges_of_operators_are_no_steps() -> None:
-    spans = ranges(
-        *({"start_ns": 10 * i, "dur_ns": 4, "name": f"detach_, op_id = {i}"} for i in range(17))
-    )
+    spans = ranges(*(lasting(10 * i, 4, f"detach_, op_id = {i}") for i in range(17)))
     assert steps.iterations(spans, np.zeros(0, np.int64)).empty
 
 
 def test_ranges_called_layer_are_no_steps() -> None:
-    spans = ranges(*({"start_ns": 10 * i, "dur_ns": 9, "name": f"layer_{i}"} for i in range(17)))
+    spans = ranges(*(lasting(10 * i, 9, f"layer_{i}") for i in range(17)))
     assert steps.iterations(spans, np.zeros(0, np.int64)).empty
 
 
 def test_ranges_of_a_library_are_no_steps() -> None:
-    spans = ranges(*({"start_ns": 10 * i, "dur_ns": 9, "name": "ncclAllReduce"} for i in range(17)))
+    spans = ranges(*(lasting(10 * i, 9, "ncclAllReduce") for i in range(17)))
     assert steps.iterations(spans, np.zeros(0, np.int64)).empty
 
 
 def autograd(*names: str) -> pd.DataFrame:
-    return ranges(
-        *(
-            {"start_ns": 100 * i, "dur_ns": 90, "name": f"{name}, seq = {i}"}
-            for i, name in enumerate(names)
-        )
-    )
+    return ranges(*(lasting(100 * i, 90, f"{name}, seq = {i}") for i, name in enumerate(names)))
 
 
 def test_blocks_under_operators_of_autograd_without_a_backward_pass_are_layers() -> None:
@@ -131,22 +121,23 @@ def test_a_hook_of_fsdp_is_no_backward_pass() -> None:
 
 def test_passes_are_told_thread_by_thread() -> None:
     name = "nn.Module: Model_0"
-    first = {"start_ns": 0, "dur_ns": 50, "name": name}
-    second = {"start_ns": 10, "dur_ns": 90, "name": name, "thread": 2}
+    first = lasting(0, 50, name)
+    second = lasting(10, 90, name, thread=2)
     spans = passes(RANGES.empty(), python_calls(first, second))
     assert tuples(spans, "thread", "start_ns", "dur_ns") == [(1, 0, 50), (2, 10, 90)]
 
 
 def test_two_steps_in_each_of_two_passes_are_layers() -> None:
-    spans = pd.DataFrame({"process": 1, "thread": 1, "start_ns": [0, 100], "dur_ns": [50, 50]})
+    spans = pd.DataFrame([lasting(start, 50, **CALL) for start in (0, 100)])
     assert are_layers(np.array([10, 20, 110, 120]), spans)
 
 
 def test_three_steps_in_two_passes_are_no_layers() -> None:
-    spans = pd.DataFrame({"process": 1, "thread": 1, "start_ns": [0, 100], "dur_ns": [50, 50]})
+    spans = pd.DataFrame([lasting(start, 50, **CALL) for start in (0, 100)])
     assert not are_layers(np.array([10, 110, 120]), spans)
 
 
+@cache
 def view_of(profiles: Path, name: str) -> perfkit.Selection:
     return select(perfkit.load(profiles / name))
 
@@ -161,17 +152,6 @@ ONE_PASS = [SWITCH, PREFILL, OPERATORS]
 @pytest.mark.parametrize("name", ONE_PASS)
 def test_the_layers_of_one_real_pass_are_no_steps(profiles: Path, name: str) -> None:
     assert view_of(profiles, name).steps.empty
-
-
-@pytest.mark.parametrize("name", ONE_PASS)
-def test_no_figure_tells_the_time_of_a_step_of_one_real_pass(profiles: Path, name: str) -> None:
-    assert "step_median_ns" not in diagnosis.figures(view_of(profiles, name))
-
-
-@pytest.mark.parametrize("name", ONE_PASS)
-def test_one_real_pass_has_no_warm_up_and_no_growth_per_step(profiles: Path, name: str) -> None:
-    told = {finding.rule for finding in diagnosis.findings(view_of(profiles, name))}
-    assert not told & {"warm_up", "memory_growth"}
 
 
 def test_one_step_on_eight_real_ranks_is_one_step(profiles: Path) -> None:

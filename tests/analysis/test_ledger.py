@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from frames import copies, kernels
+from frames import copies, kernels, lasting
 from real import SQLITE
 
 import perfkit
 from perfkit.analysis import gaps, ledger
 
 KERNELS = kernels(
-    {"start_ns": 0, "dur_ns": 10, "name": "sgemm", "family": "gemm"},
-    {"start_ns": 5, "dur_ns": 10, "name": "add", "family": "elementwise", "stream": 8},
-    {"start_ns": 12, "dur_ns": 8, "name": "AllReduce", "family": "communication", "stream": 9},
+    lasting(0, 10, "sgemm", family="gemm"),
+    lasting(5, 10, "add", family="elementwise", stream=8),
+    lasting(12, 8, "AllReduce", family="communication", stream=9),
 )
 COPIES = copies(
-    {"start_ns": 18, "dur_ns": 12, "direction": "H2D", "src_memory": "pageable", "stream": 10},
-    {"start_ns": 40, "dur_ns": 2, "direction": "memset", "src_memory": None, "stream": 10},
+    lasting(18, 12, direction="H2D", src_memory="pageable", stream=10),
+    lasting(40, 2, direction="memset", src_memory=None, stream=10),
 )
-IDLE = pd.DataFrame({"rank": [0], "gpu": [0], "start_ns": [30], "dur_ns": [10]})
+IDLE = pd.DataFrame([lasting(30, 10, rank=0, gpu=0)])
 LAYERS = [
     ledger.computation(KERNELS, COPIES),
     ledger.collectives(KERNELS),
@@ -49,7 +49,7 @@ def test_what_runs_at_once_counts_once_for_the_first_layer_and_the_first_operati
 
 
 def test_an_unknown_stretch_comes_before_everything():
-    stretch = pd.DataFrame({"rank": [0], "gpu": [0], "start_ns": [8], "dur_ns": [24]})
+    stretch = pd.DataFrame([lasting(8, 24, rank=0, gpu=0)])
     unknown = ledger.layer(stretch, "unknown", "lost_operations", None)
 
     told = lines(ledger.booked([unknown, *LAYERS], DEVICES))
@@ -68,7 +68,7 @@ def test_time_that_no_layer_covers_is_idle_without_a_cause():
 
 def test_phases_divide_a_line_where_they_meet():
     phases = pd.DataFrame(
-        {"rank": [0, 0], "phase": ["start_up", "loop"], "start_ns": [0, 4], "dur_ns": [4, 38]}
+        [lasting(0, 4, rank=0, phase="start_up"), lasting(4, 38, rank=0, phase="loop")]
     )
 
     table = ledger.ledger(ledger.booked(LAYERS, DEVICES), phases)
@@ -78,7 +78,7 @@ def test_phases_divide_a_line_where_they_meet():
 
 
 def test_time_in_no_phase_is_outside():
-    phases = pd.DataFrame({"rank": [0], "phase": ["loop"], "start_ns": [0], "dur_ns": [40]})
+    phases = pd.DataFrame([lasting(0, 40, rank=0, phase="loop")])
 
     table = ledger.ledger(ledger.booked(LAYERS, DEVICES), phases)
 

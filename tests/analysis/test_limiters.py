@@ -1,10 +1,8 @@
 """What limits a launch, worked by hand: counters of one launch, and the unit that they name."""
 
 import counted
-import pandas as pd
 import pytest
 
-from perfkit import tables
 from perfkit.analysis import limiters
 
 L1, L2 = (
@@ -20,13 +18,7 @@ PLAIN = {"name": "k", "dur_ns": 1e6, "grid_blocks": 1_000, "block_threads": 256}
 def limit(metrics: dict[str, float], **launch: float) -> str:
     """The limit of one launch of 1,000 blocks of 256 threads with these counters."""
     ran = counted.launches({**PLAIN, **launch})
-    rows = [
-        {"rank": 0, "launch": 0, "metric": name, "unit": "", "value": value}
-        for name, value in metrics.items()
-    ]
-    found = limiters.limiters(
-        ran, tables.COUNTERS.make(pd.DataFrame(rows, columns=tables.COUNTERS.column_names))
-    )
+    found = limiters.limiters(ran, counted.counters(metrics))
     return str(found["limit"].iloc[0])
 
 

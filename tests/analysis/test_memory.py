@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from analysis.spans import call, span, steps
-from frames import api_calls, copies, tuples
+from analysis.spans import call, steps
+from frames import api_calls, copies, known, lasting, tuples, types
 from ops import op, ops
 from sampled import allocated as samples
 from sampled import together as both
@@ -27,35 +27,45 @@ def shares(frame: pd.DataFrame, **more: Any) -> tuple[float, ...]:
     return row
 
 
-def test_levels_peak_and_fragmentation_by_hand() -> None:
-    frame = samples(*LEVELS)
-    assert list(LEVELS) == tuples(
-        memory.timeline(frame), "time_ns", "allocated_bytes", "reserved_bytes"
-    )
-    most = tuples(
-        memory.peak(frame), "allocated_bytes", "time_ns", "reserved_bytes", "max_reserved_bytes"
-    )
-    assert [(8, 10, 10, 20)] == most
-    # (10 - 8) / 10 = 0.2 at the peak; 0.8 for 10 ns, 0.2 for 30, 0.6 for 10: mean 20 / 50.
-    assert (0.2, 0.4, 0.8) == pytest.approx(shares(frame), rel=1e-15)
-    # 0 of 0 reserved bytes weigh nothing in the mean; one level spans no time, and has no mean.
+FRAME = samples(*LEVELS)
+COLUMNS = "time_ns", "allocated_bytes", "reserved_bytes"
+
+
+def test_levels_and_their_peak_by_hand() -> None:
+    assert list(LEVELS) == tuples(memory.timeline(FRAME), *COLUMNS)
+    assert [(10, 8, 10, 20)] == tuples(memory.peak(FRAME), *COLUMNS, "max_reserved_bytes")
+
+
+def test_fragmentation_by_hand() -> None:
+    """(10 - 8) / 10 = 0.2 at the peak; 0.8 for 10 ns, 0.2 for 30, 0.6 for 10: mean 20 / 50."""
+    assert (0.2, 0.4, 0.8) == pytest.approx(shares(FRAME), rel=1e-15)
+
+
+def test_0_of_0_reserved_bytes_weigh_nothing_in_the_mean() -> None:
     assert (0.5, 0.5, 0.5) == shares(samples((0, 0, 0), (10, 5, 10), (20, 5, 10)))
+
+
+def test_one_level_spans_no_time_and_has_no_mean() -> None:
     assert (0.5, np.nan, 0.5) == pytest.approx(shares(samples((5, 5, 10))), nan_ok=True)
-    # The n-th allocated and the n-th reserved level of a time belong together.
+
+
+def test_the_nth_allocated_and_the_nth_reserved_level_of_a_time_belong_together() -> None:
     at_once = (5, 1, 10), (5, 9, 20), (5, 3, 30)
-    assert list(at_once) == tuples(
-        memory.timeline(samples(*at_once)), "time_ns", "allocated_bytes", "reserved_bytes"
-    )
-    # In 20..45 the level 8 of time 10 holds until 40, then 4: mean of 0.2 for 20 ns and 0.6 for 5.
-    assert [(20, 8), (40, 4)] == tuples(
-        memory.timeline(frame, window=(20, 45)), "time_ns", "allocated_bytes"
-    )
+    assert list(at_once) == tuples(memory.timeline(samples(*at_once)), *COLUMNS)
+
+
+def test_a_level_holds_into_a_window() -> None:
+    """In 20..45 the level 8 of time 10 holds until 40, then 4: mean of 0.2 for 20 ns and 0.6 for 5."""
+    window = (20, 45)
+    assert [(20, 8), (40, 4)] == tuples(memory.timeline(FRAME, window=window), *COLUMNS[:2])
+    assert (0.2 * 20 + 0.6 * 5) / 25 == pytest.approx(shares(FRAME, window=window)[1], rel=1e-15)
     for window, highest in (((20, 45), 8), ((40, 45), 4)):
-        assert [highest] == memory.peak(frame, window=window)["allocated_bytes"].tolist()
-    assert (0.2 * 20 + 0.6 * 5) / 25 == pytest.approx(shares(frame, window=(20, 45))[1], rel=1e-15)
-    assert memory.timeline(frame, window=(-9, 0)).empty
-    # Memory of a monitoring log is no level of the allocator.
-    others = frame.assign(metric=pd.Categorical(["memory_used_bytes"] * len(frame)))
+        assert [highest] == memory.peak(FRAME, window=window)["allocated_bytes"].tolist()
+    assert memory.timeline(FRAME, window=(-9, 0)).empty
+
+
+def test_memory_of_a_monitoring_log_is_no_level_of_the_allocator() -> None:
+    others = FRAME.assign(metric=pd.Categorical(["memory_used_bytes"] * len(FRAME)))
     assert memory.timeline(SAMPLES.make(others)).empty
 
 
@@ -73,8 +83,8 @@ def test_growth_by_hand() -> None:
         "total_bytes",
     )
     assert [(3, 2.0, 1.0, 4)] == found
-    for of, known in ((steps(*spans, steady=False), levels), (steps((0, 10)), levels)):
-        assert memory.growth(known, of).empty
+    for of, read in ((steps(*spans, steady=False), levels), (steps((0, 10)), levels)):
+        assert memory.growth(read, of).empty
     assert memory.growth(samples((15, 7, 90)), steps(*spans)).empty, "no level is known before 15"
 
 
@@ -136,20 +146,31 @@ def test_devices_and_ranks_are_apart_and_reserved_may_be_missing() -> None:
     assert {0, 17, 34} == set(found["start_ns"])
 
 
+BINNED = "min_allocated_bytes", "max_allocated_bytes", "max_reserved_bytes"
+
+
 def test_bins_by_hand() -> None:
-    levels = "min_allocated_bytes", "max_allocated_bytes", "max_reserved_bytes"
     expected = [(0, 12, 2, 8, 10), (12, 13, 8, 8, 10), (25, 13, 8, 8, 10), (38, 13, 4, 8, 20)]
     assert expected == tuples(
-        memory.bins(memory.timeline(samples(*LEVELS)), bins=4), "start_ns", "dur_ns", *levels
+        memory.bins(memory.timeline(samples(*LEVELS)), bins=4), "start_ns", "dur_ns", *BINNED
     )
-    # 8 bytes until 40 exactly: the bin from 40 on knows only the 4 that begin there.
+
+
+def test_a_level_that_ends_where_a_bin_begins_is_not_in_it() -> None:
+    """8 bytes until 40 exactly: the bin from 40 on knows only the 4 that begin there."""
     found = memory.bins(memory.timeline(samples(*LEVELS)), bins=2, window=(0, 80))
     assert [(0, 8), (40, 4)] == tuples(found, "start_ns", "max_allocated_bytes")
-    # 9 of the three levels at 5 ns is the peak: it is in the bin, and in no later one.
+
+
+def test_the_peak_of_levels_at_one_time_is_in_its_bin_and_in_no_later_one() -> None:
+    """9 of the three levels at 5 ns."""
     found = memory.bins(
         memory.timeline(samples((5, 1, 10), (5, 9, None), (5, 3, None), (6, 3, None)))
-    ).astype(object)
-    assert [(1, 9, 10), (3, 3, None)] == tuples(found.where(found.notna(), None), *levels)
+    )
+    assert [(1, 9, 10), (3, 3, None)] == known(found, *BINNED)
+
+
+def test_no_bin_is_shorter_than_1_ns() -> None:
     assert [1, 1, 1] == memory.bins(memory.timeline(samples((0, 1, None), (2, 2, None))))[
         "dur_ns"
     ].tolist()
@@ -166,56 +187,56 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def copy(start: int, dur: int, size: int, **more: Any) -> dict[str, Any]:
-    return span(start, start + dur, bytes=size, **more)
+    return lasting(start, dur, bytes=size, **more)
 
 
 def test_copied_by_hand() -> None:
     row = memory.copied(copies(copy(0, 10, 1000), copy(50, 30, 2000))).iloc[0]
-    expected = {
+    assert row.to_dict() == {
         "direction": "H2D",
         "src_memory": "pinned",
         "dst_memory": "device",
         "count": 2,
         "bytes": 3000,
-    }
-    # 3000 bytes in 40 ns, not the mean of 100 and 66.7 GB/s.
-    expected |= {
         "total_ns": 40,
-        "bytes_per_s": 75e9,
+        "bytes_per_s": 75e9,  # 3000 bytes in 40 ns, not the mean of 100 and 66.7 GB/s
         "mean_ns": 20,
         "median_ns": 20,
         "min_ns": 10,
         "max_ns": 30,
-    }
-    expected |= {
         "std_ns": 200**0.5,
         "mean_bytes": 1500,
         "median_bytes": 1500,
         "min_bytes": 1000,
         "max_bytes": 2000,
+        "std_bytes": 500_000**0.5,
     }
-    assert {**expected, "std_bytes": 500_000**0.5} == row.to_dict()
-    # A copy in 0 ns has bytes and no rate.
+
+
+def test_a_copy_in_0_ns_has_bytes_and_no_rate() -> None:
     found = memory.copied(
         copies(copy(0, 10, 1000), copy(50, 0, 500), copy(60, 0, 7, direction="D2H"))
     )
     assert found.loc[0, ["bytes", "bytes_per_s"]].tolist() == [1500, 100e9]
     assert np.isnan(found.loc[1, "bytes_per_s"])
-    # Kinds of memory are told apart, by falling time; a memset has no source.
+
+
+def test_kinds_of_memory_are_told_apart_and_a_memset_has_no_source() -> None:
     memset = copy(60, 20, 1, direction="memset", src_memory=None)
-    found = memory.copied(copies(copy(0, 10, 1), copy(20, 30, 1, src_memory="pageable"), memset))[
-        "src_memory"
-    ]
-    assert found.astype(object).where(found.notna(), "-").tolist() == ["pageable", "-", "pinned"]
-    # A quarter of a copy 0..40 lies in 30..100.
+    found = memory.copied(copies(copy(0, 10, 1), copy(20, 30, 1, src_memory="pageable"), memset))
+    assert [("pageable",), (None,), ("pinned",)] == known(found, "src_memory")
+
+
+def test_a_quarter_of_a_copy_lies_in_a_window() -> None:
+    """Of the copy 0..40, in 30..100."""
     found = memory.copied(copies(copy(0, 40, 1000), copy(100, 10, 5)), window=(30, 100))
     assert [(1, 250, 10, 25e9)] == tuples(found, "count", "bytes", "total_ns", "bytes_per_s")
+
+
+def test_nothing_copied_has_the_types_of_something() -> None:
     for by in (["direction"], list(memory.COPY_KEYS)):
         some = memory.copied(copies(copy(0, 1, 1)), by=by)
-        assert (
-            some.dtypes.astype(str).to_dict()
-            == memory.copied(COPIES.empty(), by=by).dtypes.astype(str).to_dict()
-        )
+        assert types(some) == types(memory.copied(COPIES.empty(), by=by))
         assert memory.copied(COPIES.empty(), by=by, window=(0, 1)).empty
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import call, span, steps
-from frames import api_calls, copies, kernels, tuples
-from ops import launch, launched, op, ops, python_calls
+from frames import api_calls, copies, kernels, known, lasting, python_calls, tuples
+from ops import launch, launched, op, ops
 from readers import torch_real as real
 
 import perfkit
@@ -32,10 +32,6 @@ AT = (
 )
 SHORT = launched(*(launch(*at) for at in AT))
 NORMALISATION = "TraceLens__perf_model__normalization__normalization_layer_test.json.gz"
-
-
-def work(start: int, end: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
-    return span(start, end, correlation=correlation, **more)
 
 
 def test_many_small_by_hand() -> None:
@@ -66,12 +62,7 @@ def test_many_small_below_a_limit_per_step_and_in_a_window() -> None:
     with pytest.raises(ValueError, match="below_ns: 0 is not positive"):
         many_small(LOOP, *SHORT, below_ns=0)
     # Nodes of two graphs launched 50 ns apart are not launched one by one; another thread's launch ends nothing.
-    nodes = kernels(
-        *(
-            {"start_ns": 100 * i, "dur_ns": 9, "correlation": i // 2, "in_graph": True}
-            for i in range(4)
-        )
-    )
+    nodes = kernels(*(lasting(100 * i, 9, correlation=i // 2, in_graph=True) for i in range(4)))
     calls = api_calls(*(call(50 * i, 50 * i + 5, "cudaGraphLaunch", i) for i in (0, 1)))
     for tables in ((nodes, calls), launched(launch(10, 100, 5), launch(20, 110, 5, thread=2))):
         assert many_small(LOOP, *tables)["interval_ns"].isna().all()
@@ -90,15 +81,7 @@ def test_scalar_read_by_hand() -> None:
         op("aten::item", 5, 45),
         op("aten::_local_scalar_dense", 10, 40),
     )
-    moved = copies(
-        {
-            "start_ns": 15,
-            "dur_ns": 2,
-            "direction": "D2H",
-            "dst_memory": "pageable",
-            "correlation": 1,
-        }
-    )
+    moved = copies(lasting(15, 2, direction="D2H", dst_memory="pageable", correlation=1))
     calls = api_calls(call(12, 13, "cudaMemcpyAsync", 1), call(18, 19, "cudaStreamSynchronize"))
     copied = "device to host copy", "aten::_local_scalar_dense", 1, 30, 2
     expected = [("scalar read", "aten::is_nonzero", 1, 50, 2), copied]
@@ -133,7 +116,7 @@ def test_asynchronous_copies() -> None:
         ("D2H", {"dst_memory": "pageable"}, ["device to host copy"], 1),
         ("D2D", {"src_memory": "device"}, [], 0),
     ):
-        moved = copies({**work(15, 17, 1), "direction": direction, **sides})
+        moved = copies({**span(15, 17, 1), "direction": direction, **sides})
         tables = (
             ops(op("aten::copy_", 0, 9)),
             KERNELS.empty(),
@@ -164,9 +147,9 @@ def test_layout_copies_and_double_precision_count_where_a_kernel_runs() -> None:
 # The program launches a kernel 20..100, waits from 30 to 112 for a copy 100..105 that .item() asked for, computes on
 # the CPU, and launches the next kernel at 150: it starts at 160.
 ITEM = ops(op("aten::item", 25, 120), op("aten::_local_scalar_dense", 28, 118))
-KERNEL = kernels(work(20, 100, 1), work(160, 200, 3))
+KERNEL = kernels(span(20, 100, 1), span(160, 200, 3))
 COPY = copies(
-    {**work(100, 105, 2), "direction": "D2H", "src_memory": "device", "dst_memory": "pageable"}
+    {**span(100, 105, 2), "direction": "D2H", "src_memory": "device", "dst_memory": "pageable"}
 )
 WAITS = call(30, 108, "cudaMemcpyAsync", 2), call(109, 112, "cudaStreamSynchronize")
 CALLS = api_calls(call(10, 15, correlation=1), *WAITS, call(150, 155, correlation=3))
@@ -210,9 +193,9 @@ def test_outermost_aten_operator() -> None:
         *(op(name, 10 * i, 100 - 10 * i) for i, name in enumerate(names)), op("forward", 200, 209)
     )
     calls = api_calls(call(40, 45, "cudaStreamSynchronize"), call(204, 205, "cudaFree"))
-    found = synchronisations(frame, *NONE[1:3], calls).astype(object)
-    found = tuples(found.where(found.notna(), None), "operator", "outermost")
-    assert [("custom::copy", "aten::to"), ("forward", None)] == found
+    found = synchronisations(frame, *NONE[1:3], calls)
+    expected = [("custom::copy", "aten::to"), ("forward", None)]
+    assert expected == known(found, "operator", "outermost")
 
 
 def test_line_of_the_program() -> None:
@@ -256,12 +239,12 @@ def test_line_where_all_is_built_in_is_the_innermost_of_the_thread() -> None:
     ("busy", "waits", "idle"),
     [
         # A kernel of another stream runs on: no gap.
-        ([work(20, 100, 1), work(160, 200, 3), work(50, 170, 9, stream=8)], (109, 112), 0),
+        ([span(20, 100, 1), span(160, 200, 3), span(50, 170, 9, stream=8)], (109, 112), 0),
         # Dry at 10, waited for from 40 to 45, at work at 60: 20 of 50 ns.
-        ([work(0, 10, 1), work(60, 70, 2)], (40, 45), 20),
+        ([span(0, 10, 1), span(60, 70, 2)], (40, 45), 20),
         # Before the first operation of the device and from the end of its last on, nothing tells what a wait costs.
         *(
-            ([work(20, 100, 1), work(160, 200, 3)], ends, None)
+            ([span(20, 100, 1), span(160, 200, 3)], ends, None)
             for ends in ((0, 5), (190, 200), (195, 300))
         ),
     ],
@@ -271,12 +254,12 @@ def test_idle_time_of_a_wait_by_hand(
 ) -> None:
     calls = api_calls(call(*waits, "cudaDeviceSynchronize"))
     found = synchronisations(OPS.empty(), kernels(*busy), COPIES.empty(), calls)
-    assert [idle] == found["idle_ns"].astype(object).where(found["idle_ns"].notna(), None).tolist()
+    assert [(idle,)] == known(found, "idle_ns")
 
 
 def test_device_of_a_wait_is_where_its_thread_last_started_work_or_the_only_one() -> None:
     kernel = kernels(
-        work(20, 30, 1), work(20, 30, 2, gpu=1), work(90, 99, 3), work(70, 99, 4, gpu=1)
+        span(20, 30, 1), span(20, 30, 2, gpu=1), span(90, 99, 3), span(70, 99, 4, gpu=1)
     )
     calls = api_calls(
         call(0, 1, "cudaDeviceSynchronize"),
@@ -285,8 +268,7 @@ def test_device_of_a_wait_is_where_its_thread_last_started_work_or_the_only_one(
         *(call(31, 40, "cudaStreamSynchronize", thread=thread) for thread in (1, 2, 3)),
     )
     found = synchronisations(OPS.empty(), kernel, COPIES.empty(), calls)
-    assert [-1, 0, 1, -1] == found["gpu"].tolist()
-    assert [None, 59, 39, None] == [None if pd.isna(idle) else idle for idle in found["idle_ns"]]
+    assert [(-1, None), (0, 59), (1, 39), (-1, None)] == known(found, "gpu", "idle_ns")
     only = synchronisations(
         *NONE[:1], KERNEL, COPIES.empty(), api_calls(call(101, 110, "cudaFree", thread=9))
     )
@@ -297,7 +279,7 @@ def random_waits(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Kernels on two devices of two ranks, and calls that wait at random on two threads of each."""
     random = np.random.default_rng(seed)
     rows = random.integers(0, (2, 5000, 60), (80, 3)).tolist()
-    kernel = kernels(*(work(start, start + dur, rank=rank, gpu=rank) for rank, start, dur in rows))
+    kernel = kernels(*(span(start, start + dur, rank=rank, gpu=rank) for rank, start, dur in rows))
     waits = random.integers(0, (2, 2, 5000, 90), (150, 4)).tolist()
     sync = "cudaStreamSynchronize"
     return kernel, api_calls(

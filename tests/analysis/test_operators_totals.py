@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import call, span
-from frames import api_calls, kernels, tuples
+from frames import api_calls, kernels, known, tuples
 from ops import launch, launched, op, ops, random_launches, random_operators
 
 from perfkit.analysis import operators
@@ -97,8 +97,7 @@ def test_launched_by_hand() -> None:
     found = operators.launched(
         NESTED, *launched(*of_addmm, launch(90, 300, 5, "a"), launch(400, 500, 7, "c"))
     )
-    found["operator"] = found["operator"].astype(object).where(found["operator"].notna(), None)
-    assert tuples(found, "operator", "kernel", "count", "total_ns", "share_frac") == [
+    assert known(found, "operator", "kernel", "count", "total_ns", "share_frac") == [
         ("aten::addmm", "b", 2, 60, 60 / 82),
         ("aten::addmm", "a", 1, 10, 10 / 82),
         (None, "c", 1, 7, 7 / 82),
@@ -111,7 +110,7 @@ def test_launched_by_hand() -> None:
 
 def by_name(found: pd.DataFrame, *columns: str) -> dict[str | None, tuple[Any, ...]]:
     """Columns by name, None for kernels without operator."""
-    names = found["name"].astype(object).where(found["name"].notna(), None)
+    names = [name for (name,) in known(found, "name")]
     return dict(zip(names, tuples(found, *columns), strict=True))
 
 
@@ -216,8 +215,7 @@ def node(
 
 def rows(*tables: pd.DataFrame, **more: Any) -> list[list[Any]]:
     """The rows as lists, None where the operator is missing."""
-    found = totals.backward(*tables, **more)[COLUMNS].astype(object)
-    return found.where(found.notna(), None).to_numpy().tolist()
+    return [[*row] for row in known(totals.backward(*tables, **more), *COLUMNS)]
 
 
 MM_BACKWARD = node("MmBackward0", 20, 40, 3)
@@ -239,8 +237,7 @@ def test_backward_by_hand() -> None:
         ["aten::addmm", "AddmmBackward0", 1, 10, 20],
         ["aten::t", "TBackward0", 1, 0, 0],
     ] == rows(*tables)
-    ratio = totals.backward(*tables)["ratio"].astype(object)
-    assert [2.0, None] == ratio.where(ratio.notna(), None).tolist()
+    assert [(2.0,), (None,)] == known(totals.backward(*tables), "ratio")
     cut = rows(frame, *launched(forward, of_mm), window=(105, 310))
     assert ["aten::addmm", "AddmmBackward0", 1, 5, 10] == cut[0]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from analysis.spans import span, us
-from frames import api_calls, kernels, os_calls, ranges
+from frames import api_calls, kernels, lasting, os_calls, python_calls, ranges
 
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.owners import OWNED, elsewhere, in_words, owned, summary
@@ -17,7 +17,6 @@ from perfkit.tables import (
     FRAMES,
     KERNELS,
     OVERHEAD,
-    PYTHON_CALLS,
     SCHEDULE,
     STACKS,
 )
@@ -68,11 +67,6 @@ def scheduled(*rows: dict[str, Any]) -> pd.DataFrame:
 def overhead(*rows: dict[str, Any]) -> pd.DataFrame:
     given = [{**THREAD, "correlation": -1, **row} for row in rows]
     return OVERHEAD.make(pd.DataFrame(given, columns=OVERHEAD.column_names))
-
-
-def python_calls(*rows: dict[str, Any]) -> pd.DataFrame:
-    given = [{**THREAD, "depth": depth, **row} for depth, row in enumerate(rows)]
-    return PYTHON_CALLS.make(pd.DataFrame(given, columns=PYTHON_CALLS.column_names))
 
 
 def owners(calls: pd.DataFrame | None = None, **more: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +122,7 @@ def test_the_stack_of_a_call_names_the_function_through_which_the_program_entere
     None
 ):
     writing = os_calls(us(100, 190, name="pwrite64"))
-    of_call = stacks({"start_ns": 100 * US, "dur_ns": 90 * US, "kind": "os_call", "stack": 0})
+    of_call = stacks(lasting(100 * US, 90 * US, kind="os_call", stack=0))
     hdf5 = "/opt/libhdf5.so.310"
     chain = frames(
         _0=[f"{SYSTEM}|pwrite", f"{hdf5}|H5FD_write", f"{hdf5}|H5Dwrite", "store", "main"]
@@ -138,14 +132,14 @@ def test_the_stack_of_a_call_names_the_function_through_which_the_program_entere
 
 def test_the_caller_of_a_call_that_the_program_makes_itself_is_the_innermost_function() -> None:
     writing = os_calls(us(100, 190, name="write"))
-    of_call = stacks({"start_ns": 100 * US, "dur_ns": 90 * US, "kind": "os_call", "stack": 0})
+    of_call = stacks(lasting(100 * US, 90 * US, kind="os_call", stack=0))
     chain = frames(_0=[f"{SYSTEM}|write", "store", "main"])
     assert "store" == owners(os_calls=writing, stacks=of_call, frames=chain)["caller"].iloc[0]
 
 
 def test_a_short_call_without_a_stack_has_the_caller_of_the_long_ones() -> None:
     writing = os_calls(us(100, 160, name="write"), us(165, 170, name="write"))
-    of_call = stacks({"start_ns": 100 * US, "dur_ns": 60 * US, "kind": "os_call", "stack": 0})
+    of_call = stacks(lasting(100 * US, 60 * US, kind="os_call", stack=0))
     found = owners(os_calls=writing, stacks=of_call, frames=frames(_0=[f"{SYSTEM}|write", "store"]))
     assert ["store", "store"] == found.loc[found["owner_kind"] == "os_call", "caller"].tolist()
 
@@ -294,8 +288,11 @@ def test_a_full_queue_is_no_launch_of_the_program() -> None:
 
 
 def test_a_python_function_owns_its_time() -> None:
-    ran = python_calls(us(90, 250, name="train.py(3): step"), us(100, 170, name="data.py(8): crop"))
-    found = told(owners(python_calls=ran.drop(columns="correlation", errors="ignore")))
+    step, crop = (
+        us(90, 250, name="train.py(3): step"),
+        us(100, 170, name="data.py(8): crop", depth=1),
+    )
+    found = told(owners(python_calls=python_calls(step, crop)))
     assert [
         (70.0, "function", "data.py(8): crop"),
         (20.0, "function", "train.py(3): step"),

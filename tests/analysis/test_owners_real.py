@@ -3,8 +3,8 @@
 The truth counts samples of the thread that launches most, in the gaps between two operations of a GPU.
 """
 
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -46,29 +46,36 @@ LARGEST = {
 }
 
 
-def gaps_of(run: perfkit.Run) -> pd.DataFrame:
+def run_of(profiles: Path, capture: str) -> perfkit.Run:
+    return loaded(profiles / "nsys" / capture)
+
+
+@cache
+def gaps_of(profiles: Path, capture: str) -> pd.DataFrame:
+    run = run_of(profiles, capture)
     more = {"ranges": run.ranges, "os_calls": run.os_calls}
     return idle_gaps(run.kernels, run.copies, run.api_calls, **more)
 
 
-def owned_of(run: perfkit.Run, gaps: pd.DataFrame) -> pd.DataFrame:
+@cache
+def owned_of(profiles: Path, capture: str) -> pd.DataFrame:
     names = ("api_calls", "ranges", "os_calls", "stacks", "frames", "schedule", "overhead")
-    return owned(gaps, **{name: run.table(name.upper()) for name in names})
+    tables = {name: run_of(profiles, capture).table(name.upper()) for name in names}
+    return owned(gaps_of(profiles, capture), **tables)
 
 
-def launching(run: perfkit.Run, truth: dict[str, Any]) -> pd.DataFrame:
+def launching(profiles: Path, capture: str) -> pd.DataFrame:
     """The samples in gaps of the thread that launches most, as the truth counts them."""
-    gaps = gaps_of(run).assign(cause="edge", process=-1, thread=-1)  # no launch decides
-    thread = truth["gpu"]["launching_tid"]
-    calls = run.api_calls
-    return samples_in(gaps, calls[calls["thread"] == thread], run.stacks)
+    run, gaps = run_of(profiles, capture), gaps_of(profiles, capture)
+    thread = truth_of(profiles, "nsys_more", capture)["gpu"]["launching_tid"]
+    calls = run.api_calls[run.api_calls["thread"] == thread]
+    no_launch = gaps.assign(cause="edge", process=-1, thread=-1)  # no launch decides
+    return samples_in(no_launch, calls, run.stacks)
 
 
 @pytest.mark.parametrize("capture", [*SQLITE, WEIGHTS])
 def test_the_stretches_of_each_gap_add_up_to_it(capture: str, profiles: Path) -> None:
-    run = loaded(profiles / "nsys" / capture)
-    gaps = gaps_of(run)
-    found = owned_of(run, gaps)
+    gaps, found = gaps_of(profiles, capture), owned_of(profiles, capture)
     by_gap = found.groupby("gap")["dur_ns"].sum().reindex(range(len(gaps)), fill_value=0)
     assert gaps["dur_ns"].tolist() == by_gap.tolist()
 
@@ -77,16 +84,14 @@ def test_the_stretches_of_each_gap_add_up_to_it(capture: str, profiles: Path) ->
 def test_the_stretches_of_each_detail_add_up_to_that_part_of_the_gaps(
     capture: str, profiles: Path
 ) -> None:
-    run = loaded(profiles / "nsys" / capture)
-    gaps = gaps_of(run)
-    by_detail = owned_of(run, gaps).groupby("detail", observed=False)["dur_ns"].sum()
+    gaps = gaps_of(profiles, capture)
+    by_detail = owned_of(profiles, capture).groupby("detail", observed=False)["dur_ns"].sum()
     assert {detail: gaps[f"{detail}_ns"].sum() for detail in by_detail.index} == by_detail.to_dict()
 
 
 @pytest.mark.parametrize("capture", SAMPLED)
 def test_the_largest_owner_of_idle_time(capture: str, profiles: Path) -> None:
-    run = loaded(profiles / "nsys" / capture)
-    first = summary(owned_of(run, gaps_of(run))).iloc[0]
+    first = summary(owned_of(profiles, capture)).iloc[0]
     kind, owner, caller, ms = LARGEST[capture]
     assert (kind, owner) == (first["owner_kind"], first["owner"])
     assert caller == (first["caller"] if pd.notna(first["caller"]) else None)
@@ -95,20 +100,11 @@ def test_the_largest_owner_of_idle_time(capture: str, profiles: Path) -> None:
 
 @pytest.mark.parametrize("capture", SAMPLED)
 def test_nearly_all_idle_time_with_samples_has_an_owner(capture: str, profiles: Path) -> None:
-    run = loaded(profiles / "nsys" / capture)
-    found = owned_of(run, gaps_of(run))
+    found = owned_of(profiles, capture)
     if found["of_samples"].sum() < ENOUGH:
         pytest.skip("fewer than ten samples lie in gaps")
     known = found.loc[found["owner_kind"] != "unknown", "dur_ns"].sum()
     assert known >= 0.9 * found["dur_ns"].sum()
-
-
-@pytest.mark.parametrize("capture", SAMPLED)
-def test_the_idle_time_is_that_of_sql(capture: str, profiles: Path) -> None:
-    run = loaded(profiles / "nsys" / capture)
-    assert (
-        truth_of(profiles, "nsys_more", capture)["gpu"]["idle_ns"] == gaps_of(run)["dur_ns"].sum()
-    )
 
 
 @pytest.mark.parametrize("capture", [name for name in SAMPLED if name != WINDOW])
@@ -116,15 +112,14 @@ def test_as_many_samples_of_the_launching_thread_lie_in_gaps_as_sql_counts(
     capture: str, profiles: Path
 ) -> None:
     truth = truth_of(profiles, "nsys_more", capture)
-    found = launching(loaded(profiles / "nsys" / capture), truth)
-    assert truth["samples"]["launching_in_gaps"] == len(found)
+    assert truth["samples"]["launching_in_gaps"] == len(launching(profiles, capture))
 
 
 @pytest.mark.parametrize("capture", [name for name in SAMPLED if name != WINDOW])
 def test_the_functions_of_these_samples_are_those_of_sql(capture: str, profiles: Path) -> None:
-    run = loaded(profiles / "nsys" / capture)
     truth = truth_of(profiles, "nsys_more", capture)
-    counts = functions(launching(run, truth), run.frames).set_index("function")["inclusive_count"]
+    taken = functions(launching(profiles, capture), run_of(profiles, capture).frames)
+    counts = taken.set_index("function")["inclusive_count"]
     expected = {
         name: count
         for name, count in truth["samples"]["in_gaps_top_any_frame"]
@@ -135,35 +130,25 @@ def test_the_functions_of_these_samples_are_those_of_sql(capture: str, profiles:
 
 
 def test_the_innermost_named_functions_are_those_of_sql(profiles: Path) -> None:
-    run = loaded(profiles / "nsys" / SAXPY)
-    counts = functions(launching(run, truth_of(profiles, "nsys_more", SAXPY)), run.frames)
-    inner = counts.set_index("function")["innermost_count"]
-    assert {"main": 2390, "std::abs(double)": 389, "cxip_cq_progress": 188} == inner.nlargest(
-        3
-    ).to_dict()
+    counts = functions(launching(profiles, SAXPY), run_of(profiles, SAXPY).frames)
+    most = counts.set_index("function")["innermost_count"].nlargest(3)
+    assert {"main": 2390, "std::abs(double)": 389, "cxip_cq_progress": 188} == most.to_dict()
 
 
 def test_the_workers_of_a_loader_ran_while_the_launching_thread_waited(profiles: Path) -> None:
-    run = loaded(profiles / "nsys" / LOADER)
-    by_process = elsewhere(gaps_of(run), run.stacks).groupby("process")["samples"].sum()
+    ran = elsewhere(gaps_of(profiles, LOADER), run_of(profiles, LOADER).stacks)
+    by_process = ran.groupby("process")["samples"].sum()
     assert (12_173, 2_184) == (by_process[751197], by_process[751791])
 
 
 def test_a_flush_of_the_collector_owns_idle_time(profiles: Path) -> None:
-    run = loaded(profiles / "nsys" / MFU)
-    table = summary(owned_of(run, gaps_of(run)))
+    table = summary(owned_of(profiles, MFU))
     flushed = table[(table["owner_kind"] == "collector") & (table["gpu"] == 0)]
     assert 1.58 == pytest.approx(flushed["total_ns"].sum() / 1e6, abs=0.01)
 
 
-def test_a_full_queue_is_no_launch(profiles: Path) -> None:
-    run = loaded(profiles / "nsys" / QUEUE)
-    table = summary(owned_of(run, gaps_of(run)))
-    assert "Command Buffer Full" in set(table.loc[table["owner_kind"] == "overhead", "owner"])
-
-
 def findings_of(profiles: Path, capture: str) -> dict[str, diagnosis.Finding]:
-    found = diagnosis.findings(perfkit.select(loaded(profiles / "nsys" / capture)))
+    found = diagnosis.findings(perfkit.select(run_of(profiles, capture)))
     return {finding.rule: finding for finding in found if isinstance(finding, diagnosis.Finding)}
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import loaded, span
-from frames import api_calls, kernels, ranges, tuples
-from ops import op, python_calls
+from frames import api_calls, kernels, python_calls, ranges, tuples
+from ops import op
 from real import CUT_DOWN, SQLITE
 
 import perfkit

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import call, steps
-from frames import api_calls, kernels, ranges, tuples
+from frames import api_calls, kernels, lasting, ranges, tuples
 
 import perfkit
 from make import Shape, capture
@@ -21,10 +21,6 @@ from perfkit.tables import API_CALLS, KERNELS, RANGES
 KERNEL_STEP = ["embed", *["gemm", "softmax"] * 6, "loss", *["gemm", "wgrad"] * 6, "adam"]
 
 
-def span(start: int, dur: int, name: str, **more: Any) -> dict[str, Any]:
-    return {"start_ns": start, "dur_ns": dur, "name": name, **more}
-
-
 def training(
     number: int, *, prologue: int = 0, begin: int = 0, **more: Any
 ) -> list[dict[str, Any]]:
@@ -32,20 +28,23 @@ def training(
     begin += 10 * prologue
     for step in range(number):
         at = begin + 370 * step + 100
-        rows += [span(at + 10 * i, 5, name, **more) for i, name in enumerate(KERNEL_STEP)]
+        rows += [lasting(at + 10 * i, 5, name, **more) for i, name in enumerate(KERNEL_STEP)]
     return rows
 
 
 def every(
     period: int, dur: int, name: str, count: int, *, at: int = 0, **more: Any
 ) -> list[dict[str, Any]]:
-    return [span(at + period * i, dur, name.format(i), **more) for i in range(count)]
+    return [lasting(at + period * i, dur, name.format(i), **more) for i in range(count)]
 
 
 def named(*durations: int) -> pd.DataFrame:
     starts = [sum(durations[:i]) for i in range(len(durations))]
     return ranges(
-        *(span(s, d, f"Step {i}") for i, (s, d) in enumerate(zip(starts, durations, strict=True)))
+        *(
+            lasting(s, d, f"Step {i}")
+            for i, (s, d) in enumerate(zip(starts, durations, strict=True))
+        )
     )
 
 
@@ -60,15 +59,25 @@ def test_kernel_sequence_by_hand() -> None:
     assert tuples(found, *columns) == [
         (i, *time, "kernel sequence", "embed") for i, time in enumerate(times)
     ]
-    # Device 1 runs five steps and device 0 three: the five are the steps of the rank. What does not repeat has none.
+
+
+def test_the_device_that_runs_more_steps_tells_those_of_the_rank() -> None:
+    """Device 1 runs five steps and device 0 three."""
     found = detect(RANGES.empty(), kernels(*training(3), *training(5, begin=7, gpu=1)))
     assert found["start_ns"].tolist() == [107 + 370 * i for i in range(5)]
-    assert detect(ranges(span(0, 9, "main")), kernels(*training(2, prologue=30))).empty
-    # The same kernels, all of one launch of a graph, or of a graph launched for each step.
+
+
+def test_what_does_not_repeat_has_no_steps() -> None:
+    assert detect(ranges(lasting(0, 9, "main")), kernels(*training(2, prologue=30))).empty
+
+
+def test_kernels_of_one_launch_of_a_graph_are_no_steps_and_of_one_for_each_step_are() -> None:
     one = [{**row, "in_graph": True, "correlation": 7} for row in training(4)]
     each = [{**row, "correlation": i // len(KERNEL_STEP)} for i, row in enumerate(one)]
     assert [0, 4] == [len(detect(RANGES.empty(), kernels(*rows))) for rows in (one, each)]
-    # Ranks in any order.
+
+
+def test_ranks_come_in_any_order() -> None:
     frame = kernels(*training(4), *training(5, rank=1))
     turned = pd.concat([frame[frame["rank"] == 1], frame[frame["rank"] == 0]])
     pd.testing.assert_frame_equal(detect(RANGES.empty(), frame), detect(RANGES.empty(), turned))
@@ -85,24 +94,36 @@ def test_steps_of_the_profiler_come_first() -> None:
 
 
 def test_ranks_have_steps_of_their_own_and_named_ones_come_before_the_kernels() -> None:
-    spans = ranges(*every(370, 300, "Step {}", 3, at=100), span(0, 5, "main", rank=1))
+    spans = ranges(*every(370, 300, "Step {}", 3, at=100), lasting(0, 5, "main", rank=1))
     found = detect(spans, kernels(*training(4), *training(4, rank=2)))
     expected = [*((0, i, "nvtx") for i in range(3)), *((2, i, "kernel sequence") for i in range(4))]
     assert expected == tuples(found, "rank", "step", "how")
 
 
-def test_windows_and_steady_steps_keep_numbers() -> None:
+def test_steps_in_a_window_keep_their_numbers() -> None:
     found = detect(named(*[100] * 6), KERNELS.empty(), window=(50, 350))
     assert [(1, 100, 100), (2, 200, 100)] == tuples(found, "step", "start_ns", "dur_ns")
+
+
+def test_steady_steps_keep_their_numbers() -> None:
     kept = steady(detect(named(900, 100, 100, 100), KERNELS.empty()))
     assert (STEPS.column_names, [1, 2, 3]) == (kept.columns.tolist(), kept["step"].tolist())
-    # The CPU starts a step every 10 ns, the GPU every 15: 15, and 12 to the end of the last kernel.
-    calls = api_calls(*(call(10 * i + 2, 10 * i + 3, correlation=i) for i in range(3)))
-    work = kernels(*({"start_ns": 15 * i + 5, "dur_ns": 12, "correlation": i} for i in range(3)))
-    assert [15, 15, 12] == on_gpu(steps((0, 10), (10, 20), (20, 30)), work, calls).tolist()
-    # The first call comes before all steps, the second step launches nothing, and rank 1 has kernels of its own.
-    later = work.assign(rank=1, start_ns=work["start_ns"] + 100)
-    both = pd.concat([calls, calls.assign(rank=1)]), pd.concat([work, later])
+
+
+# The CPU launches a kernel every 10 ns, the GPU starts one every 15.
+LAUNCHES = api_calls(*(call(10 * i + 2, 10 * i + 3, correlation=i) for i in range(3)))
+WORK = kernels(*(lasting(15 * i + 5, 12, correlation=i) for i in range(3)))
+
+
+def test_steps_take_as_long_as_on_the_gpu() -> None:
+    """15 ns each, and 12 to the end of the last kernel."""
+    assert [15, 15, 12] == on_gpu(steps((0, 10), (10, 20), (20, 30)), WORK, LAUNCHES).tolist()
+
+
+def test_a_step_that_launches_nothing_has_no_time_on_the_gpu() -> None:
+    """The first call comes before all steps, the second step launches nothing; rank 1 has kernels of its own."""
+    later = WORK.assign(rank=1, start_ns=WORK["start_ns"] + 100)
+    both = pd.concat([LAUNCHES, LAUNCHES.assign(rank=1)]), pd.concat([WORK, later])
     of_two = pd.concat(
         [steps((10, 13), (13, 20), (20, 30)), steps((0, 90)).assign(rank=1)], ignore_index=True
     )
@@ -110,22 +131,31 @@ def test_windows_and_steady_steps_keep_numbers() -> None:
     assert [32 - 20, -1, 47 - 35, 147 - 105] == took.fillna(-1).tolist()
 
 
-def test_which_steps_are_steady() -> None:
-    # 900, 300 and 160 before steps of 100 exceed 1.5 * 100: warm-up; a later slow one is not.
-    assert steadiness(900, 300, 160, *[100] * 6, 400, 100, 100, 100) == [False] * 3 + [True] * 10
-    # 120 is less than 1.5 * 100, but longer than every later step; 120 with a later 130 is steady.
-    assert steadiness(120, 100, 100, 110) == [False, True, True, True]
-    assert steadiness(120, 100, 100, 130) == [True] * 4
-    # Eight slow steps before eight fast ones are no warm-up: only the first, the slowest, is left out.
-    assert steadiness(210, *[200] * 7, *[100] * 8) == [False] + [True] * 15
-    # Where later steps vary between 10 and 300, earlier ones of 100 are nothing special.
-    assert steadiness(100, 100, 10, 300, 10, 300, 10, 300, 10, 10) == [True] * 10
-    # What recurs is no warm-up: a checkpoint in every third step, the first of them in the first step. One that lasts
-    # half as long, or one step of thirty that is as slow, is no sign of that.
-    assert steadiness(274, 7, 5, 265, 7, 6) == [True] * 6
-    assert steadiness(274, 7, 5, 137, 7, 6) == [False] + [True] * 5
-    assert steadiness(274, *[7] * 10, 265, *[7] * 20) == [False] + [True] * 31
-    # A last step of 60 among steps of 100 ended before the next would have begun.
+@pytest.mark.parametrize(
+    ("durations", "slow_count"),
+    [
+        # 900, 300 and 160 before steps of 100 exceed 1.5 * 100: warm-up; a later slow one is not.
+        ([900, 300, 160, *[100] * 6, 400, 100, 100, 100], 3),
+        # 120 is less than 1.5 * 100, but longer than every later step; 120 with a later 130 is steady.
+        ([120, 100, 100, 110], 1),
+        ([120, 100, 100, 130], 0),
+        # Eight slow steps before eight fast ones are no warm-up: the first, the slowest, is left out.
+        ([210, *[200] * 7, *[100] * 8], 1),
+        # Where later steps vary between 10 and 300, earlier ones of 100 are nothing special.
+        ([100, 100, 10, 300, 10, 300, 10, 300, 10, 10], 0),
+        # What recurs is no warm-up: a checkpoint in every third step, the first in the first step.
+        ([274, 7, 5, 265, 7, 6], 0),
+        # One that lasts half as long, or one slow step of thirty, is no sign of that.
+        ([274, 7, 5, 137, 7, 6], 1),
+        ([274, *[7] * 10, 265, *[7] * 20], 1),
+    ],
+)
+def test_slow_first_steps_are_warm_up(durations: list[int], slow_count: int) -> None:
+    steady_count = len(durations) - slow_count
+    assert [False] * slow_count + [True] * steady_count == steadiness(*durations)
+
+
+def test_a_short_last_step_ended_before_the_next_would_have_begun() -> None:
     assert steadiness(*[100] * 5, 60) == [True] * 5 + [False]
     assert steadiness(*[100] * 5, 70) == [True] * 6
 
@@ -160,7 +190,7 @@ def test_a_range_called_step_is_the_iteration_as_long_as_it_lasts() -> None:
         # Loading and batch repeat together: from one loading to the next, the last to the end of its batch.
         (loop(4), LOADINGS),
         # A last loading without a batch, where the loader ends, is no iteration.
-        ([*loop(4), span(400, 50, LOADING)], LOADINGS),
+        ([*loop(4), lasting(400, 50, LOADING)], LOADINGS),
         # A logging range after every third batch is passed over: the batches are named, it is not.
         (
             [*loop(9), *every(300, 3, "logging", 3, at=95)],
@@ -184,8 +214,8 @@ def test_a_range_called_step_is_the_iteration_as_long_as_it_lasts() -> None:
         # A range around the first step alone does not part it from the others, though it lies deeper.
         (
             [
-                span(0, 95, "warm-up"),
-                span(2, 88, "Step 0", depth=1),
+                lasting(0, 95, "warm-up"),
+                lasting(2, 88, "Step 0", depth=1),
                 *every(100, 90, "Step {}", 5)[1:],
             ],
             [(2, 88, "Step 0"), *((100 * i, 90, f"Step {i}") for i in range(1, 5))],
@@ -205,7 +235,7 @@ def test_a_range_called_step_is_the_iteration_as_long_as_it_lasts() -> None:
         ),
         # layer_0, layer_1, layer_2 come in every iteration: one of three ranges, not three of one.
         (
-            [span(30 * i, 30, f"layer_{i % 3}") for i in range(15)],
+            [lasting(30 * i, 30, f"layer_{i % 3}") for i in range(15)],
             [(90 * i, 90, "layer_0") for i in range(5)],
         ),
         # Of two threads with a range per batch, the one whose ranges last longer tells the iterations.
@@ -387,16 +417,10 @@ def test_the_last_phase_is_where_the_length_of_steps_changed_for_good() -> None:
 
 
 def test_a_pause_of_minutes_within_a_step_leaves_the_slow_first_steps_slow() -> None:
-    lasting = [40, 40, 10, 10 + 10**6, 10, 10, 10, 10]
-    begin = np.r_[0, np.cumsum(lasting)]
-    spans = ranges(
-        *(
-            span(at, dur, f"Step {i}")
-            for i, (at, dur) in enumerate(zip(begin, lasting, strict=False))
-        )
-    )
-    work = [span(at + 1, 8, f"kernel {i}") for i, at in enumerate(begin[:-1].tolist())]
-    found = detect(spans, kernels(*work))
+    durations = [40, 40, 10, 10 + 10**6, 10, 10, 10, 10]
+    begin = np.cumsum([0, *durations[:-1]]).tolist()
+    work = [lasting(at + 1, 8, f"kernel {i}") for i, at in enumerate(begin)]
+    found = detect(named(*durations), kernels(*work))
     assert [False, False, *[True] * 6] == found["steady"].tolist()
 
 
@@ -410,15 +434,17 @@ def test_ranges_of_a_process_that_launches_nothing_are_no_steps() -> None:
 def test_a_window_holds_the_steps_whose_kernels_lie_in_it() -> None:
     """The CPU runs 300 ns ahead: its steps 1 and 2 launch what runs from 400 to 600."""
     spans = ranges(*every(100, 90, "Step {}", 4))
-    called = api_calls(*(span(100 * i + 5, 5, "cudaLaunchKernel", correlation=i) for i in range(4)))
-    work = kernels(*(span(100 * i + 300, 80, "gemm", correlation=i) for i in range(4)))
+    called = api_calls(
+        *(lasting(100 * i + 5, 5, "cudaLaunchKernel", correlation=i) for i in range(4))
+    )
+    work = kernels(*(lasting(100 * i + 300, 80, "gemm", correlation=i) for i in range(4)))
     found = detect(spans, work, window=(400, 600), api_calls=called)
     assert [1, 2] == found["step"].tolist()
 
 
 def test_a_last_step_that_launches_nothing_only_began() -> None:
     """The profiler opens a third step when it closes the second, and stops: its 5 ns are no step."""
-    spans = [*every(1000, 900, count=2, name="ProfilerStep#{}"), span(2000, 5, "ProfilerStep#2")]
+    spans = [*every(1000, 900, count=2, name="ProfilerStep#{}"), lasting(2000, 5, "ProfilerStep#2")]
     rows = [{"start_ns": at, "dur_ns": 100} for at in (100, 1100)]
     found = detect(ranges(*spans), kernels(*rows))
     assert [(0, 900), (1000, 900)] == tuples(found, "start_ns", "dur_ns")

@@ -13,12 +13,13 @@ from frames import copies, kernels, tuples
 from readers.torch_real import TRACES, as_in_the_truth, read
 from real import MFU, OPTIMISED, VECTOR_ADD, truth_of
 from real import WITH_KERNELS as CAPTURES
+from sampled import samples, together
 
 from perfkit.analysis import gaps, host
 from perfkit.analysis.communication import overlap
 from perfkit.analysis.timeline import KINDS, PARTS, bins, breakdown, busy, samples_mean
 from perfkit.errors import PerfkitError
-from perfkit.tables import API_CALLS, COPIES, KERNELS, SAMPLES
+from perfkit.tables import API_CALLS, COPIES, KERNELS
 
 LENGTH, DEVICES = 300, [(0, 0), (0, 1), (1, 0)]
 
@@ -157,20 +158,15 @@ def test_bins_by_hand() -> None:
         bins(TOY, COPY, bins=0)
 
 
-def samples(*rows: tuple[int, int, int, str, float]) -> pd.DataFrame:
-    return SAMPLES.make(pd.DataFrame(rows, columns=["rank", "gpu", "time_ns", "metric", "value"]))
-
-
 def test_statistics_worked_by_hand() -> None:
     # 1, 2, 3, 10: mean 16/4 = 4; at 0.05 * 3 = 0.15, 1.15; median 2.5; at 2.85, 3 + 0.85 * 7 = 8.95.
-    found = samples_mean(
-        samples(*((0, 0, time, "power_w", value) for time, value in enumerate([10, 1, 3, 2])))
-    )
+    found = samples_mean(samples(power_w=[10, 1, 3, 2]))
     assert found["count"].tolist() == [4]
     assert found[STATISTICS].iloc[0].tolist() == pytest.approx([4, 1.15, 2.5, 8.95, 10], rel=1e-12)
-    drawn = samples(
-        (0, 0, 1, "power_w", 1.0), (0, 0, 2, "power_w", np.nan), (0, 0, 1, "energy_j", np.nan)
-    )
+
+
+def test_missing_readings_have_no_statistics() -> None:
+    drawn = together(samples(power_w=[1.0, np.nan]), samples(energy_j=[np.nan]))
     drawn["metric"] = drawn["metric"].cat.reorder_categories(["power_w", "energy_j"])
     found = samples_mean(drawn)
     assert [("energy_j", 0), ("power_w", 1)] == tuples(found, "metric", "count")  # by their text
@@ -198,7 +194,7 @@ def device_truth(profiles: Path, capture: str) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found, key=int)]
 
 
-def together(profiles: Path, capture: str) -> tuple[int, int]:
+def extent(profiles: Path, capture: str) -> tuple[int, int]:
     spans = [
         (d["first_op_start"], d["first_op_start"] + d["span"])
         for d in device_truth(profiles, capture)
@@ -210,7 +206,7 @@ def together(profiles: Path, capture: str) -> tuple[int, int]:
 def test_busy_parts_and_overlap_are_those_of_the_truth(profiles: Path, capture: str) -> None:
     # Unions are exact, over the time in which any device works; the truth's parts count memsets as copies.
     run, told = loaded(profiles / "nsys" / capture), device_truth(profiles, capture)
-    start, end = together(profiles, capture)
+    start, end = extent(profiles, capture)
     found = busy(run.kernels, run.copies)[
         ["start_ns", "span_ns", "kernel_busy_ns", "device_busy_ns"]
     ]

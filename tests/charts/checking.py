@@ -25,12 +25,15 @@ def checked(chart: alt.TopLevelMixin) -> Spec:
     return spec
 
 
-def title(chart: alt.TopLevelMixin) -> str:
-    return str(checked(chart)["title"]["text"])
+def title(chart: alt.TopLevelMixin | Spec) -> str:
+    """The title of a chart, or of a panel of its specification."""
+    spec = chart if isinstance(chart, dict) else checked(chart)
+    return str(spec["title"]["text"])
 
 
-def subtitle(chart: alt.TopLevelMixin) -> list[str]:
-    return list(checked(chart)["title"]["subtitle"])
+def subtitle(chart: alt.TopLevelMixin | Spec) -> list[str]:
+    spec = chart if isinstance(chart, dict) else checked(chart)
+    return list(spec["title"]["subtitle"])
 
 
 def drawn(view: Spec, *fields: str) -> list[tuple[Any, ...]]:

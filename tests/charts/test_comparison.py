@@ -38,7 +38,7 @@ def test_families_side_by_side() -> None:
     assert [2.5, 0.2, 1.0] == pytest.approx([time for (time,) in drawn(bars, "time")[3:]])
     verdicts = [("-2.50 ms · better",), ("+200 µs · new",), ("0 ns · no difference seen",)]
     assert verdicts == drawn(words, "words")[3:]
-    assert "Kernel time per step falls by 38.3 %, from 6.00 ms to 3.70 ms" == spec["title"]["text"]
+    assert "Kernel time per step falls by 38.3 %, from 6.00 ms to 3.70 ms" == title(spec)
 
 
 def test_intervals_and_verdicts() -> None:
@@ -49,8 +49,11 @@ def test_intervals_and_verdicts() -> None:
     assert rows == [pytest.approx(row) for row in drawn(whiskers, "low", "ratio", "high")]
     assert ("0.500 (0.450 to 0.550) · better",) == drawn(words, "words")[1]
     assert ["better", "no difference seen"] == points["encoding"]["color"]["scale"]["domain"]
-    assert "Of 2: 1 better, 1 no difference seen" == spec["title"]["text"]
+    assert "Of 2: 1 better, 1 no difference seen" == title(spec)
     assert len(VERDICT_COLOURS) == len(set(VERDICT_COLOURS.values()))
+
+
+def test_intervals_that_are_missing_or_endless_have_a_place() -> None:
     frame = table(("a", 1.0, 2.0, "cannot tell"), ("b", 1.0, 900.0, "worse"))
     spec = checked(
         intervals(
@@ -107,10 +110,7 @@ def test_steps_by_hand() -> None:
     ] == drawn(bars, "begin", "end", "verdict")
     times = ["200 ms", "150 ms (-25.0 %)", "160 ms (+6.7 %)", "80.0 ms (-50.0 %)", "80.0 ms"]
     assert times == [word for (word,) in drawn(words, "words")]
-    assert (
-        "3 changes take the step from 200 ms to 80.0 ms: 2.50 times as fast"
-        == spec["title"]["text"]
-    )
+    assert "3 changes take the step from 200 ms to 80.0 ms: 2.50 times as fast" == title(spec)
     other = checked(steps(SERIES, of="time by sample"))["layer"][0]
     assert other["encoding"]["x"]["title"].startswith("time by sample (")
     assert {("time by sample",), ("better",), ("worse",)} == {*drawn(other, "verdict")}
@@ -136,7 +136,7 @@ def test_utilisation_of_the_guide() -> None:
     assert ["65.0 %", "78.0 % (+13.0 points)", "87.0 % (+9.00 points)"] == [
         words for *_, words in gained[:3]
     ]
-    assert "GPU utilisation goes from 65.0 % to 95.0 % in 4 changes" == spec["title"]["text"]
+    assert "GPU utilisation goes from 65.0 % to 95.0 % in 4 changes" == title(spec)
     falling = utilisation(
         pd.DataFrame({"label": ["a", "b"], "utilisation_frac": [0.8, 0.6]}), of="SM activity"
     )

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pandas as pd
-from frames import unpacked
+from frames import lasting, unpacked
 
 from perfkit.charts.detail import BINS, COLOURS, LOOKED, NAMES, SPANS, Canvas, timeline
 
@@ -13,15 +13,7 @@ LAUNCH = {"call": "cudaLaunchKernel", "call_start_ns": 900, "call_dur_ns": 50}
 
 def spans(*rows: dict[str, Any]) -> pd.DataFrame:
     """Intervals; what a row leaves out is as of a gemm of 100 ns without a launching call."""
-    usual = {
-        "lane": 0,
-        "level": 0,
-        "levels": 1,
-        "kind": "gemm",
-        "name": "gemm",
-        "start_ns": 1000,
-        "dur_ns": 100,
-    }
+    usual = lasting(1000, 100, "gemm", lane=0, level=0, levels=1, kind="gemm")
     usual |= {
         "correlation": -1,
         "call": None,
@@ -88,7 +80,7 @@ def test_a_nanosecond_is_exact_late_on_a_long_axis() -> None:
     origin, month = 1_790_000_000_123_456_789, 30 * 86_400 * 10**9
     start = origin + month + 1
     ends = {"window": (start - 7, start + 9), "whole": (origin, start + 9)}
-    drawing = timeline(["x"], NO_BINS, spans({"start_ns": start, "dur_ns": 3}), **ends, title="")
+    drawing = timeline(["x"], NO_BINS, spans(lasting(start, 3)), **ends, title="")
     (found,) = rows(drawing, "spans")
     assert start == int(drawing["origin"]) + drawing["window"][0] + int(found["s"])
     assert [month - 6, month + 10] == drawing["window"]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import vl_convert
 from callpaths import call_metrics, calltree, toy_metrics, toy_tree
-from charts.checking import Spec, checked, drawn, refuses, title
+from charts.checking import Spec, checked, drawn, refuses, subtitle, title
 
 from perfkit.charts import icicle
 from perfkit.errors import SchemaError
@@ -62,8 +62,8 @@ def test_bars_lie_under_their_callers() -> None:
         (1, "backward()", 3, 3.75),
         (2, "mm", 0, 2),
     ] == bars(spec)
-    assert "mm takes 50.0 % of the CPU time, called from train.py:12" == spec["title"]["text"]
-    assert spec["title"]["subtitle"][0].startswith("4.00 s in all")
+    assert "mm takes 50.0 % of the CPU time, called from train.py:12" == title(spec)
+    assert subtitle(spec)[0].startswith("4.00 s in all")
     params = {param["name"]: param for param in spec["params"]}
     assert ("", "text") == (params["search"]["value"], params["search"]["bind"]["input"])
 
@@ -130,7 +130,7 @@ def test_what_is_narrow_becomes_one_bar_and_rows_below_the_last_are_counted() ->
     ]
     spec = picture(*rows, held=(16.0, *(2.0 ** (4 - n // 2) for n in range(2, 10))), depth=3)
     assert {(0,), (1,), (2,)} == {*drawn(spec, "row")}
-    assert "2 rows below are not drawn." in spec["title"]["subtitle"][0]
+    assert "2 rows below are not drawn." in subtitle(spec)[0]
 
 
 def test_of_too_many_bars_the_widest_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,11 +59,16 @@ def test_longest_first_and_the_rest_in_one_bar() -> None:
         ("b", 25, "25.0 %", 2),
         ("2 other kernels", 15, "15.0 %", 4),
     ] == rows
-    assert "a takes 60.0 % of GPU kernel time" == spec["title"]["text"]
-    unknown = checked(
-        bars(summary(a=3, b=2).assign(family=pd.Categorical(["communication", None])))
-    )
-    assert ["communication", "other"] == unknown["layer"][0]["encoding"]["color"]["scale"]["domain"]
+    assert "a takes 60.0 % of GPU kernel time" == title(spec)
+
+
+def test_kernels_without_a_family_are_others() -> None:
+    families = pd.Categorical(["communication", None])
+    spec = checked(bars(summary(a=3, b=2).assign(family=families)))
+    assert ["communication", "other"] == spec["layer"][0]["encoding"]["color"]["scale"]["domain"]
+
+
+def test_one_kernel_more_is_one_other_kernel() -> None:
     assert [("a",), ("1 other kernel",)] == drawn(checked(bars(summary(a=2, b=1), top=1)), "label")
     assert [("a",), ("b",)] == drawn(checked(bars(summary(a=2, b=1))), "label")
     assert [(0,)] == drawn(checked(bars(summary(a=0))), "time")
@@ -88,9 +93,9 @@ def test_formats_lie_end_to_end_in_their_family() -> None:
         ("GEMM", "BF16", 20.0, 80.0, "60.0 %"),
         ("convolution", "TF32", 0.0, 20.0, "20.0 %"),
     ] == drawn(spec, "family", "format", "begin", "end", "share")
-    assert "60.0 % of the time of the matrix work is in BF16" == spec["title"]["text"]
+    assert "60.0 % of the time of the matrix work is in BF16" == title(spec)
     words = "Tensor cores: 80.0 % yes (filled), 20.0 % no (pale); of 100 µs in 3 kernels."
-    assert words == spec["title"]["subtitle"][0]
+    assert words == subtitle(spec)[0]
     unknown = formats(shares(("gemm", "unknown", "unknown", 3), ("gemm", "fp32", "no", 1)))
     assert "The number format of 75.0 % of the matrix work is unknown" == title(unknown)
 
@@ -118,7 +123,7 @@ def test_the_longest_launch_comes_first_and_names_its_stall() -> None:
             LAUNCHES,
         )
     )
-    assert "1. long: long scoreboard is 30.0 % of warp time" == spec["title"]["text"]
+    assert "1. long: long scoreboard is 30.0 % of warp time" == title(spec)
     assert [("1. long", 0.0, 0.3), ("1. long", 0.3, 1.0), ("2. short", 0.0, 1.0)] == [
         (label, round(begin, 9), round(end, 9))
         for label, begin, end in drawn(spec, "label", "begin", "end")
@@ -128,7 +133,7 @@ def test_the_longest_launch_comes_first_and_names_its_stall() -> None:
 def test_all_kernels_together_come_first() -> None:
     """a waits 60 for gmem and 20 for sync, b 20 for idep: together gmem is 60 of 100, though it is 75 % of a's."""
     spec = checked(stalled_kernels(of_kernels(b={"idep": 20.0}, a={"gmem": 60.0, "sync": 20.0})))
-    assert "All 2 kernels: global memory (gmem) is 60.0 % of stalls" == spec["title"]["text"]
+    assert "All 2 kernels: global memory (gmem) is 60.0 % of stalls" == title(spec)
     assert {
         ("All 2 kernels", "global memory (gmem)", "60.0 %"),
         ("All 2 kernels", "input dependence (idep)", "20.0 %"),

@@ -42,8 +42,8 @@ def test_operations_lie_on_the_roof_and_words_below_each_other() -> None:
     assert [min(100e12, p["intensity"] * 1e12) for p in points] == [
         p["performance"] for p in points
     ]
-    assert "Memory limits 6 of 8 typical operations" == spec["title"]["text"]
-    assert "computes nothing: embedding." in spec["title"]["subtitle"][0]
+    assert "Memory limits 6 of 8 typical operations" == title(spec)
+    assert "computes nothing: embedding." in subtitle(spec)[0]
     low, high = spec["layer"][-1]["encoding"]["y"]["scale"]["domain"]
     lines = [point["word_y"] for point in points]
     step = (high / low) ** (LINE / HEIGHT)
@@ -82,26 +82,34 @@ def log(*lengths: float, rank: int = 0, chosen: int = 0, count: int = 1) -> pd.D
     return pd.DataFrame(rows)
 
 
-def test_points_in_time_and_their_median_by_log() -> None:
+def test_iterations_are_points_in_time() -> None:
     spec = checked(iterations(log(900, 300, 310)))
     assert [(0, 900), (1, 300), (2, 310)] == drawn(view(spec, "point"), "time", "median")
-    assert spec["title"]["text"] == "The median iteration takes 310 ms, the first 900 ms"
+    assert title(spec) == "The median iteration takes 310 ms, the first 900 ms"
+
+
+def test_iterations_outside_the_window_are_pale() -> None:
     spec = checked(iterations(log(900, 300, 320, chosen=1)))
     assert [(0.3,), (1.0,), (1.0,)] == drawn(view(spec, "point"), "shade")
-    assert spec["title"]["text"] == "The median iteration takes 310 ms, the first 900 ms"
-    assert "1 of 3 iterations lie outside the window" in spec["title"]["subtitle"][1]
+    assert title(spec) == "The median iteration takes 310 ms, the first 900 ms"
+    assert "1 of 3 iterations lie outside the window" in subtitle(spec)[1]
+
+
+def test_neighbouring_iterations_are_their_median_from_least_to_most() -> None:
     spec = checked(iterations(log(300, 310, count=3)))
     assert [(298, 302), (308, 312)] == drawn(view(spec, "point"), "least", "most")
     words = "Points: medians of neighbouring iterations; bars: from the least to the most."
-    assert spec["title"]["subtitle"] == [words]
-    spec = checked(
-        iterations(pd.concat([log(100 + rank, 100 + rank, rank=rank) for rank in range(10)]))
-    )
+    assert subtitle(spec) == [words]
+
+
+def test_of_many_logs_eight_are_drawn() -> None:
+    logs = pd.concat([log(100 + rank, 100 + rank, rank=rank) for rank in range(10)])
+    spec = checked(iterations(logs))
     scale = view(spec, "point")["encoding"]["color"]["scale"]
     assert [f"log {rank}" for rank in range(8)] == scale["domain"]
     assert 8 == len({*scale["range"]})
-    assert spec["title"]["text"] == "The median iteration takes 100 ms to 107 ms, by log"
-    assert "These are the first 8 of 10 logs." in spec["title"]["subtitle"]
+    assert title(spec) == "The median iteration takes 100 ms to 107 ms, by log"
+    assert "These are the first 8 of 10 logs." in subtitle(spec)
 
 
 def test_phases_share_an_iteration() -> None:
@@ -109,7 +117,7 @@ def test_phases_share_an_iteration() -> None:
     spec = checked(phases(frame.assign(median_ns=[100 * MS, 300 * MS, 0.0])))
     parts = [("forward pass", 0, 0.25, "100 ms"), ("backward pass", 0.25, 1, "300 ms")]
     assert parts == drawn(spec, "phase", "begin", "end", "told")
-    assert "The backward pass takes 75.0 % of the iteration" == spec["title"]["text"]
+    assert "The backward pass takes 75.0 % of the iteration" == title(spec)
     two = pd.concat([frame.assign(median_ns=1.0), frame.assign(rank=1, median_ns=[1.0, 1.0, 8.0])])
     assert "The optimizer step takes 80.0 % of the iteration of log 1" == title(phases(two))
 
@@ -131,10 +139,8 @@ def test_runs_beside_the_ideal() -> None:
     across, up = (point["encoding"][axis] for axis in ("x", "y"))
     assert [1, 8, 64, 512] == across["axis"]["values"]
     assert "throughput (tokens/s, logarithmic)" == up["title"]
-    assert "512 GPUs reach 62.5 % of the ideal throughput" == spec["title"]["text"]
-    assert (
-        "Dashed: the ideal, 1,000 tokens/s for each GPU as on 1 GPU" in spec["title"]["subtitle"][0]
-    )
+    assert "512 GPUs reach 62.5 % of the ideal throughput" == title(spec)
+    assert "Dashed: the ideal, 1,000 tokens/s for each GPU as on 1 GPU" in subtitle(spec)[0]
     (left, right), (low, high) = across["scale"]["domain"], up["scale"]["domain"]
     assert left < 1 < 512 * 1.5 < right  # room for the last figure
     assert low < 1000 < 512000 < high
@@ -147,11 +153,9 @@ def test_several_runs_on_one_number_of_gpus_and_above_the_ideal() -> None:
     spec = checked(scaling_efficiency(table((4, 300.0), (1, 100.0), (4, 200.0))))
     rows = drawn(spec["layer"][-1], "gpus", "throughput", "words")
     assert [(1, 100, "100 %"), (4, 200, "50.0 % to 75.0 %"), (4, 300, "")] == rows
-    assert "4 GPUs reach 50.0 % to 75.0 % of the ideal throughput" == spec["title"]["text"]
+    assert "4 GPUs reach 50.0 % to 75.0 % of the ideal throughput" == title(spec)
     spec = checked(scaling_efficiency(table((1, 100.0), (2, 220.0))))
-    assert (
-        "Above 100 %: check that all runs do the same work per step" in spec["title"]["subtitle"][1]
-    )
+    assert "Above 100 %: check that all runs do the same work per step" in subtitle(spec)[1]
     assert spec["layer"][3]["encoding"]["y"]["scale"]["domain"][1] > 220
     assert 1 == len(subtitle(scaling_efficiency(GUIDE)))
 

@@ -47,11 +47,11 @@ def limits(quantity: str, limit: float, at_limit: float, gpu: int = 0) -> pd.Dat
 
 def panel(spec: Spec, words: str) -> list[Spec]:
     """The layers of the panel whose name holds these words."""
-    return next(one["layer"] for one in spec["vconcat"] if words in one["title"]["text"])
+    return next(one["layer"] for one in spec["vconcat"] if words in title(one))
 
 
 def names(spec: Spec) -> list[str]:
-    return [one["title"]["text"].split(":")[0].split(";")[0] for one in spec["vconcat"]]
+    return [title(one).split(":")[0].split(";")[0] for one in spec["vconcat"]]
 
 
 def view(layers: list[Spec], kind: str) -> Spec:
@@ -80,6 +80,9 @@ def test_the_title_says_how_busy_and_how_long_at_the_limit() -> None:
     )
     assert "GPU 0 is busy 50.0 % of the time" == title(dashboard(BUSY))
     assert "Node 3" == title(dashboard(BUSY, title="Node 3"))
+
+
+def test_the_title_of_several_gpus_has_the_ends_and_the_most() -> None:
     both = pd.concat([limits("power", 300, 0.5), limits("power", 300, 0.25, gpu=1)])
     ends = title(dashboard(BUSY, samples(gpu_busy_frac=[1] * 4, gpu=1), limits=both))
     assert (
@@ -92,7 +95,7 @@ def test_the_meanings_of_utilisation_have_panels_of_their_own() -> None:
     spec = checked(dashboard(samples(**{key: [0.1, 0.2] for key in reversed(meanings)})))
     assert ["GPU busy", "SMs active", "SM occupancy", "Tensor pipes active"] == names(spec)[:-1]
     for one, metric in zip(spec["vconcat"], meanings, strict=False):
-        assert METRICS[metric] in one["title"]["text"]
+        assert METRICS[metric] in title(one)
     assert "drag here to zoom" in spec["vconcat"][-1]["title"]["text"]
 
 
@@ -135,12 +138,18 @@ def test_a_limit_is_drawn_over_time() -> None:
     assert first["mark"]["strokeDash"]
     assert "limit 200 to 300 W" in spec["vconcat"][0]["title"]["text"]
     assert 1 == names(spec).count("Power drawn by the board")
+
+
+def test_a_limit_of_one_gpu_is_drawn_over_all_the_time() -> None:
     two = samples(power_w=[290, 180]), samples(power_w=[200, 180], gpu=1)
     spec = checked(dashboard(*two, limits=limits("power", 450, 0)))
     first = panel(spec, "Power")[0]
     assert [(0, 450, "GPU 0"), (2, 450, "GPU 0")] == drawn(first, "time", "value", "gpu")
     assert first["encoding"]["y"]["scale"]["domain"][1] > 450
     assert "Power drawn by the board; dashed: limit 450 W" == spec["vconcat"][0]["title"]["text"]
+
+
+def test_equal_limits_are_drawn_once() -> None:
     same = [samples(power_w=[300, 300], power_limit_w=[300, 300], gpu=gpu) for gpu in (0, 1)]
     assert {("GPU 0",)} == {*drawn(panel(checked(dashboard(*same)), "Power")[0], "gpu")}
 
@@ -159,7 +168,7 @@ def test_traffic_both_ways_in_one_panel() -> None:
     assert "strokeDash" not in alone["encoding"]
 
 
-def test_eight_gpus_have_a_colour_each_and_more_are_faint_lines_in_a_band() -> None:
+def test_eight_gpus_have_a_colour_each() -> None:
     layers = panel(
         checked(dashboard(*(samples(power_w=[1, 2], gpu=gpu) for gpu in range(8)))), "Power"
     )
@@ -167,27 +176,30 @@ def test_eight_gpus_have_a_colour_each_and_more_are_faint_lines_in_a_band() -> N
     assert [f"GPU {gpu}" for gpu in range(8)] == scale["domain"]
     assert 8 == len(set(scale["range"]))
     assert 9 == len(view(layers, "rect")["encoding"]["tooltip"])
+
+
+def test_more_than_eight_gpus_are_faint_lines_in_a_band() -> None:
     spec = checked(dashboard(*(samples(power_w=[gpu, gpu], rank=gpu) for gpu in range(9))))
     layers = panel(spec, "Power")
     line, band = view(layers, "line"), view(layers, "area")["encoding"]
     assert "color" not in line["encoding"]
     assert {(f"rank {rank} · GPU 0",) for rank in range(9)} == {*drawn(line, "gpu")}
     assert ("min", "max") == (band["y"]["aggregate"], band["y2"]["aggregate"])
-    assert "band: from the lowest to the highest GPU" in spec["title"]["subtitle"][0]
+    assert "band: from the lowest to the highest GPU" in subtitle(spec)[0]
+
+
+def test_of_many_gpus_the_lowest_are_drawn() -> None:
     spec = checked(
         dashboard(*(samples(gpu_busy_frac=[1 - gpu / 20] * 2, gpu=gpu) for gpu in range(18)))
     )
     assert {(f"GPU {gpu}",) for gpu in range(2, 18)} == {
         *drawn(view(panel(spec, "GPU busy"), "line"), "gpu")
     }
-    assert "18 GPUs are busy 15.0 % to 100 % of the time" == spec["title"]["text"]
-    assert (
-        "Drawn are the 16 of 18 GPUs that are lowest in the first panel."
-        == spec["title"]["subtitle"][-1]
-    )
+    assert "18 GPUs are busy 15.0 % to 100 % of the time" == title(spec)
+    assert "Drawn are the 16 of 18 GPUs that are lowest in the first panel." == subtitle(spec)[-1]
 
 
-def test_a_lowered_clock_is_shaded_and_has_a_lane_and_one_that_never_was_is_said() -> None:
+def test_a_lowered_clock_is_shaded_and_has_a_lane() -> None:
     spec = checked(dashboard(BUSY, samples(power_w=[1, 2, 3, 4]), POWER, HEAT))
     lane, shade = panel(spec, "Clock lowered")[0], panel(spec, "Power")[0]
     assert [(1, 2, "power", "100 %"), (3, 4, "heat", "100 %")] == drawn(
@@ -195,14 +207,14 @@ def test_a_lowered_clock_is_shaded_and_has_a_lane_and_one_that_never_was_is_said
     )
     assert ("rect", lane["rows"]) == (shade["mark"]["type"], shade["rows"])
     assert ["power", "heat"] == lane["encoding"]["fill"]["scale"]["domain"]
-    assert (
-        "The clock was lowered because of power in 1, heat in 1 of 4 bins."
-        == spec["title"]["subtitle"][1]
-    )
+    assert "The clock was lowered because of power in 1, heat in 1 of 4 bins." == subtitle(spec)[1]
+
+
+def test_a_clock_that_was_never_lowered_is_said() -> None:
     never = checked(
         dashboard(BUSY, samples(throttled_power_frac=[0, 0], thermal_violation_frac=[0, 0]))
     )
-    assert "The clock was never lowered because of power or heat." == never["title"]["subtitle"][1]
+    assert "The clock was never lowered because of power or heat." == subtitle(never)[1]
     assert "Clock lowered" not in names(never)
     assert "clocks_event_reasons.active" in subtitle(dashboard(BUSY))[1]
 
@@ -239,7 +251,7 @@ def growing(*tables: pd.DataFrame, until: int = 4) -> Spec:
     return strips(alignment.bins(table, bins=10, window=window), window=window, tops=tops)
 
 
-def test_a_growing_log_draws_each_reading_until_the_next_on_the_axes_of_the_whole() -> None:
+def test_a_growing_log_has_a_panel_for_each_quantity() -> None:
     spec = growing(
         samples(
             gpu_busy_frac=[0, 1],
@@ -249,13 +261,17 @@ def test_a_growing_log_draws_each_reading_until_the_next_on_the_axes_of_the_whol
         )
     )
     panels = checked(alt.VConcatChart.from_dict(spec))["vconcat"]
-    assert ["GPU busy", "memory used", "power", "SM clock"] == [
-        one["title"]["text"] for one in panels
-    ]
+    assert ["GPU busy", "memory used", "power", "SM clock"] == [title(one) for one in panels]
+
+
+def test_a_growing_log_draws_each_reading_until_the_next() -> None:
     (rows,) = growing(samples(gpu_busy_frac=[0.25, 0.75]))["datasets"].values()
     assert [(0, 25, "GPU 0"), (1, 75, "GPU 0"), (2, 75, "GPU 0")] == drawn(
         {"rows": rows}, "time", "value", "gpu"
     )
+
+
+def test_a_growing_log_has_the_axes_of_the_whole() -> None:
     busy, power = growing(samples(gpu_busy_frac=[0.25], power_w=[200]), until=60)["vconcat"]
     assert [0, 60] == busy["encoding"]["x"]["scale"]["domain"]
     assert ([0, 100], [0, 210]) == tuple(
@@ -263,6 +279,9 @@ def test_a_growing_log_draws_each_reading_until_the_next_on_the_axes_of_the_whol
     )
     (zero,) = growing(samples(pcie_rx_bytes_per_s=[0, 0]))["vconcat"]
     assert [0, 1] == zero["encoding"]["y"]["scale"]["domain"]
+
+
+def test_a_growing_log_draws_eight_gpus() -> None:
     spec = growing(*[samples(gpu=gpu, gpu_busy_frac=[0.5]) for gpu in range(10)])
     checked(alt.VConcatChart.from_dict(spec))
     colour = spec["vconcat"][0]["encoding"]["color"]["scale"]
@@ -270,4 +289,4 @@ def test_a_growing_log_draws_each_reading_until_the_next_on_the_axes_of_the_whol
     assert gpus == colour["domain"]
     assert set(gpus) == {row["gpu"] for row in spec["datasets"]["gpu_busy_frac"]}
     assert 8 == len(set(colour["range"]))
-    assert spec["title"]["text"].endswith("GPU 7 of 10 GPUs")
+    assert title(spec).endswith("GPU 7 of 10 GPUs")

@@ -38,11 +38,8 @@ def test_gpu_and_cpu_stand_beside_each_other() -> None:
         ("2. a", "CPU time", "CPU", 40.0, "40.0 µs"),
         ("no operator recorded", "GPU time, no operator recorded", "GPU", 10.0, "10.0 µs · 10.0 %"),
     ] == drawn(spec, "label", "series", "slot", "time", "said")
-    assert (
-        "b launches 60.0 % of the GPU time; 10.0 % has no operator recorded"
-        == spec["title"]["text"]
-    )
-    assert "100 µs of kernels, 45.0 µs on the CPU meanwhile" in spec["title"]["subtitle"][0]
+    assert "b launches 60.0 % of the GPU time; 10.0 % has no operator recorded" == title(spec)
+    assert "100 µs of kernels, 45.0 µs on the CPU meanwhile" in subtitle(spec)[0]
     encoding = checked(bars(summary((None, 90, 0), ("a", 10, 1))))["layer"][0]["encoding"]
     assert ["1. a", "no operator recorded"] == encoding["y"]["sort"]  # however long it is
 
@@ -50,8 +47,8 @@ def test_gpu_and_cpu_stand_beside_each_other() -> None:
 def test_what_was_not_recorded_of_operators_is_said() -> None:
     spec = checked(bars(summary(("a", 0, 1), ("b", 0, 3))))
     assert [("1. b", "CPU", 3.0), ("2. a", "CPU", 1.0)] == drawn(spec, "label", "slot", "time")
-    assert "b takes 75.0 % of the CPU time" == spec["title"]["text"]
-    assert "kernels" not in spec["title"]["subtitle"][0]
+    assert "b takes 75.0 % of the CPU time" == title(spec)
+    assert "kernels" not in subtitle(spec)[0]
     for frame in (
         summary((None, 90, 0), ("a", 0, 1)),
         summary((None, 9, 0)),
@@ -86,24 +83,22 @@ def test_steps_split_into_wait_and_rest() -> None:
         (1, "the rest of the step", 10.0, 100.0, "90.0 ms"),
     ] == drawn(spec, "step", "part", "begin", "end", "time")
     assert [(100.0, "40.0 %"), (100.0, "10.0 %")] == drawn(spec["layer"][1], "end", "share")
-    assert "Waiting for data takes 25.0 % of the steps' time" == spec["title"]["text"]
-    assert "200 ms in 2 steps" in spec["title"]["subtitle"][0]
+    assert "Waiting for data takes 25.0 % of the steps' time" == title(spec)
+    assert "200 ms in 2 steps" in subtitle(spec)[0]
 
 
 def test_each_rank_that_waits_has_a_panel_up_to_eight() -> None:
     frame = pd.concat([waits((0, 10, 1)), waits((0, 20, 2), rank=1), waits((0, 90, None), rank=2)])
     spec = checked(steps(frame))
-    assert ["rank 0", "rank 1"] == [panel["title"]["text"] for panel in spec["vconcat"]]
+    assert ["rank 0", "rank 1"] == [title(panel) for panel in spec["vconcat"]]
     assert 1 == len({str(panel["layer"][0]["encoding"]["y"]["scale"]) for panel in spec["vconcat"]})
-    assert "30.0 ms in 2 steps of 2 ranks" in spec["title"]["subtitle"][0]
+    assert "30.0 ms in 2 steps of 2 ranks" in subtitle(spec)[0]
     spec = checked(steps(pd.concat([waits((0, 10, rank), rank=rank) for rank in range(9)])))
-    assert [f"rank {rank}" for rank in range(1, 9)] == [
-        panel["title"]["text"] for panel in spec["vconcat"]
-    ]
-    assert "Drawn are the 8 ranks that wait most." == spec["title"]["subtitle"][1]
-    assert "Waiting for data takes 40.0 % of the steps' time" == spec["title"]["text"]
+    assert [f"rank {rank}" for rank in range(1, 9)] == [title(panel) for panel in spec["vconcat"]]
+    assert "Drawn are the 8 ranks that wait most." == subtitle(spec)[1]
+    assert "Waiting for data takes 40.0 % of the steps' time" == title(spec)
     long = checked(steps(waits(*((n, 10, 1) for n in range(201)))))
-    assert "Drawn are the first 200 steps." == long["title"]["subtitle"][1]
+    assert "Drawn are the first 200 steps." == subtitle(long)[1]
     assert (400, 1) == (len(long["layer"][0]["rows"]), len(long["layer"]))  # no room for shares
 
 
@@ -123,7 +118,7 @@ def test_points_and_their_line() -> None:
         (32, 50.0, "below by 3.00 ms", "640"),
     ] == drawn(points, "batch", "ms", "off", "rate")
     assert [("9.00 ms",), ("20.0 ms",), ("50.0 ms",)] == drawn(words, "words")
-    assert "A batch takes 5.00 ms and 1.50 ms for each sample" in spec["title"]["text"]
+    assert "A batch takes 5.00 ms and 1.50 ms for each sample" in title(spec)
     for first in (5e6, -4e6):  # a line that begins below 0 is seen, too
         encoding = checked(latency(TIMES, intercept_ns=first, slope_ns=1.5e6))["layer"][1][
             "encoding"
@@ -162,8 +157,8 @@ def test_levels_in_one_unit_and_the_peak() -> None:
     assert [(10.0, 8.0, "peak 8.00 MB")] == drawn(words, "time", "most", "said")
     assert point["rows"] == words["rows"]
     assert [("2.00 MB to 8.00 MB",), ("4.00 MB to 8.00 MB",)] == drawn(strips, "allocated")
-    assert "At most 8.00 MB allocated on GPU 0, at most 20.0 MB reserved" == spec["title"]["text"]
-    assert "within each 25.0 ms" in spec["title"]["subtitle"][0]
+    assert "At most 8.00 MB allocated on GPU 0, at most 20.0 MB reserved" == title(spec)
+    assert "within each 25.0 ms" in subtitle(spec)[0]
     early, late = chart(samples((0, 9, 9), (10, 1, 9))), chart(samples((0, 1, 9), (10, 9, 9)))
     assert ["left", "right"] == [
         checked(one)["layer"][-1]["mark"]["align"] for one in (early, late)
@@ -174,8 +169,8 @@ def test_the_host_only_where_no_gpu_is_and_nothing_without_samples() -> None:
     host = samples((0, 7, None), (5, 3, None), gpu=-1)
     assert "GPU 0" in title(chart(host, samples(*LEVELS)))
     spec = checked(chart(host))
-    assert "At most 7.00 MB allocated on host memory" == spec["title"]["text"]
-    assert "Reserved memory was not recorded." in spec["title"]["subtitle"][0]
+    assert "At most 7.00 MB allocated on host memory" == title(spec)
+    assert "Reserved memory was not recorded." in subtitle(spec)[0]
     assert ["allocated"] == spec["layer"][0]["encoding"]["color"]["scale"]["domain"]
     assert not [view for view in spec["layer"] if view["mark"]["type"] == "line"]
     assert "At most 0 B allocated" in title(chart(samples((0, 0, 0))))

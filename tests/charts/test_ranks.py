@@ -10,16 +10,10 @@ from frames import copies, kernels
 import perfkit
 from perfkit import analysis
 from perfkit.analysis import communication
+from perfkit.analysis.timeline import PARTS
 from perfkit.charts.ranks import bandwidth, bars, connections, parts, step_times, waits
 from perfkit.tables import COLLECTIVES
 
-PARTS = [
-    "computation_ns",
-    "exposed_communication_ns",
-    "other_kernels_ns",
-    "exposed_copy_ns",
-    "idle_ns",
-]
 STRAGGLERS = [
     "rank",
     "gpu",
@@ -59,15 +53,18 @@ def test_a_column_for_each_rank_and_the_mean() -> None:
     columns = drawn(spec, "place", "name", "figure", "said")
     assert [("0", "rank 0", 30.0, "30.0 ms"), ("1", "rank 1", 10.0, "10.0 ms")] == columns
     assert [(20.0, "← mean 20.0 ms")] == drawn(spec["layer"][2], "figure", "said")
-    assert "Computation is 10.0 ms to 30.0 ms, most on rank 0" == spec["title"]["text"]
+    assert "Computation is 10.0 ms to 30.0 ms, most on rank 0" == title(spec)
 
 
-def test_a_map_of_steps_shows_who_is_behind_and_who_was_cut() -> None:
+def test_a_map_of_steps_shows_who_is_behind() -> None:
     spec = stepped(
         *((r, step, 15e6 if (r, step) == (2, 1) else 10e6) for r in range(3) for step in range(2))
     )
-    assert spec["title"]["text"] == "Rank 2 is furthest behind: 50.0 % over the median in step 1"
+    assert title(spec) == "Rank 2 is furthest behind: 50.0 % over the median in step 1"
     assert [(2, 1)] == [cell[:2] for cell in drawn(spec, "rank", "step", "apart") if cell[2]]
+
+
+def test_a_map_of_many_steps_averages_them() -> None:
     spec = stepped(*((rank, step, 1e6 + step) for rank in range(5) for step in range(1600)))
     colour = spec["layer"][0]["encoding"]["color"]
     assert ([-5, 0, 5], 1) == (
@@ -75,12 +72,18 @@ def test_a_map_of_steps_shows_who_is_behind_and_who_was_cut() -> None:
         len(spec["layer"]),
     )
     assert 5 * 800 == len(spec["layer"][0]["rows"])
-    assert ["A cell is the average of 2 steps."] == spec["title"]["subtitle"]
-    assert spec["title"]["text"] == "All ranks take each step in the same time, within 1.0 %"
+    assert ["A cell is the average of 2 steps."] == subtitle(spec)
+    assert title(spec) == "All ranks take each step in the same time, within 1.0 %"
+
+
+def test_a_map_of_steps_shows_who_was_cut() -> None:
     spec = stepped(*((r, s, 10e6) for r in range(4) for s in range(3) if r not in (1, 2) or s < r))
     assert [(1, 1), (1, 2), (2, 2)] == drawn(spec["layer"][1], "rank", "step")
-    assert ["2 of 4 ranks lack steps that other ranks recorded: 1, 2."] == spec["title"]["subtitle"]
-    # Of 1,000 ranks five share a row, drawn as the slowest of them; rank 503 is cut, which its row shows.
+    assert ["2 of 4 ranks lack steps that other ranks recorded: 1, 2."] == subtitle(spec)
+
+
+def test_a_map_of_many_ranks_draws_the_furthest_of_neighbours() -> None:
+    """Of 1,000 ranks five share a row, drawn as the slowest of them; rank 503 is cut, which its row shows."""
     cells = [(r, s) for r in range(1000) for s in range(10) if r != 503 or s < 5]
     spec = stepped(*((*cell, 20e6 if cell == (42, 3) else 10e6) for cell in cells))
     assert [(40, 42, 3, 1.0)] == [
@@ -88,7 +91,7 @@ def test_a_map_of_steps_shows_who_is_behind_and_who_was_cut() -> None:
     ]
     assert [(500, step) for step in range(5, 10)] == drawn(spec["layer"][1], "row", "step")
     assert (200, 2000) == (len({*drawn(spec, "row")}), len(spec["layer"][0]["rows"]))
-    assert spec["title"]["subtitle"] == [
+    assert subtitle(spec) == [
         "A cell is the rank furthest from the median of 5 neighbours.",
         "1 of 1,000 ranks lack steps that other ranks recorded: 503.",
     ]
@@ -104,10 +107,7 @@ def test_parts_stand_on_one_another() -> None:
         ("0", "idle", 70.0, 100.0, "30.0 %"),
         ("1", "idle", 60.0, 100.0, "40.0 %"),
     ] == drawn(spec, "place", "part", "begin", "end", "share")
-    assert (
-        "Computation time differs most: 40.0 ms on rank 1, 50.0 ms on rank 0"
-        == spec["title"]["text"]
-    )
+    assert "Computation time differs most: 40.0 ms on rank 1, 50.0 ms on rank 0" == title(spec)
     same = split((0, 0, 1, 0, 0, 0, 1), (1, 1, 1, 0, 0, 0, 1))
     assert "All ranks spend their time alike" == title(parts(same))
     assert "Where the time of rank 0 goes" == title(parts(same.iloc[:1]))
@@ -118,11 +118,11 @@ def test_who_comes_last_and_who_waits() -> None:
     last, wait = spec["vconcat"]
     assert [("0", 20.0, "20.0 %"), ("1", 80.0, "80.0 %")] == drawn(last, "place", "figure", "said")
     assert [("0", 30.0, "30.0 ms"), ("1", 1.0, "1.00 ms")] == drawn(wait, "place", "figure", "said")
-    assert "Rank 1 comes last to 80.0 % of 10 collectives" == spec["title"]["text"]
-    assert "Left out: 6 kernels" in spec["title"]["subtitle"][1]
+    assert "Rank 1 comes last to 80.0 % of 10 collectives" == title(spec)
+    assert "Left out: 6 kernels" in subtitle(spec)[1]
     spec = checked(waits(late((0, 0, 0), (1, 0, 0))))
-    assert "All ranks come to every collective at once" == spec["title"]["text"]
-    assert 1 == len(spec["title"]["subtitle"])
+    assert "All ranks come to every collective at once" == title(spec)
+    assert 1 == len(subtitle(spec))
 
 
 def test_without_figures_the_charts_say_so() -> None:
@@ -163,7 +163,7 @@ def test_connections_are_squares_in_the_colour_of_their_way(profiles: Path) -> N
     )
     channels = {line[:3] for line in lines if line[3].startswith("P2P")}
     assert (
-        view["title"]["text"]
+        title(view)
         == f"{len(channels)} of {len({line[:3] for line in lines})} connections go {near}"
     )
 
@@ -193,9 +193,9 @@ def test_points_lines_and_spread_in_one_unit() -> None:
     spec = checked(bandwidth(summary(("all_reduce", 10**6, 100.0), ("all_reduce", 10**9, 200.0))))
     rows = [(10**6, 100.0, 50.0, 200.0), (10**9, 200.0, 100.0, 400.0)]
     assert rows == drawn(views(spec)["point"], "bytes", "rate", "least", "most")
-    assert "All-reduce reaches up to 200 GB/s at 1.00 GB" == spec["title"]["text"]
-    assert "group 0, 8 ranks" in spec["title"]["subtitle"][0]
-    assert "lower bounds" in spec["title"]["subtitle"][1]
+    assert "All-reduce reaches up to 200 GB/s at 1.00 GB" == title(spec)
+    assert "group 0, 8 ranks" in subtitle(spec)[0]
+    assert "lower bounds" in subtitle(spec)[1]
     assert "reaches up to 0 B/s at 8 B" in title(
         bandwidth(summary(("all_reduce", 8, 0.0)))
     )  # a single rank
@@ -203,13 +203,10 @@ def test_points_lines_and_spread_in_one_unit() -> None:
 
 def test_a_line_rate_to_compare_with() -> None:
     spec = checked(bandwidth(summary(("all_gather", 10**9, 200.0)), line_rate_bytes_per_s=4e11))
-    assert (
-        "All-gather reaches up to 200 GB/s at 1.00 GB, 50.0 % of the line rate"
-        == spec["title"]["text"]
-    )
+    assert "All-gather reaches up to 200 GB/s at 1.00 GB, 50.0 % of the line rate" == title(spec)
     assert [(400.0, "line rate 400 GB/s")] == drawn(views(spec)["text"], "rate", "said")
     assert spec["layer"][-1]["encoding"]["y"]["scale"]["domain"][1] > 400
-    assert not [line for line in spec["title"]["subtitle"] if "NVLS" in line]
+    assert not [line for line in subtitle(spec) if "NVLS" in line]
     above = checked(bandwidth(summary(("all_reduce", 10**9, 480.0)), line_rate_bytes_per_s=4.5e11))[
         "title"
     ]
@@ -223,7 +220,7 @@ def test_dashes_tell_process_groups_and_placements_apart() -> None:
     spec = checked(bandwidth(summary(row, row).assign(**unknown)))
     assert "kind" == views(spec)["line"]["encoding"]["strokeDash"]["field"]
     assert {("group g0, 2 ranks",), ("unknown group",)} == {*drawn(views(spec)["line"], "kind")}
-    assert "group" not in spec["title"]["subtitle"][0]
+    assert "group" not in subtitle(spec)[0]
     groups = pd.Categorical([f"g{n}" for n in range(9)])  # too many for dashes
     many = views(checked(bandwidth(summary(*[row] * 9).assign(group=groups))))["line"]["encoding"]
     assert ("kind", False) == (many["detail"]["field"], "strokeDash" in many)

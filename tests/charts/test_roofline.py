@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 import pytest
-from charts.checking import Spec, checked, drawn, subtitle
+from charts.checking import Spec, checked, drawn, subtitle, title
 from counted import launches
 
 from perfkit.analysis import roofline as places
@@ -44,7 +44,7 @@ def test_a_point_under_its_roofs() -> None:
     low, high = spec["layer"][-1]["encoding"]["y"]["scale"]["domain"]
     assert low < 8e12 < 10e12 < high
     assert {"DRAM 1.00 TB/s", "FP32 10.0 TFLOP/s", "ridge 10.0 FLOP/byte"} == texts(spec)
-    assert "sgemm does 8.00 TFLOP/s, 80.0 % of its roof" == spec["title"]["text"]
+    assert "sgemm does 8.00 TFLOP/s, 80.0 % of its roof" == title(spec)
     ridge = next(view for view in spec["layer"] if view["mark"].get("shape") == "diamond")
     assert (10, 10e12) == drawn(ridge, "intensity", "performance")[0]
     rows = pd.DataFrame(spec["layer"][0]["rows"])
@@ -59,7 +59,7 @@ def test_what_has_no_place_or_a_hostile_name() -> None:
     spec = checked(picture(FP32, {"dur_ns": 1e3}, {**FP32, "fp32_flops": 9e9}))
     assert 1 == len(spec["layer"][-1]["rows"])
     said = "Not drawn: 1 without FLOP or bytes; 1 refused, above 110 % of the roof."
-    assert [said] == spec["title"]["subtitle"]
+    assert [said] == subtitle(spec)
     assert "No launch was measured." == subtitle(picture())[0]
     assert "1 without FLOP" in subtitle(picture({"dur_ns": 1.0}))[0]
     alone = checked(roofline(places.points(launches(FP32)), places.CEILINGS.empty()))

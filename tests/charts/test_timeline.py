@@ -5,16 +5,14 @@ from typing import Any
 import pandas as pd
 import pytest
 from charts.checking import Spec, checked, drawn, refuses, subtitle, title
-from frames import copies, kernels
+from frames import copies, kernels, lasting
 
-from perfkit.analysis.timeline import bins
+from perfkit.analysis.timeline import PARTS, bins
 from perfkit.charts import timeline
 from perfkit.charts.shares import parts
 from perfkit.charts.timeline import causes, histogram, lanes
 
 BINS = ["rank", "gpu", "stream", "kind", "start_ns", "dur_ns", "busy_ns", "busy_frac"]
-PARTS = ["rank", "gpu", "span_ns", "computation_ns", "exposed_communication_ns", "other_kernels_ns"]
-PARTS += ["exposed_copy_ns", "idle_ns"]
 
 
 def _bins(*rows: tuple[int, int, int, str, int, int, float]) -> pd.DataFrame:
@@ -33,7 +31,8 @@ def _copy(
 
 
 def _breakdown(*rows: tuple[int, ...]) -> pd.DataFrame:
-    return pd.DataFrame([(*row[:2], sum(row[2:]), *row[2:]) for row in rows], columns=PARTS)
+    whole = [(*row[:2], sum(row[2:]), *row[2:]) for row in rows]
+    return pd.DataFrame(whole, columns=["rank", "gpu", "span_ns", *PARTS])
 
 
 def _fills(spec: Spec) -> list[Spec]:
@@ -55,7 +54,7 @@ def test_kinds_of_a_bin_stand_on_one_another() -> None:
     assert pytest.approx(0.07) == min(
         row["high"] for row in _fills(spec)
     )  # overlap keeps to its lane
-    assert "busy 160.0 % of the bin's time" in spec["title"]["subtitle"][0]
+    assert "busy 160.0 % of the bin's time" in subtitle(spec)[0]
 
 
 def test_lanes_are_named_and_sorted() -> None:
@@ -71,7 +70,7 @@ def test_lanes_are_named_and_sorted() -> None:
         lanes(pd.concat([_copy(busy=0.1 + stream / 100, stream=stream) for stream in range(25)]))
     )
     assert set(range(1, 25)) == {int(row["lane"].split()[-1]) for row in _fills(spec)}
-    assert "These are the busiest 24 of 25 streams." in spec["title"]["subtitle"][0]
+    assert "These are the busiest 24 of 25 streams." in subtitle(spec)[0]
 
 
 def test_the_axis_spans_the_window_and_rules_its_steps() -> None:
@@ -93,7 +92,7 @@ def test_parts_lie_end_to_end() -> None:
         ("copy", pytest.approx(0.6), pytest.approx(0.75)),
         ("idle", pytest.approx(0.75), pytest.approx(1)),
     ] == drawn(spec, "part", "begin", "end")
-    assert "The GPU is idle 25.0 % of 1.00 µs" == spec["title"]["text"]
+    assert "The GPU is idle 25.0 % of 1.00 µs" == title(spec)
     narrow = checked(parts(_breakdown((0, 0, 20, 0, 0, 0, 980), (0, 1, 0, 0, 0, 0, 1000))))
     assert ("", "2.0 %", "20 ns") == drawn(narrow, "figure", "share", "time")[0]
 
@@ -112,17 +111,17 @@ def strips(spec: Spec, *fields: str) -> list[tuple[Any, ...]]:
     return drawn({"rows": rows}, *fields)
 
 
-ONE = {"start_ns": 0, "dur_ns": 4}
+ONE = lasting(0, 4)
 
 
 def test_a_strip_is_as_strong_as_the_busiest_stream() -> None:
-    spec = activity(ONE, {"start_ns": 2, "dur_ns": 6, "stream": 8}, {"start_ns": 10, "dur_ns": 10})
+    spec = activity(ONE, lasting(2, 6, stream=8), lasting(10, 10))
     assert [(0, 10, 0.6), (10, 20, 1)] == strips(spec, "start", "end", "busy")
-    assert "When GPU 0 worked, over 100 ns" == spec["title"]["text"]
-    assert spec["title"]["subtitle"][0].startswith("Full colour: busy 100 % of the time.")
-    both = {"start_ns": 0, "dur_ns": 7}, {"start_ns": 3, "dur_ns": 7, "family": "communication"}
+    assert "When GPU 0 worked, over 100 ns" == title(spec)
+    assert subtitle(spec)[0].startswith("Full colour: busy 100 % of the time.")
+    both = lasting(0, 7), lasting(3, 7, family="communication")
     assert [(1,)] == strips(activity(*both), "busy")  # overlap on one stream fills the bin, once
-    many = activity(*({"start_ns": 0, "dur_ns": n + 1, "gpu": n} for n in range(30)))
+    many = activity(*(lasting(0, n + 1, gpu=n) for n in range(30)))
     assert [(f"GPU {n}",) for n in range(6, 30)] == [*dict.fromkeys(strips(many, "gpu"))]
     assert "These are the busiest 24 of 30 GPUs." in many["description"]
     checked(timeline.activity(spans(ONE), span=(0, 100)))
@@ -151,8 +150,8 @@ def test_causes_of_a_bin_stand_on_one_another() -> None:
         )
     )
     assert [(0, 30), (30, 40)] == drawn(spec, "bottom", "top")
-    assert "Gaps of 5 µs to 10 µs hold 100 % of the idle time" == spec["title"]["text"]
-    assert ["All devices together: 40.0 µs in 7 gaps."] == spec["title"]["subtitle"]
+    assert "Gaps of 5 µs to 10 µs hold 100 % of the idle time" == title(spec)
+    assert ["All devices together: 40.0 µs in 7 gaps."] == subtitle(spec)
     outweighed = _hist((1_000, 2_000, "edge", 10, 10_000), (50_000, 100_000, "edge", 1, 90_000))
     assert "Gaps of 50 µs to 100 µs hold 90.0 % of the idle time" == title(histogram(outweighed))
     empty = _hist((1_000, 2_000, "edge", 0, 0), (2_000, 5_000, "edge", 1, 3_000))
@@ -161,12 +160,12 @@ def test_causes_of_a_bin_stand_on_one_another() -> None:
 
 def test_each_device_has_its_panel() -> None:
     spec = checked(causes(_causes((0, "edge", None, 10), (1, "edge", None, 40))))
-    assert ["GPU 0", "GPU 1"] == [panel["title"]["text"] for panel in spec["vconcat"]]
+    assert ["GPU 0", "GPU 1"] == [title(panel) for panel in spec["vconcat"]]
     assert 1 == len({str(panel["layer"][0]["encoding"]["x"]["scale"]) for panel in spec["vconcat"]})
     rows = _causes(*((rank, "host_wait", "sync", 1_000 * (rank + 1)) for rank in range(1_000)))
     spec = checked(causes(rows.assign(rank=range(1_000), gpu=0)))
     assert [f"rank {rank}" for rank in range(992, 1_000)] == [
-        panel["title"]["text"][:8] for panel in spec["vconcat"]
+        title(panel)[:8] for panel in spec["vconcat"]
     ]
     assert "The 8 of 1,000 GPUs that are idle longest." == spec["title"]["subtitle"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from frames import copies, kernels, profile, ranges
+from frames import copies, kernels, lasting, profile, ranges
 
 import perfkit
 from perfkit.widgets.choice import Explorer
@@ -15,18 +15,15 @@ HOSTILE = "<script>alert(1)</script>"
 
 def kernel(start: int, name: str, family: str, **where: int) -> dict[str, Any]:
     """A kernel of 1 ms that starts at `start` ms."""
-    return {"start_ns": start * MS, "dur_ns": MS, "name": name, "family": family, **where}
+    return lasting(start * MS, MS, name, family=family, **where)
 
 
 def tables() -> dict[str, pd.DataFrame]:
     """0 ms to 100 ms: gemm on both GPUs of rank 0, softmax on GPU 1 of rank 1, a hostile name; steps of 20 ms."""
     work = [kernel(0, "sgemm_tn", "gemm"), kernel(20, "sgemm_nt", "gemm", gpu=1)]
     work += [kernel(40, "softmax", "softmax", gpu=1, rank=1), kernel(60, HOSTILE, "other", rank=1)]
-    moved = copies({"start_ns": 99 * MS, "dur_ns": MS})
-    marked = [
-        {"start_ns": 20 * n * MS, "dur_ns": 20 * MS, "name": f"ProfilerStep#{n}", "kind": "step"}
-        for n in range(5)
-    ]
+    moved = copies(lasting(99 * MS, MS))
+    marked = [lasting(20 * n * MS, 20 * MS, f"ProfilerStep#{n}", kind="step") for n in range(5)]
     return {"KERNELS": kernels(*work), "COPIES": moved, "RANGES": ranges(*marked)}
 
 

@@ -15,7 +15,7 @@ import traitlets
 import yaml
 from click.testing import CliRunner
 from counted import launches
-from frames import kernels, profile
+from frames import kernels, lasting, profile
 from readers.smi_files import moments, query
 from sampled import samples
 from widgets.explored import HOSTILE, MS, changes, run_of, tables
@@ -211,7 +211,7 @@ def test_ranks_are_the_profiles(tmp_path: Path) -> None:
     assert (1,) == live.selection.ranks
     assert live.on_lanes is None
     assert live.totals.empty
-    work = kernels({"start_ns": 0, "dur_ns": 5}, {"start_ns": 0, "dur_ns": 5, "rank": 1, "gpu": 1})
+    work = kernels(lasting(0, 5), lasting(0, 5, rank=1, gpu=1))
     live = Explorer(run_of(tmp_path / "absent", {"KERNELS": work}))
     live.choose(ranks=[0], gpus=[0, 1])
     assert (None, "gpus: the run has no activity on GPU 1. Choose from 0.") == (

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from frames import kernels
+from frames import kernels, lasting
 from trained import training
 from widgets.viewed import Chooser, chosen, csv, recorded, sentences, small, still
 
@@ -31,7 +31,7 @@ PARTS = (
 
 def two(names: dict[str, int]) -> Run:
     rows = [
-        {"start_ns": 1000 * n, "dur_ns": length, "gpu": gpu, "name": name, "family": "gemm"}
+        lasting(1000 * n, length, name, gpu=gpu, family="gemm")
         for n, (name, length) in enumerate(names.items())
         for gpu in (0, 1)
     ]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, kernels, ranges, unpacked
+from frames import api_calls, kernels, lasting, ranges, unpacked
+from sampled import samples, together
 from widgets.explored import HOSTILE, MS, run_of
 from widgets.zoomed import Chooser, gesture, labels, looked, opened, operations, rows, table, title
 
@@ -20,7 +21,6 @@ from perfkit.charts.detail import CLICKED, FILTER, FIND, SEARCH
 from perfkit.charts.theme import MOST_ROWS
 from perfkit.errors import PerfkitError
 from perfkit.selection import select
-from perfkit.tables import SAMPLES
 from perfkit.widgets import timeline, timeline_search
 from perfkit.widgets.choice import Explorer
 from perfkit.widgets.timeline import MOST, ON_GPU, Zoomable
@@ -61,15 +61,10 @@ def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int
         for s in range(5)
     ]
     alternating = [
-        {"family": ("gemm", "communication")[n % 2], "start_ns": n * 1000, "dur_ns": 800}
-        for n in range(700)
+        lasting(n * 1000, 800, family=("gemm", "communication")[n % 2]) for n in range(700)
     ]
     frame = kernels(*(place | kernel for place in places for kernel in alternating))
-    calls = [
-        {"start_ns": n * 1000, "dur_ns": 800, "rank": rank}
-        for rank in range(ranks)
-        for n in range(700)
-    ]
+    calls = [lasting(n * 1000, 800, rank=rank) for rank in range(ranks) for n in range(700)]
     _, view = opened(tmp_path, {"KERNELS": frame, "API_CALLS": api_calls(*calls)})
     for is_beside in (False, True):
         view.beside["API calls"].value = is_beside
@@ -98,20 +93,10 @@ def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int
 def test_what_lies_in_a_range_is_what_a_loop_finds(tmp_path: Path) -> None:
     """Calls of three threads, ranges that overlap; a kernel lies where its call does, or nowhere without one."""
     drawn = random.Random(0)
-    calls = [
-        {"thread": n % 3, "start_ns": drawn.randrange(4000), "dur_ns": 5, "correlation": n}
-        for n in range(300)
-    ]
-    work = [
-        {"start_ns": 5000 + n, "dur_ns": 1, "correlation": drawn.randrange(320)} for n in range(400)
-    ]
+    calls = [lasting(drawn.randrange(4000), 5, thread=n % 3, correlation=n) for n in range(300)]
+    work = [lasting(5000 + n, 1, correlation=drawn.randrange(320)) for n in range(400)]
     named = [
-        {
-            "name": f"{'ab'[n % 2]}",
-            "thread": n % 4,
-            "start_ns": drawn.randrange(4000),
-            "dur_ns": drawn.randrange(300),
-        }
+        lasting(drawn.randrange(4000), drawn.randrange(300), f"{'ab'[n % 2]}", thread=n % 4)
         for n in range(30)
     ]
     tables = {"API_CALLS": api_calls(*calls), "KERNELS": kernels(*work), "RANGES": ranges(*named)}
@@ -177,10 +162,7 @@ def test_lanes_can_be_switched_on(tmp_path: Path) -> None:
     assert "CUDA calls · thread 1" not in labels(view)
     # start/end ranges have no depth, and those that overlap must not hide each other
     each = [(0, 10), (5, 15), (12, 20), (30, 40)]
-    lone = [
-        {"start_ns": a * MS, "dur_ns": (b - a) * MS, "kind": "start_end", "name": str(a)}
-        for a, b in each
-    ]
+    lone = [lasting(a * MS, (b - a) * MS, str(a), kind="start_end") for a, b in each]
     _, view = opened(tmp_path, {**table(9), "RANGES": ranges(*lone)})
     view.beside["NVTX ranges"].value = True
     levels = {row["name"]: row["level"] for row in rows(view, "spans") if "NVTX" in row["label"]}
@@ -190,15 +172,11 @@ def test_lanes_can_be_switched_on(tmp_path: Path) -> None:
 def test_ranges_of_a_graph_are_on_the_gpu(tmp_path: Path) -> None:
     """Two kernels of one graph launch, at 50 and 90 ns, belong to the range around the launch, and not to the next."""
     found = {
-        "KERNELS": kernels(
-            *({"start_ns": start, "dur_ns": 10, "correlation": 5} for start in (50, 90))
-        ),
-        "API_CALLS": api_calls(
-            {"start_ns": 3, "dur_ns": 2, "correlation": 5, "name": "cudaGraphLaunch"}
-        ),
+        "KERNELS": kernels(*(lasting(start, 10, correlation=5) for start in (50, 90))),
+        "API_CALLS": api_calls(lasting(3, 2, "cudaGraphLaunch", correlation=5)),
         "RANGES": ranges(
-            {"start_ns": 0, "dur_ns": 9, "name": "step"},
-            {"start_ns": 10, "dur_ns": 90, "name": "later"},
+            lasting(0, 9, "step"),
+            lasting(10, 90, "later"),
         ),
     }
     (row,) = projected(found["RANGES"], found["KERNELS"], found["API_CALLS"]).to_dict("records")
@@ -207,16 +185,9 @@ def test_ranges_of_a_graph_are_on_the_gpu(tmp_path: Path) -> None:
 
 def test_metrics_are_lines_on_the_same_axis(tmp_path: Path) -> None:
     """SMs active for 0.5 and 1 from 2 ms on; the lane says how high it reaches, and other metrics stay out."""
-    read = [(2, 0.5, "sm_active_frac"), (14, 1.0, "sm_active_frac"), (2, 7.0, "fan_frac")]
-    frame = SAMPLES.make(
-        pd.DataFrame(
-            [
-                {"rank": 0, "gpu": 0, "time_ns": at * MS, "value": value, "metric": name}
-                for at, value, name in read
-            ]
-        )
-    )
-    _, view = opened(tmp_path, {**table(), "SAMPLES": frame})
+    active = samples(at=[2 * MS, 14 * MS], sm_active_frac=[0.5, 1.0])
+    read = together(active, samples(at=[2 * MS], fan_frac=[7.0]))
+    _, view = opened(tmp_path, {**table(), "SAMPLES": read})
     view.beside["GPU metrics"].value = True
     assert "GPU 0 · SMs active ≤ 100 %" == labels(view)[-1]
     (line,) = view.picture.drawing["lines"]
@@ -271,7 +242,7 @@ def test_a_click_shows_launch_and_dossier(tmp_path: Path) -> None:
     assert all(
         part in view.known.value for part in ("This copy", "H2D", "bandwidth (MB/s)", "4.00", "n/a")
     )
-    _, view = opened(tmp_path, {"KERNELS": kernels({"start_ns": 0, "dur_ns": 5, "name": HOSTILE})})
+    _, view = opened(tmp_path, {"KERNELS": kernels(lasting(0, 5, HOSTILE))})
     gesture(view, CLICKED, lane="GPU 0 · stream 7", id=0)
     assert HOSTILE not in view.known.value
     assert HOSTILE in view.picture.drawing["names"]

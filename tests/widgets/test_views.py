@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frames import api_calls, collectives, copies, kernels
+from frames import api_calls, collectives, copies, kernels, lasting
 from megatron import training
 from sampled import devices, samples, together
 from widgets.viewed import (
@@ -15,6 +15,7 @@ from widgets.viewed import (
     chosen,
     csv,
     recorded,
+    seen,
     sentences,
     small,
     specs,
@@ -82,7 +83,7 @@ def test_kernels_hold_all_kernel_time(mlp: Run, window: tuple[int, ...]) -> None
     assert total == csv(view)["total_ns"].sum()
     assert rows["time"].sum() * 1e6 == pytest.approx(total)
     assert title(bars).startswith(csv(view)["name"][0])
-    some = csv(still(views.kernels(chosen(mlp, kernels="gemm"))))
+    some = csv(seen(views.kernels, mlp, kernels="gemm"))
     assert {"gemm"} == set(some["family"])
     assert some["count"].sum() == mlp.kernels["name"].astype(str).str.contains("gemm").sum()
 
@@ -91,8 +92,8 @@ def test_kernels_hold_all_kernel_time(mlp: Run, window: tuple[int, ...]) -> None
 def test_owners_hold_all_kernel_time(mlp: Run, part: str) -> None:
     chosen_part = chosen(mlp, window=WINDOW) if part in ("range", "phase") else chosen(mlp)
     view = still(views.ownership(chosen_part, part=part))
-    seen = chosen_part if part in ("range", "phase") else chosen_part.framework
-    total = analysis.kernels.summary(seen.kernels, window=seen.window)["total_ns"].sum()
+    of_part = chosen_part if part in ("range", "phase") else chosen_part.framework
+    total = analysis.kernels.summary(of_part.kernels, window=of_part.window)["total_ns"].sum()
     assert total == csv(view)["exclusive_ns"].sum()
     for drawn in specs(view):
         assert values(drawn, "begin").query("row == 0")["share"].tolist() == ["100 %"]
@@ -100,7 +101,7 @@ def test_owners_hold_all_kernel_time(mlp: Run, part: str) -> None:
 
 @pytest.mark.parametrize("window", [(), WINDOW])
 def test_gaps_add_up_to_the_idle_time(mlp: Run, window: tuple[int, ...]) -> None:
-    view = still(views.gaps(chosen(mlp, window=window)))
+    view = seen(views.gaps, mlp, window=window)
     busy = analysis.timeline.busy(mlp.kernels, mlp.copies, window=window or None)
     idle = int((busy["span_ns"] - busy["device_busy_ns"]).sum())
     causes, lengths = specs(view)
@@ -114,20 +115,20 @@ def test_gaps_add_up_to_the_idle_time(mlp: Run, window: tuple[int, ...]) -> None
 
 
 def test_views_return_their_frame_and_causes_in_the_words_of_the_chart(mlp: Run) -> None:
-    view = still(views.gaps(chosen(mlp)))
+    view = seen(views.gaps, mlp)
     causes, _ = specs(view)
     assert view.data is not None
     assert set(view.data["cause"].dropna()) <= set(values(causes, "cause")["cause"])
     live = views.kernels(Chooser(selection=chosen(mlp)))
     assert live.data["total_ns"].sum() == mlp.kernels["dur_ns"].sum()
-    assert {"name", "gpu", "net_bytes"} <= set(still(views.memory(chosen(mlp))).data)
-    assert still(views.timeline(chosen(mlp))).data is None
+    assert {"name", "gpu", "net_bytes"} <= set(seen(views.memory, mlp).data)
+    assert seen(views.timeline, mlp).data is None
 
 
 def test_findings_lead_to_their_longest_moment(mlp: Run) -> None:
     found = diagnosis.findings(mlp)
     seen_at = {finding.rule: finding.seen_at for finding in found}
-    gaps = still(views.gaps(chosen(mlp))).data
+    gaps = seen(views.gaps, mlp).data
     (gap,) = (
         row for _, row in gaps.iterrows() if row["start_ns"] == seen_at["idle_data_loading"][0]
     )
@@ -141,10 +142,7 @@ def test_findings_lead_to_their_longest_moment(mlp: Run) -> None:
 
 def graphs() -> Run:
     """Graph launches without operations: idle time that there was not."""
-    calls = [
-        {"start_ns": n * 100, "dur_ns": 5, "name": "cudaGraphLaunch", "correlation": n}
-        for n in range(10)
-    ]
+    calls = [lasting(n * 100, 5, "cudaGraphLaunch", correlation=n) for n in range(10)]
     return recorded(KERNELS=small().kernels, API_CALLS=api_calls(*calls))
 
 
@@ -167,7 +165,7 @@ REFUSED = [
     (
         *(
             "transfers",
-            lambda: recorded(COPIES=copies({"start_ns": 0, "dur_ns": 10, "bytes": 10**6})),
+            lambda: recorded(COPIES=copies(lasting(0, 10, bytes=10**6))),
             (),
         ),
         [
@@ -182,14 +180,14 @@ REFUSED = [
 def test_what_cannot_be_told_is_a_sentence(
     name: str, run: Callable[[], Run], window: tuple[int, ...], said: list[str]
 ) -> None:
-    view = still(VIEWS[name](chosen(run(), window=window)))
+    view = seen(VIEWS[name], run(), window=window)
     assert all(text.startswith(start) for text, start in zip(sentences(view), said, strict=True))
     if run is small and name == "gaps":  # lengths without causes
         assert (1, [90]) == (len(specs(view)), csv(view)["dur_ns"].tolist())
 
 
 def test_timeline_holds_the_busy_time(mlp: Run) -> None:
-    (lanes,) = specs(still(views.timeline(chosen(mlp, window=WINDOW))))
+    (lanes,) = specs(seen(views.timeline, mlp, window=WINDOW))
     rows = values(lanes, "kind")
     seconds = (rows["busy"] * (rows["end"] - rows["start"])).groupby(rows["kind"]).sum()
     parts = analysis.timeline.breakdown(mlp.kernels, mlp.copies, window=WINDOW)
@@ -199,7 +197,7 @@ def test_timeline_holds_the_busy_time(mlp: Run) -> None:
 
 
 def test_transfers_hold_all_bytes(mlp: Run) -> None:
-    view = still(views.transfers(chosen(mlp)))
+    view = seen(views.transfers, mlp)
     every, small = (part for part in view.parts if not isinstance(part, Searchable))
     assert len(analysis.memory.copied(mlp.copies)) == bundle(every)["text/html"].count("<tr>") - 1
     assert "Copies of at most 64 KiB: 3 rows" in repr(small)
@@ -207,16 +205,16 @@ def test_transfers_hold_all_bytes(mlp: Run) -> None:
         mlp.copies["src_memory"].eq("pageable") | mlp.copies["dst_memory"].eq("pageable")
     ]
     assert len(csv(view)) == 1000 < len(waiting)
-    part = still(views.transfers(chosen(mlp, window=WINDOW)))
+    part = seen(views.transfers, mlp, window=WINDOW)
     assert csv(part)["start_ns"].between(*WINDOW).all()
 
 
 def test_roofline_places_each_launch(mlp: Run) -> None:
-    view = still(views.roofline(chosen(mlp)))
+    view = seen(views.roofline, mlp)
     assert mlp.launches["dur_ns"].tolist() == csv(view)["dur_ns"].tolist()
     assert mlp.launches["launch"].tolist() == csv(view, 1)["launch"].tolist()
     assert "A100" in repr(view)
-    (few,) = specs(still(views.roofline(chosen(mlp, kernels="softmax"))))
+    (few,) = specs(seen(views.roofline, mlp, kernels="softmax"))
     assert title(few).startswith("softmax")
 
 
@@ -235,20 +233,20 @@ def test_operators_hold_the_frameworks_kernel_time(mlp: Run) -> None:
 
 
 def test_memory_and_monitor_show_what_was_read(mlp: Run) -> None:
-    (levels,) = specs(still(views.memory(chosen(mlp))))
+    (levels,) = specs(seen(views.memory, mlp))
     allocated = mlp.samples.loc[mlp.samples["metric"].eq("memory_allocated_bytes"), "value"]
     assert values(levels, "most")["most"].max() * 1e6 == pytest.approx(allocated.max())
     # the allocator's readings, from another time, do not stretch the axis
-    view = still(monitor(chosen(mlp)))
+    view = seen(monitor, mlp)
     (panels,) = specs(view)
     assert "7,852 readings of 2 metrics over 19.6 s" in json.dumps(panels, ensure_ascii=False)
     assert ["cannot tell"] == csv(view)["verdict"].unique().tolist()
     read = together(*(samples(rank=rank, gpu_busy_frac=[0.9, 0.8, 0.9]) for rank in (0, 1)))
-    assert {0, 1} == set(csv(still(monitor(chosen(recorded(SAMPLES=read)))))["rank"])
+    assert {0, 1} == set(csv(seen(monitor, recorded(SAMPLES=read)))["rank"])
 
 
 def test_call_paths_show_gpu_and_cpu(dlrm: Run) -> None:
-    view = still(views.call_paths(chosen(dlrm)))
+    view = seen(views.call_paths, dlrm)
     gpu, cpu = specs(view)
     assert "of the GPU time" in title(gpu)
     assert "of the CPU time" in title(cpu)
@@ -263,7 +261,7 @@ def test_call_paths_of_one_side_say_how_to_record_the_other(
     dlrm: Run, kept: str, said: str
 ) -> None:
     metrics = dlrm.call_metrics[dlrm.call_metrics["metric"].eq(kept)]
-    view = still(views.call_paths(chosen(recorded(CALLTREE=dlrm.calltree, CALL_METRICS=metrics))))
+    view = seen(views.call_paths, recorded(CALLTREE=dlrm.calltree, CALL_METRICS=metrics))
     (sentence,) = sentences(view)
     assert (1, True) == (len(specs(view)), sentence.startswith(said))
 
@@ -271,7 +269,7 @@ def test_call_paths_of_one_side_say_how_to_record_the_other(
 def test_ranks_name_who_is_late(tmp_path: Path) -> None:
     truth = simulated_ranks(tmp_path, ranks=4, events=2_000, straggler=2)
     run = perfkit.load(tmp_path)
-    view = still(views.ranks(chosen(run)))
+    view = seen(views.ranks, run)
     _, steps, waits, bandwidth = specs(view)
     assert title(steps).startswith(
         "All ranks take each step in the same time"
@@ -280,12 +278,10 @@ def test_ranks_name_who_is_late(tmp_path: Path) -> None:
     assert "GB/s" in json.dumps(bandwidth)
     assert truth["collectives"] * 4 == csv(view)["count"].sum()
     starts = run.collectives["start_ns"]
-    part = still(views.ranks(chosen(run, window=(0, int(starts.median())))))
+    part = seen(views.ranks, run, window=(0, int(starts.median())))
     assert (starts < starts.median()).sum() == csv(part)["count"].sum() < 4 * truth["collectives"]
-    assert 1 == len(
-        still(views.ranks(chosen(run, window=(0, int(starts.min()))))).parts
-    )  # the times alone
-    (said,) = sentences(still(views.ranks(chosen(run, ranks=(1,)))))
+    assert 1 == len(seen(views.ranks, run, window=(0, int(starts.min()))).parts)  # the times alone
+    (said,) = sentences(seen(views.ranks, run, ranks=(1,)))
     assert said.startswith(
         "perfkit cannot tell which rank waits: this needs collectives of several ranks"
     )
@@ -298,7 +294,7 @@ def test_ranks_whose_clocks_disagree() -> None:
             *({**held, "rank": rank, "start_ns": 1000 * rank} for rank in (0, 1))
         )
     )
-    view = still(views.ranks(chosen(run)))
+    view = seen(views.ranks, run)
     assert [] == specs(view)
     (said,) = sentences(view)
     assert said.startswith(
@@ -309,7 +305,7 @@ def test_ranks_whose_clocks_disagree() -> None:
 def test_ranks_are_compared_by_kernels_without_sizes(profiles: Path) -> None:
     """Eight real ranks of a trace from before PyTorch 2.4: who comes last, what it costs, and that the clocks agree."""
     folder = profiles / "torch" / "facebookresearch__param__dlrm_kineto"
-    view = still(views.ranks(chosen(perfkit.load(folder))))
+    view = seen(views.ranks, perfkit.load(folder))
     (said,) = sentences(view)
     assert said.startswith("The clocks of 8 ranks agree within 2.97 µs")
     assert any(
@@ -320,7 +316,7 @@ def test_ranks_are_compared_by_kernels_without_sizes(profiles: Path) -> None:
 @pytest.mark.parametrize("name", ASKED)
 def test_what_was_not_recorded_is_said_with_what_records_it(name: str) -> None:
     what, tool = ASKED[name]
-    (said,) = sentences(still(VIEWS[name](chosen(Run([])))))
+    (said,) = sentences(seen(VIEWS[name], Run([])))
     assert said.startswith(f"No {what} were recorded. What records them: ")
     assert tool in said
 
@@ -328,14 +324,14 @@ def test_what_was_not_recorded_is_said_with_what_records_it(name: str) -> None:
 def test_the_recordings_own_remedy_comes_first() -> None:
     missing = perfkit.profile.Missing("KERNELS", "no CUDA kernels", "nsys profile --trace=cuda")
     profile = Profile("nsys", Path("p"), recorded().capture, {}, (missing,))
-    (said,) = sentences(still(views.kernels(chosen(Run([profile])))))
+    (said,) = sentences(seen(views.kernels, Run([profile])))
     assert said == "No kernels were recorded. What records them: nsys profile --trace=cuda."
 
 
 @pytest.mark.parametrize("name", ["kernels", "timeline", "transfers", "operators", "monitor"])
 def test_an_empty_window_is_told_from_what_was_not_recorded(mlp: Run, name: str) -> None:
     start = 11_367_000_000  # inside the wait for the data of step 10
-    view = still(VIEWS[name](chosen(mlp, window=(start, start + 1000))))
+    view = seen(VIEWS[name], mlp, window=(start, start + 1000))
     (said,) = sentences(view)
     assert "in what is chosen (all GPUs, 11.367 s to 11.367 s, all kernels)" in said
     assert 1 == len(view.parts)
@@ -343,18 +339,11 @@ def test_an_empty_window_is_told_from_what_was_not_recorded(mlp: Run, name: str)
 
 @pytest.mark.parametrize("name", ["kernels", "gaps", "timeline", "transfers"])
 def test_hostile_names_are_text(name: str) -> None:
-    pair = [
-        {"start_ns": n * 100, "dur_ns": 10, "name": HOSTILE, "correlation": n} for n in range(3)
-    ]
-    moved = [
-        {"start_ns": 500 + n, "dur_ns": 1, "src_memory": HOSTILE, "correlation": 9}
-        for n in range(2)
-    ]
-    calls = [
-        {"start_ns": n * 100, "dur_ns": 5, "name": HOSTILE, "correlation": n} for n in (0, 1, 2, 9)
-    ]
+    pair = [lasting(n * 100, 10, HOSTILE, correlation=n) for n in range(3)]
+    moved = [lasting(500 + n, 1, src_memory=HOSTILE, correlation=9) for n in range(2)]
+    calls = [lasting(n * 100, 5, HOSTILE, correlation=n) for n in (0, 1, 2, 9)]
     run = recorded(KERNELS=kernels(*pair), COPIES=copies(*moved), API_CALLS=api_calls(*calls))
-    view = still(VIEWS[name](chosen(run)))
+    view = seen(VIEWS[name], run)
     page = "".join(bundle(part).get("text/html", "") for part in view.parts)
     assert "<img" not in page
     assert "<script" not in page
@@ -366,8 +355,8 @@ def test_live_views_show_the_same(mlp: Run, name: str) -> None:
     live = VIEWS[name](explorer)
     assert isinstance(live, Live)
     explorer.selection = part = chosen(mlp, window=WINDOW)
-    assert [bundle(seen) for seen in still(VIEWS[name](part)).parts] == [
-        bundle(seen) for seen in live.parts
+    assert [bundle(one) for one in still(VIEWS[name](part)).parts] == [
+        bundle(one) for one in live.parts
     ]
 
 
@@ -397,14 +386,14 @@ def test_machine_and_collectives_of_a_benchmark(profiles: Path) -> None:
     run = perfkit.load(profiles / "monitor" / H100)
     (said,) = sentences(still(views.machine(chosen(run), peaks="/none.csv")))
     assert "/none.csv" in said
-    view = still(views.machine(chosen(run)))
+    view = seen(views.machine, run)
     assert ["The GPU is NVIDIA H100 80GB HBM3."] == sentences(view)
     assert {"989 TFLOP/s", "3.35 TB/s"} <= {
         *re.findall(r"[\d.]+ T[FB/LOPs]+", tables(view))
     }  # by the data sheet
     (roofline,) = specs(view)
     assert title(roofline).startswith("Memory limits")
-    view = still(views.collectives(chosen(run)))
+    view = seen(views.collectives, run)
     (picture,) = specs(view)
     assert title(picture).startswith("All-reduce reaches up to 482 GB/s")
     assert values(picture, "least")["rate"].max() == pytest.approx(482.27, abs=0.005)
@@ -416,7 +405,7 @@ def test_machine_and_collectives_of_a_benchmark(profiles: Path) -> None:
 
 def test_collectives_of_a_log_without_times(profiles: Path) -> None:
     run = perfkit.load(profiles / "monitor" / NETWORKED)
-    view = still(views.collectives(chosen(run)))
+    view = seen(views.collectives, run)
     (drawn,) = specs(view)
     assert drawn["title"]["text"].startswith("56 of 67 connections")
     assert "NET" in tables(view)
@@ -442,20 +431,20 @@ def test_share_of_the_peak_is_that_of_the_figure(profiles: Path, tmp_path: Path)
 
 def test_training_on_several_numbers_of_gpus(logs: Run) -> None:
     """8 samples in 0.4 s on one GPU, 32 in 0.5 s on four: 80 % of four times as many, from medians 404 and 504 ms."""
-    points, scaling = specs(still(views.training(chosen(logs))))
+    points, scaling = specs(seen(views.training, logs))
     assert {"log 0", "log 1"} == set(values(points, "log")["log"])
     assert "80" in title(scaling)
-    (drawn,) = specs(view := still(views.training(chosen(logs, ranks=[1]))))
+    (drawn,) = specs(view := seen(views.training, logs, ranks=[1]))
     assert title(drawn).startswith("The median iteration takes 504 ms, the first 1.50 s")
     assert any(said.startswith("How the training scales takes logs") for said in sentences(view))
 
 
 def test_a_window_leaves_out_the_first_iterations(logs: Run) -> None:
     """The median of the last two of 403, 404 and 405 ms; the others are drawn fainter. None is left: a sentence."""
-    view = still(views.training(chosen(logs, ranks=[0], window=(5 * SECOND, 8 * SECOND))))
+    view = seen(views.training, logs, ranks=[0], window=(5 * SECOND, 8 * SECOND))
     (drawn,) = specs(view)
     assert [0.3, 0.3, 0.3, 1.0, 1.0] == values(drawn, "shade")["shade"].tolist()
     assert title(drawn).startswith("The median iteration takes 404 ms")
     assert [404.5] == medians(logs, window=(5 * SECOND, 8 * SECOND))
-    (said,) = sentences(still(views.training(chosen(logs, window=(SECOND, SECOND + 1)))))
+    (said,) = sentences(seen(views.training, logs, window=(SECOND, SECOND + 1)))
     assert said.startswith("No iterations in what is chosen")

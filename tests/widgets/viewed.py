@@ -3,11 +3,12 @@
 import io
 import re
 from base64 import b64decode
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 import traitlets
-from frames import kernels
+from frames import kernels, lasting
 from trained import run as recorded
 
 import perfkit
@@ -22,14 +23,17 @@ def chosen(run: Run, **choice: Any) -> perfkit.Selection:
 
 def small(length: int = 10) -> Run:
     """Two kernels, 100 ns from start to start."""
-    return recorded(
-        kernels=kernels({"start_ns": 0, "dur_ns": length}, {"start_ns": 100, "dur_ns": length})
-    )
+    return recorded(kernels=kernels(lasting(0, length), lasting(100, length)))
 
 
 def still(view: object) -> Shown:
     assert isinstance(view, Shown)
     return view
+
+
+def seen(view: Callable[[perfkit.Selection], object], run: Run, **choice: Any) -> Shown:
+    """What a view shows of a choice of a run."""
+    return still(view(chosen(run, **choice)))
 
 
 def specs(view: Shown) -> list[dict[str, Any]]:

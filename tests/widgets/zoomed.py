@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 import traitlets
-from frames import api_calls, copies, kernels, ranges, unpacked
+from frames import api_calls, copies, kernels, lasting, ranges, unpacked
 from widgets.explored import MS, run_of
 
 import perfkit
@@ -43,16 +43,13 @@ class Chooser(traitlets.HasTraits):
 def table(count: int = 3) -> dict[str, pd.DataFrame]:
     """From 0 ms, every 10 ms: a call of 1 ms, and from 2 ms on its kernel of 4 ms; a copy of 4 kB at 8 ms; ranges."""
     each = range(count)
-    work = [
-        {"start_ns": (10 * n + 2) * MS, "dur_ns": 4 * MS, "correlation": n, "name": f"k{n % 3}"}
-        for n in each
-    ]
-    called = [{"start_ns": 10 * n * MS, "dur_ns": MS, "correlation": n} for n in each]
-    nested = [{"start_ns": 0, "dur_ns": 30 * MS, "name": "outer"}]
-    nested += [{"start_ns": MS, "dur_ns": 9 * MS, "name": "inner", "depth": 1}]
+    work = [lasting((10 * n + 2) * MS, 4 * MS, f"k{n % 3}", correlation=n) for n in each]
+    called = [lasting(10 * n * MS, MS, correlation=n) for n in each]
+    nested = [lasting(0, 30 * MS, "outer")]
+    nested += [lasting(MS, 9 * MS, "inner", depth=1)]
     return {
         "KERNELS": kernels(*work),
-        "COPIES": copies({"start_ns": 8 * MS, "dur_ns": MS, "bytes": 4000, "stream": 9}),
+        "COPIES": copies(lasting(8 * MS, MS, bytes=4000, stream=9)),
         "API_CALLS": api_calls(*called),
         "RANGES": ranges(*nested),
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analysis.spans import loaded
 
 import perfkit
 from perfkit.analysis import timeline
@@ -31,6 +32,8 @@ TRACE, TIMINGS, LOG, COUNTED = (
     "mlp.raw.csv",
 )
 TRACED = 5  # steps of each trace
+TRACE_NAME = TRACE.removesuffix(".gz")
+PACKED = b"\x1f\x8b"  # how a file of gzip begins
 MOST_BYTES, MOST_BYTES_GPU = 8e6, 4e6
 NAMES_A_GPU = re.compile(r"GPU-[0-9a-f]{8}-|\buuid\b|serial", re.IGNORECASE)
 ABSOLUTE = re.compile(r"(?<![\w.])/(?:home|root|tmp|usr|work|opt|mnt|srv)/\S*")
@@ -51,42 +54,87 @@ def test_folders_hold_these_runs_and_are_small() -> None:
         assert sum(files.values()) < most
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_run_is_what_its_name_says_and_nothing_tells_of_the_machine(run: str) -> None:
-    """Products, counted from the operators' shapes, are those of the five steps at the last batch size by formula.
+RECORDED = [*((FOLDER, run) for run in RUNS), *((GPU, run) for run in ON_GPU)]
+every_run = pytest.mark.parametrize(
+    ("folder", "run"), RECORDED, ids=lambda part: getattr(part, "name", part)
+)
 
-    Fused attention computes its scores anew in the backward pass: 7 products of which the formula counts 6. What
-    data/README.md says of the spread: the upper quartile is at most 1.25 times the lower one.
-    """
+
+def timings(folder: Path, run: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / run / TIMINGS).read_text(encoding="utf-8"))
+    return content
+
+
+def planned(run: str) -> Plan:
     model, mode = RUNS[run]
-    plan = Plan(model, mode=mode)
-    words = (FOLDER / run / TIMINGS).read_text(encoding="utf-8")
-    content: dict[str, Any] = json.loads(words)
-    said = (
-        content["model"],
-        content["mode"],
-        content["precision"],
-        content["device"]["kind"],
-        content["size"],
-    )
-    assert (model, mode, "fp32", "cpu", plan.dimensions) == said
-    assert 3 == len({row["batch_count"] for row in content["rows"]})
-    for row in content["rows"]:
+    return Plan(model, mode=mode)
+
+
+def texts(folder: Path, run: str) -> str:
+    """All that the files of a run hold."""
+    files = [path.read_bytes() for path in sorted((folder / run).iterdir())]
+    unpacked = [gzip.decompress(file) if file.startswith(PACKED) else file for file in files]
+    return b"".join(unpacked).decode()
+
+
+@every_run
+def test_a_run_is_what_its_name_says(folder: Path, run: str) -> None:
+    content = timings(folder, run)
+    said = [content[key] for key in ("model", "mode", "precision", "size")]
+    assert [*RUNS[run], "fp32", planned(run).dimensions] == said
+    kind = {FOLDER: "cpu", GPU: "cuda"}
+    assert kind[folder] == content["device"]["kind"]
+
+
+@every_run
+def test_rates_follow_from_the_formula_and_the_times(folder: Path, run: str) -> None:
+    for row in timings(folder, run)["rows"]:
         assert row["steps_count"] == len(row["step_ns"])
-        assert flops.step(plan, row["batch_count"]) == row["step_flops"]
-        assert row["step_flops"] / row["step_median_ns"] * 1e9 == pytest.approx(
-            row["flops_per_s"], rel=1e-12
-        )
-        assert row["step_p75_ns"] <= 1.25 * row["step_p25_ns"]
-    text = gzip.decompress((FOLDER / run / TRACE).read_bytes()).decode()
-    assert ["host", "rank-0.pt.trace.json"] == re.findall(
-        r'"(?:host_name|traceName)": "([^"]*)"', text
-    )
-    assert [] == ABSOLUTE.findall(text + words)
-    loaded = perfkit.load(FOLDER / run)
-    assert TRACED == (loaded.ranges["kind"] == "step").sum()
-    assert loaded.devices.empty
-    assert TRACED * counted(plan, content["rows"][-1]["batch_count"]) == products(loaded)
+        assert flops.step(planned(run), row["batch_count"]) == row["step_flops"]
+        rate = row["step_flops"] / row["step_median_ns"] * 1e9
+        assert rate == pytest.approx(row["flops_per_s"], rel=1e-12)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_steps_on_the_cpu_spread_as_little_as_the_readme_says(run: str) -> None:
+    """The upper quartile is at most 1.25 times the lower one, for each of three batch sizes."""
+    rows = timings(FOLDER, run)["rows"]
+    assert 3 == len({row["batch_count"] for row in rows})
+    assert all(row["step_p75_ns"] <= 1.25 * row["step_p25_ns"] for row in rows)
+
+
+@pytest.mark.parametrize("run", ON_GPU)
+def test_shares_of_the_peak_are_those_of_an_h200(run: str) -> None:
+    content = timings(GPU, run)
+    assert "NVIDIA H200" == content["device"]["name"]
+    for row in content["rows"]:
+        assert row["flops_per_s"] / 67e12 == pytest.approx(row["peak_frac"], rel=1e-12)
+
+
+@every_run
+def test_nothing_tells_of_the_machine(folder: Path, run: str) -> None:
+    text = texts(folder, run)
+    named = re.findall(r'"(?:host_name|traceName)": "([^"]*)"', text)
+    assert {FOLDER: ["host", TRACE_NAME], GPU: [TRACE_NAME]}[folder] == named
+    assert [] == ABSOLUTE.findall(text)
+
+
+@pytest.mark.parametrize("run", ON_GPU)
+def test_nothing_tells_of_the_gpu_or_of_the_moment_of_packing(run: str) -> None:
+    assert [] == NAMES_A_GPU.findall(texts(GPU, run))
+    assert bytes(4) == (GPU / run / TRACE).read_bytes()[4:8]
+
+
+@every_run
+def test_a_trace_holds_the_products_of_its_steps(folder: Path, run: str) -> None:
+    """Products, counted from the operators' shapes, are those of the steps at the last batch size by formula."""
+    of_run = loaded(folder / run)
+    steps = STEPS.get(run, TRACED) if folder is GPU else TRACED
+    assert steps == (of_run.ranges["kind"] == "step").sum()
+    batch = timings(folder, run)["rows"][-1]["batch_count"]
+    assert steps * counted(planned(run), batch) == products(of_run)
+    names = {FOLDER: [], GPU: ["NVIDIA H200"]}
+    assert names[folder] == of_run.devices["name"].tolist()
 
 
 def products(run: perfkit.Run) -> int:
@@ -107,65 +155,38 @@ def counted(plan: Plan, batch: int) -> int:
     return flops.step(plan, batch) + (sum(attention) // 2 if plan.mode == "train" else 0)
 
 
-@pytest.mark.parametrize("run", ON_GPU)
-def test_run_of_the_gpu_is_what_its_name_says_and_nothing_tells_of_the_machine(run: str) -> None:
-    """Rates follow from the formula and the times; the packed traces hold no moment of packing."""
-    model, mode = ON_GPU[run]
-    plan, texts = Plan(model, device="cuda", mode=mode), []
-    for path in sorted((GPU / run).iterdir()):
-        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        assert path.suffix != ".gz" or bytes(4) == path.read_bytes()[4:8]
-        texts.append(text.decode())
-    assert ["rank-0.pt.trace.json"] == re.findall(
-        r'"(?:host_name|traceName)": "([^"]*)"', "".join(texts)
-    )
-    assert [] == ABSOLUTE.findall("".join(texts)) + NAMES_A_GPU.findall("".join(texts))
-    content: dict[str, Any] = json.loads((GPU / run / TIMINGS).read_text(encoding="utf-8"))
-    assert (model, mode, "fp32", plan.dimensions) == tuple(
-        content[key] for key in ("model", "mode", "precision", "size")
-    )
-    assert ("cuda", "NVIDIA H200") == (content["device"]["kind"], content["device"]["name"])
-    for row in content["rows"]:
-        assert row["steps_count"] == len(row["step_ns"])
-        assert flops.step(plan, row["batch_count"]) == row["step_flops"]
-        assert row["step_flops"] / row["step_median_ns"] * 1e9 == pytest.approx(
-            row["flops_per_s"], rel=1e-12
-        )
-        assert row["flops_per_s"] / 67e12 == pytest.approx(row["peak_frac"], rel=1e-12)
+def events(run: str, *categories: str) -> list[dict[str, Any]]:
+    every = json.loads(gzip.decompress((GPU / run / TRACE).read_bytes()))["traceEvents"]
+    return [event for event in every if event.get("cat") in categories]
 
 
 @pytest.mark.parametrize("run", ON_GPU)
-def test_tables_of_the_gpu_are_the_sums_of_its_files(run: str) -> None:
-    """Kernels, copies and busy time from the raw JSON, the log's means from its cells; products by formula."""
-    model, mode = ON_GPU[run]
-    loaded = perfkit.load(GPU / run)
-    content: dict[str, Any] = json.loads((GPU / run / TIMINGS).read_text(encoding="utf-8"))
-    events = json.loads(gzip.decompress((GPU / run / TRACE).read_bytes()))["traceEvents"]
-    of = {
-        kind: [e for e in events if e.get("cat") in kind.split()]
-        for kind in ("kernel", "gpu_memcpy gpu_memset")
-    }
-    for table, found in zip((loaded.kernels, loaded.copies), of.values(), strict=True):
+def test_kernels_and_copies_are_those_of_the_raw_trace(run: str) -> None:
+    of_run = loaded(GPU / run)
+    moved = events(run, "gpu_memcpy", "gpu_memset")
+    for table, found in ((of_run.kernels, events(run, "kernel")), (of_run.copies, moved)):
         assert len(found) == len(table)
-        assert sum(event["dur"] for event in found) * 1e3 == pytest.approx(
-            table["dur_ns"].sum(), abs=len(found) + 1
-        )
+        total_us = sum(event["dur"] for event in found)
+        # each is rounded to 1 ns
+        assert total_us * 1e3 == pytest.approx(table["dur_ns"].sum(), abs=len(found) + 1)
+
+
+@pytest.mark.parametrize("run", ON_GPU)
+def test_busy_time_is_that_of_the_raw_trace(run: str) -> None:
+    of_run, ran = loaded(GPU / run), events(run, "kernel")
     busy, end = 0.0, 0.0
-    for event in sorted(of["kernel"], key=lambda event: event["ts"]):
+    for event in sorted(ran, key=lambda event: event["ts"]):
         busy += max(event["ts"] + event["dur"] - max(event["ts"], end), 0)
         end = max(end, event["ts"] + event["dur"])
-    measured = timeline.busy(loaded.kernels, loaded.copies)["kernel_busy_ns"]
-    assert [
-        pytest.approx(busy * 1e3, abs=len(of["kernel"]) + 1)
-    ] == measured.tolist()  # each is rounded to 1 ns
-    steps = STEPS.get(run, TRACED)
-    assert steps == (loaded.ranges["kind"] == "step").sum()
-    assert ["NVIDIA H200"] == loaded.devices["name"].tolist()
-    plan = Plan(model, device="cuda", mode=mode)
-    assert steps * counted(plan, content["rows"][-1]["batch_count"]) == products(loaded)
+    measured = timeline.busy(of_run.kernels, of_run.copies)["kernel_busy_ns"]
+    assert [pytest.approx(busy * 1e3, abs=len(ran) + 1)] == measured.tolist()
+
+
+@pytest.mark.parametrize("run", ON_GPU)
+def test_the_means_of_a_log_are_those_of_its_cells(run: str) -> None:
     with (GPU / run / LOG).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, skipinitialspace=True))
-    means = loaded.samples.groupby("metric", observed=True)["value"].mean()
+    means = loaded(GPU / run).samples.groupby("metric", observed=True)["value"].mean()
     for metric, column, scale in (
         ("gpu_busy_frac", "utilization.gpu [%]", 0.01),
         ("power_w", "power.draw [W]", 1),

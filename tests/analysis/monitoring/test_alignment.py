@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import pandas as pd
 import pytest
 from analysis.spans import span
 from frames import kernels, tuples
 from sampled import samples, together
-from sampled import together as both
 
 from perfkit.analysis.alignment import bins, clock_under_kernels
 from perfkit.errors import PerfkitError
@@ -56,15 +54,6 @@ def test_clocks_that_do_not_meet_are_refused() -> None:
 FIGURES = ["start_ns", "dur_ns", "covered_ns", "count", "mean", "min", "max"]
 
 
-def sampled_at(
-    *readings: tuple[int, float], metric: str = "power_w", gpu: int = 0, rank: int = 0
-) -> pd.DataFrame:
-    frame = pd.DataFrame(readings, columns=["time_ns", "value"], dtype=float).astype(
-        {"time_ns": "int64"}
-    )
-    return SAMPLES.make(frame.assign(metric=metric, gpu=gpu, rank=rank))
-
-
 @pytest.mark.parametrize(
     ("readings", "more", "expected"),
     [
@@ -106,15 +95,16 @@ def sampled_at(
 def test_bins_by_hand(
     readings: list[tuple[int, float]], more: dict[str, Any], expected: list[Any]
 ) -> None:
-    assert expected == tuples(bins(sampled_at(*readings), **more), *FIGURES)
+    at, power = zip(*readings, strict=True)
+    assert expected == tuples(bins(samples(at=at, power_w=power), **more), *FIGURES)
 
 
 def test_devices_metrics_and_times_below_0() -> None:
-    frame = both(
-        sampled_at((-10, 1), (0, 3)),
-        sampled_at((0, 5), (10, 7), gpu=1),
-        sampled_at((-10, 2), (0, 2), rank=1),
-        sampled_at((-10, 0), (0, 0), metric="fan_frac"),
+    frame = together(
+        samples(at=[-10, 0], power_w=[1, 3]),
+        samples(at=[0, 10], power_w=[5, 7], gpu=1),
+        samples(at=[-10, 0], power_w=[2, 2], rank=1),
+        samples(at=[-10, 0], fan_frac=[0, 0]),
     )
     found = bins(frame, metrics=("power_w", "sm_clock_hz"), bins=3)
     whole = [

@@ -214,13 +214,11 @@ def predicted_ns(run: Simulated, *changes: Change) -> int:
     ).span_ns
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("pair", PAIRS)
-def test_one_change(pair: str, seed: int) -> None:
+def test_one_change(pair: str) -> None:
     before, after, changes = PAIRS[pair]
     run, truth = (
-        simulated(Settings(**{"steps": 12, "seed": seed, **values}))
-        for values in (before, before | after)
+        simulated(Settings(**{"steps": 12, **values})) for values in (before, before | after)
     )
     assert run.span_ns == pytest.approx(predicted_ns(run), rel=0.02)
     assert truth.span_ns == pytest.approx(predicted_ns(run, *changes), rel=0.1)
