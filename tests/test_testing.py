@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from dumps import dump_files as dumps
 from readers import dcgm_files as dcgm
 from readers import deepspeed_files as deepspeed
 from readers import experiment_files as experiment
@@ -70,6 +71,21 @@ FORMS: tuple[tuple[str, str, Make], ...] = (
     ("nvidia_smi", "query", lambda folder: smi.query(folder / "gpu.csv", *smi.moments())),
     ("nvidia_smi", "text", lambda folder: smi.text(folder / "gpu.txt")),
     ("nvidia_smi", "xml", lambda folder: smi.xml(folder / "gpu.xml", *[smi.gpu()] * 3)),
+    (
+        "flight_recorder",
+        "pickle",
+        lambda folder: dumps.pickled(folder / "_dump_0", dumps.dump([dumps.entry(1)])),
+    ),
+    (
+        "flight_recorder",
+        "json",
+        lambda folder: dumps.as_json(folder / "dump_0.json", dumps.dump([dumps.entry(1)])),
+    ),
+    (
+        "memory_snapshot",
+        "pickle",
+        lambda folder: dumps.pickled(folder / "run.pickle", dumps.snapshot(dumps.steps()), 4),
+    ),
     ("rocm_smi", "json", lambda folder: smi.rocm(folder / "gpu.json", smi.card(), smi.card())),
     (
         "nccl",
@@ -166,6 +182,8 @@ REAL = {  # one real capture of each form that is small, by the folder and the r
     "monitor/dmon_DT_pucet_2021.txt": "nvidia_smi",
     "monitor/smi_query__rtx4090_training_run.csv": "nvidia_smi",
     "monitor/nvidia-smi_xml__rtx-3060-v12.xml": "nvidia_smi",
+    "flight_recorder/NVIDIA__nvidia-resiliency-ext__gpu_error_1st/_dump_12": "flight_recorder",
+    "memory/kkaitlyn111__cs336-a2-systems__ctx128_forward.pickle": "memory_snapshot",
     "monitor/rocm-smi_json__mi100_rocm571.json": "rocm_smi",
     "monitor/nccl_tests_aws_p5_mpi_tagged.txt": "nccl",
     "monitor/nccl_debug_info_h100_issue1453.txt": "nccl",

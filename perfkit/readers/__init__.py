@@ -21,6 +21,7 @@ A registered reader may have more parts:
 - LARGEST: up to which size, bytes, a file is read by a reader that holds it whole.
 - READS: what it reads, in words, for the error about a file that no reader claims.
 - SHARES = True: the file is what a program printed, and may hold something for other such readers too.
+- ALIKE = True: files of several ranks may be equal, such as dumps without an entry; else perfkit leaves copies out.
 - `refused(path)`: what a file is that it knows and cannot read, and what to record instead; None for any other.
 - DIAGNOSIS: the module that judges what it reads (`perfkit.diagnosis.extensions`).
 - RECORDER: a name and a module: `perfkit record NAME` runs the module's `command`, which is one of click.
