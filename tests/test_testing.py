@@ -20,6 +20,7 @@ from readers import nsys_files as nsys
 from readers import smi_files as smi
 from readers import torch_files as torch
 from readers.outside_files import contributed, power_log
+from readers.rocpd_files import rocpd
 
 import perfkit
 from perfkit.errors import ReadError
@@ -86,6 +87,8 @@ FORMS: tuple[tuple[str, str, Make], ...] = (
         "pickle",
         lambda folder: dumps.pickled(folder / "run.pickle", dumps.snapshot(dumps.steps()), 4),
     ),
+    ("rocpd", "schema 3", lambda folder: rocpd(folder / "run.db")),
+    ("rocpd", "schema 4", lambda folder: rocpd(folder / "run.db", 4)),
     ("rocm_smi", "json", lambda folder: smi.rocm(folder / "gpu.json", smi.card(), smi.card())),
     (
         "nccl",
@@ -184,6 +187,7 @@ REAL = {  # one real capture of each form that is small, by the folder and the r
     "monitor/nvidia-smi_xml__rtx-3060-v12.xml": "nvidia_smi",
     "flight_recorder/NVIDIA__nvidia-resiliency-ext__gpu_error_1st/_dump_12": "flight_recorder",
     "memory/kkaitlyn111__cs336-a2-systems__ctx128_forward.pickle": "memory_snapshot",
+    "rocpd/TraceLens__908_mi350x__schema3.db": "rocpd",
     "monitor/rocm-smi_json__mi100_rocm571.json": "rocm_smi",
     "monitor/nccl_tests_aws_p5_mpi_tagged.txt": "nccl",
     "monitor/nccl_debug_info_h100_issue1453.txt": "nccl",

@@ -48,7 +48,7 @@ from perfkit.readers import foreign
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
-READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace")
+READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace", "rocpd")
 SUFFIXES = (
     ".sqlite",
     ".nsys-rep",
@@ -60,6 +60,7 @@ READABLE = (
     "an Nsight Systems export (.sqlite, parquetdir, arrowdir)",
     "an Nsight Compute report (.ncu-rep) or its page (`ncu --import REPORT --csv --page raw`)",
     "an HPCToolkit database (the folder that `hpcprof` writes)",
+    "a rocpd database (`rocprofv3 --sys-trace --output-format rocpd`)",
     "a PyTorch profiler trace (.json or .json.gz that `export_chrome_trace` wrote)",
 )
 
