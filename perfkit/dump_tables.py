@@ -1,4 +1,4 @@
-"""The tables of dumps of PyTorch, as data: what ranks gave to NCCL, and what the caching allocator did."""
+"""The tables of dumps of PyTorch and of NCCL Inspector, as data: collectives by their number, and allocations."""
 
 from perfkit.columns import GPU, RANK, category, moment
 from perfkit.schema import Column, Table
@@ -79,4 +79,22 @@ SEGMENTS = Table(
         category("kind", "small (for requests of up to 1 MiB) or large"),
     ),
     ("rank", "gpu", "address"),
+)
+INSPECTED = Table(
+    "INSPECTED",
+    "a collective, send or receive on one rank, as NCCL Inspector timed it",
+    (
+        RANK,
+        category("group", "id of the communicator, which is the same on all its ranks"),
+        Column("member", "int32", "rank within the communicator", least=0),
+        Column("number", "int64", "number of the operation in its communicator", least=0),
+        category("operation", "all_reduce, all_gather, send, ..."),
+        Column("bytes", "int64", "message size as nccl-tests defines it, bytes", least=0),
+        Column("ranks", "int64", "ranks of the communicator, count", least=1),
+        Column("dur_ns", "int64", "duration with the wait for the last rank, ns", least=0),
+        Column("on_gpu", "bool", "whether the GPU measured the time, rather than the CPU"),
+        category("algorithm", "ring, tree, ...; missing when not recorded"),
+        category("protocol", "LL, LL128, Simple; missing when not recorded"),
+    ),
+    ("rank", "group", "number"),
 )

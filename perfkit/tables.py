@@ -570,6 +570,7 @@ GROUPS = dump_tables.GROUPS
 ALLOCATIONS = dump_tables.ALLOCATIONS
 RESERVATIONS = dump_tables.RESERVATIONS
 SEGMENTS = dump_tables.SEGMENTS
+INSPECTED = dump_tables.INSPECTED
 TABLES: dict[str, Table] = {
     name: table for name, table in globals().items() if isinstance(table, Table)
 }

@@ -14,6 +14,7 @@ from readers import dcgm_files as dcgm
 from readers import deepspeed_files as deepspeed
 from readers import experiment_files as experiment
 from readers import hpctoolkit_files as hpctoolkit
+from readers import inspector_files as inspector
 from readers import nccl_files as nccl
 from readers import ncu_files as ncu
 from readers import nsys_files as nsys
@@ -89,6 +90,13 @@ FORMS: tuple[tuple[str, str, Make], ...] = (
     ),
     ("rocpd", "schema 3", lambda folder: rocpd(folder / "run.db")),
     ("rocpd", "schema 4", lambda folder: rocpd(folder / "run.db", 4)),
+    (
+        "nccl_inspector",
+        "lines",
+        lambda folder: inspector.process(
+            folder / "host-pid1.log", [inspector.line(0, n, 300 + n, ranks=1) for n in range(9)]
+        ),
+    ),
     ("rocm_smi", "json", lambda folder: smi.rocm(folder / "gpu.json", smi.card(), smi.card())),
     (
         "nccl",
@@ -125,6 +133,7 @@ UNFINISHED = {
     "nccl": "the last line has no line break",
     "nccl report": "the file ends in the middle of a result",
     "deepspeed": "the last line has no line break",
+    "nccl_inspector": "the last line has no line break",
 }
 CASES = [pytest.param(name, make, id=f"{name} {form}") for name, form, make in FORMS]
 CUTS = [
@@ -188,6 +197,7 @@ REAL = {  # one real capture of each form that is small, by the folder and the r
     "flight_recorder/NVIDIA__nvidia-resiliency-ext__gpu_error_1st/_dump_12": "flight_recorder",
     "memory/kkaitlyn111__cs336-a2-systems__ctx128_forward.pickle": "memory_snapshot",
     "rocpd/TraceLens__908_mi350x__schema3.db": "rocpd",
+    "nccl_inspector/h100x8_late_rank/host-pid41005.log": "nccl_inspector",
     "monitor/rocm-smi_json__mi100_rocm571.json": "rocm_smi",
     "monitor/nccl_tests_aws_p5_mpi_tagged.txt": "nccl",
     "monitor/nccl_debug_info_h100_issue1453.txt": "nccl",

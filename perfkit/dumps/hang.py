@@ -164,7 +164,7 @@ def ranks(groups: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
     """Return how far each rank came: a row per rank of the job.
 
     `rank`; `role`: suspect, behind, waits, absent, or in step; `dump`: whether the rank wrote one; `operations_count`
-    in it; `waits_for` and `waited_by`: ranks, as text; `last_ns`: how long before the last operation of all ranks it
+    in it; `waits_for` and `waited_by`: ranks, as text; `silent_ns`: how long before the last operation of all ranks it
     gave its last one, float64, NaN without one; `last`: that operation; `place`: its line in the program.
     """
     found = stuck(groups, enqueued)
@@ -186,7 +186,7 @@ def ranks(groups: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
                 "operations_count": len(own),
                 "waits_for": ", ".join(map(str, sorted(waited.get(rank, ())))),
                 "waited_by": ", ".join(map(str, by)),
-                "last_ns": float("nan") if last is None else float(end - last["time_ns"]),
+                "silent_ns": float("nan") if last is None else float(end - last["time_ns"]),
                 "last": ""
                 if last is None
                 else f"{last['operation']} {last['number']} of group {last['group']}",

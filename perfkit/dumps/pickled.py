@@ -14,7 +14,7 @@ from typing import Any
 
 from perfkit.errors import ReadError
 
-MOST_OBJECTS = 8_000_000  # lists, dictionaries and tuples that are alive at once: about 1 GB
+MOST_OBJECTS = 4_000_000  # lists, dictionaries and tuples that are alive at once: about 1 GB
 MOST_WAITING = 4_000_000  # values on the stack, of which PyTorch's writers leave a few thousand
 LONGEST_NUMBER = 8  # bytes of a whole number
 BEGINS = tuple(bytes((0x80, version)) for version in (2, 3, 4, 5))

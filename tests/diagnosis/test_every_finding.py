@@ -181,6 +181,7 @@ PRODUCED: dict[str, Found] = {
     "memory_refused": remembered(steps(), refused=1 << 30),
     "memory_fragmented": remembered(steps(), reserved=1 << 32),
     "memory_grows": remembered(steps(keeps=1 << 24)),
+    "inspected_late": real("nccl_inspector/h100x8_late_rank"),
     "log_memory": logged(memory__used="80000 MiB", memory__total="81920 MiB"),
     "memory_growth": lambda *_: (perfkit.select(leaking(100)), ""),
     "paths_allocation": real("hpctoolkit/hpctoolkit-leo-amd-database"),

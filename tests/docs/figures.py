@@ -17,6 +17,7 @@ from dumps.dump_files import entry, job, pickled, snapshot, steps
 from megatron import training
 from planted.causes import planted
 from planted.test_causes import run as planted_run
+from readers.inspector_files import job as inspected
 from readers.nccl_files import rows, table, written
 
 import perfkit
@@ -96,6 +97,7 @@ def _runs() -> Iterator[Run]:
         yield perfkit.load(folder)
     with TemporaryDirectory() as folder:
         yield perfkit.load(job(Path(folder, "dumps"), [entry(1), entry(2)], [entry(1)]))
+        yield perfkit.load(inspected(Path(folder, "inspector"), [300] * 3, [900] * 3))
         refused = snapshot(steps(keeps=1 << 24), refused=1 << 30)
         yield perfkit.load(pickled(Path(folder, "run.pickle"), refused, 4))
     for name in SAMPLES:
