@@ -239,7 +239,9 @@ def _selected(
     track = file.columns.get("track", ()) if "track_id" in own else ()
     wanted = [f'{start} AS "start"', f'{end} AS "end"']
     has_event = "event" in file.columns
-    wanted.append(f"{'v.stack_id' if has_event else 'NULL'} AS link")
+    # Without recorded calls a link leads nowhere: the calls were not asked for, and not lost.
+    is_linked = has_event and _count(database, file, "region") > 0
+    wanted.append(f"{'v.stack_id' if is_linked else 'NULL'} AS link")
     wanted.append(f"{'v.category_id' if has_event else 'NULL'} AS category")
     for column in columns:
         place = f"d.{column}" if column in own else f"t.{column}" if column in track else "NULL"

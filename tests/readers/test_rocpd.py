@@ -173,3 +173,7 @@ def test_a_cut_database_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ReadError, match="the database is cut"):
         reader.read(path)
+
+
+def test_kernels_without_recorded_calls_are_not_lost(tmp_path: Path) -> None:
+    assert [[-1], [-1]] == rows(rocpd(tmp_path / "run.db", regions=()), "KERNELS", "correlation")
