@@ -21,7 +21,7 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.names.families import family, short
 from perfkit.profile import Loader, Missing, Profile, node_of
-from perfkit.readers.text import capture_table, category, devices_table, head
+from perfkit.readers.text import capture_table, category, head
 
 VERSION = 1
 KIND = "timeline"
@@ -380,11 +380,16 @@ def _devices(database: sqlite3.Connection, files: Sequence[File]) -> pd.DataFram
                 gpus.setdefault(agent.number, agent)
     ordered = [gpus[number] for number in sorted(gpus)]
     columns = {
+        "rank": 0,
+        "compute_capability": "",
+        "memory_bytes": pd.array([None] * len(ordered), dtype="Int64"),
+        "memory_bytes_per_s": np.nan,
+        "clock_hz": np.nan,
         "gpu": [agent.number for agent in ordered],
         "name": [agent.name for agent in ordered],
         "sm_count": pd.array([agent.units for agent in ordered], dtype="Int64"),
     }
-    return devices_table(columns, len(ordered))
+    return tables.DEVICES.make(pd.DataFrame(columns))
 
 
 def _strings(database: sqlite3.Connection, file: File) -> dict[Any, str]:
