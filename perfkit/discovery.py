@@ -128,7 +128,8 @@ def _without_copies(profiles: Sequence[Found], notes: list[str]) -> list[Found]:
     """Leave out profiles with the content of another one, which would count as further ranks; note each."""
     alike: dict[tuple[str, str], list[Found]] = {}
     for profile in profiles:
-        alike.setdefault((profile.reader, _glance(profile.path)), []).append(profile)
+        if not getattr(reader(profile.reader), "ALIKE", False):
+            alike.setdefault((profile.reader, _glance(profile.path)), []).append(profile)
     first_of: dict[tuple[str, str], Path] = {}
     copies = set()
     for profile in (profile for group in alike.values() if len(group) > 1 for profile in group):

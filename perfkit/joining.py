@@ -36,7 +36,16 @@ from perfkit.readers import kind
 from perfkit.schema import stretches
 
 # What belongs is decided in this order: what says most of single kernels first.
-ORDER = ("timeline", "framework", "counters", "call_paths", "monitor", "network", "training")
+ORDER = (
+    "timeline",
+    "framework",
+    "counters",
+    "call_paths",
+    "monitor",
+    "network",
+    "training",
+    "memory",
+)
 DAY_NS = 86_400 * 10**9
 # Two recordings of one program are hardly further apart (convention): by then drivers and the program have changed.
 LONG_NS = 30 * DAY_NS

@@ -24,6 +24,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "framework": "the operators of a framework, and the kernels that they launch",
         "monitor": "a log of the GPUs: utilisation, memory, power, clocks",
         "network": "collectives and links between GPUs",
+        "memory": "what the memory of a GPU holds, and which line of the program asked for it",
         "training": "steps, tokens and arithmetic per second, as a training prints them",
     }
 )

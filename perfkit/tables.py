@@ -12,29 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from perfkit import impossible
+from perfkit import dump_tables, impossible
+from perfkit.columns import GPU as GPU
+from perfkit.columns import LATEST_UNIX_NS, category, duration, moment
+from perfkit.columns import LONGEST_NS as LONGEST_NS
+from perfkit.columns import RANK as RANK
 from perfkit.schema import INFINITY, Column, Table
 
 with Path(__file__).with_name("metrics.toml").open("rb") as file:
     METRICS: Mapping[str, str] = MappingProxyType(tomllib.load(file))
-# No capture lasts longer, and nothing in it begins earlier or ends later: ten years, ns.
-LONGEST_NS = 315_576_000 * 10**9
-LATEST_UNIX_NS = 4_102_444_800 * 10**9  # the year 2100
-
-
-def moment(name: str, meaning: str) -> Column:
-    """Return a column of times within a recording, ns."""
-    return Column(name, "int64", meaning, -LONGEST_NS, LONGEST_NS)
-
-
-def duration(meaning: str) -> Column:
-    """Return a column of durations, ns."""
-    return Column("dur_ns", "int64", meaning, 0, LONGEST_NS)
-
-
-def category(name: str, meaning: str) -> Column:
-    """Return a column of texts that repeat."""
-    return Column(name, "category", meaning)
 
 
 def optional(name: str, dtype: str, meaning: str, least: float = -INFINITY) -> Column:
@@ -47,14 +33,6 @@ def share_of_peak(name: str, meaning: str) -> Column:
     return Column(name, "float64", meaning, 0, 1, slack=0.1)
 
 
-RANK = Column("rank", "int32", "rank of the process group, or position of the file in its folder")
-GPU = Column(
-    "gpu",
-    "int32",
-    "CUDA device ordinal on the node of that rank; -1 unknown",
-    least=-1,
-    fallback=-1,
-)
 PROCESS = Column("process", "int64", "operating-system process id; -1 not recorded")
 THREAD = Column("thread", "int64", "operating-system thread id; -1 not recorded")
 STREAM = Column(
@@ -587,6 +565,12 @@ LINKS = Table(
     ),
     ("rank", "kind", "channel", "from_rank", "to_rank"),
 )
+ENQUEUED = dump_tables.ENQUEUED
+GROUPS = dump_tables.GROUPS
+ALLOCATIONS = dump_tables.ALLOCATIONS
+RESERVATIONS = dump_tables.RESERVATIONS
+SEGMENTS = dump_tables.SEGMENTS
+INSPECTED = dump_tables.INSPECTED
 TABLES: dict[str, Table] = {
     name: table for name, table in globals().items() if isinstance(table, Table)
 }

@@ -21,18 +21,31 @@ from perfkit.tables import TABLES
 ROOT = Path(perfkit.__file__).parent
 LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE layers does not see each other
     ("errors", "schema", "allocator"),
-    ("impossible", "tables", "names", "hardware", "profile", "format", "settings", "job"),
+    (
+        "impossible",
+        "columns",
+        "dump_tables",
+        "tables",
+        "names",
+        "hardware",
+        "profile",
+        "format",
+        "settings",
+        "job",
+    ),
     ("readers", "analysis", "charts", "workloads", "parallel"),
     ("cache", "discovery", "joining", "store", "run", "selection", "testing", "__init__"),
     ("diagnosis",),
     ("widgets", "report"),
     ("options", "terminal"),
     ("logs",),  # a room of its own: nothing imports it
+    ("dumps",),  # another one
     ("cli", "__main__"),
 )
 SIDE_BY_SIDE = (2, 5)
+ROOMS = ("logs", "dumps")  # nothing imports them
 HOMES = {
-    "altair": "charts|logs",
+    "altair": "charts|logs|dumps",
     "ipywidgets": "widgets|logs",
     "torch": "workloads",
     "click": "cli|options|terminal|logs",
@@ -124,14 +137,15 @@ def is_stable(call: ast.Call) -> bool:
     return not is_one or any(ast.unparse(given) == "kind='stable'" for given in call.keywords)
 
 
-def test_nothing_imports_the_logs_nor_names_a_module_of_theirs() -> None:
-    """The core knows readers of logs as it knows those of other packages: by their entry points."""
-    others = [file for file in MODULES if part_of(file) != "logs"]
+@pytest.mark.parametrize("room", ROOMS)
+def test_nothing_imports_a_room_nor_names_a_module_of_it(room: str) -> None:
+    """The core knows readers of rooms as it knows those of other packages: by their entry points."""
+    others = [file for file in MODULES if part_of(file) != room]
     importing = [
         f"{file}: {name}"
         for file in others
         for _, name in imports(file)
-        if name.startswith("perfkit.logs")
+        if name.startswith(f"perfkit.{room}")
     ]
     texts = [
         (file, node.value)
@@ -142,7 +156,7 @@ def test_nothing_imports_the_logs_nor_names_a_module_of_theirs() -> None:
     named = [
         f"{file}: {text}"
         for file, text in texts
-        if isinstance(text, str) and text.startswith("perfkit.logs")
+        if isinstance(text, str) and text.startswith(f"perfkit.{room}")
     ]
     assert [] == importing + named
 
@@ -160,20 +174,23 @@ def test_a_reader_does_not_import_a_reader() -> None:
         others = [n for _, n in imports(file) if n.startswith("perfkit.readers.")]
         others = [n for n in others if n.split(".")[2] not in (own, *BETWEEN)]
         assert [] == others, f"{file.name} imports {others}"
-    for file in (ROOT / "logs").rglob("*.py"):
-        own = file.relative_to(ROOT / "logs").parts[0].removesuffix(".py")
-        others = {n.split(".")[2] for _, n in imports(file) if n.startswith("perfkit.logs.")}
-        assert own not in LOGS or set() == others & {*LOGS} - {own}, f"{file.name} imports {others}"
+    for file in (file for room in ROOMS for file in (ROOT / room).rglob("*.py")):
+        room, own = file.relative_to(ROOT).parts[:2]
+        own = own.removesuffix(".py")
+        names = [name for _, name in imports(file) if name.startswith(f"perfkit.{room}.")]
+        others = {name.split(".")[2] for name in names}
+        among = {*IN_ROOMS} - {own}
+        assert own not in IN_ROOMS or set() == others & among, f"{file.name} imports {others}"
 
 
-LOGS = tuple(
+IN_ROOMS = tuple(
     point.name
     for point in entry_points(group="perfkit.readers")
-    if point.value.startswith("perfkit.logs.")
+    if point.value.startswith(tuple(f"perfkit.{room}." for room in ROOMS))
 )
 NAMED = (
     "readers",
-    "logs",
+    *ROOMS,
     "workloads",
 )  # parts that may name a reader; workloads run such programs
 
@@ -184,7 +201,7 @@ def test_no_part_but_readers_names_a_reader() -> None:
         for file in MODULES
         if part_of(file) not in NAMED
         for node in nodes(file)
-        if isinstance(node, ast.Constant) and node.value in (*READERS, *LOGS)
+        if isinstance(node, ast.Constant) and node.value in (*READERS, *IN_ROOMS)
     ]
     assert [] == found
 

@@ -9,16 +9,19 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from dumps import dump_files as dumps
 from readers import dcgm_files as dcgm
 from readers import deepspeed_files as deepspeed
 from readers import experiment_files as experiment
 from readers import hpctoolkit_files as hpctoolkit
+from readers import inspector_files as inspector
 from readers import nccl_files as nccl
 from readers import ncu_files as ncu
 from readers import nsys_files as nsys
 from readers import smi_files as smi
 from readers import torch_files as torch
 from readers.outside_files import contributed, power_log
+from readers.rocpd_files import rocpd
 
 import perfkit
 from perfkit.errors import ReadError
@@ -70,6 +73,30 @@ FORMS: tuple[tuple[str, str, Make], ...] = (
     ("nvidia_smi", "query", lambda folder: smi.query(folder / "gpu.csv", *smi.moments())),
     ("nvidia_smi", "text", lambda folder: smi.text(folder / "gpu.txt")),
     ("nvidia_smi", "xml", lambda folder: smi.xml(folder / "gpu.xml", *[smi.gpu()] * 3)),
+    (
+        "flight_recorder",
+        "pickle",
+        lambda folder: dumps.pickled(folder / "_dump_0", dumps.dump([dumps.entry(1)])),
+    ),
+    (
+        "flight_recorder",
+        "json",
+        lambda folder: dumps.as_json(folder / "dump_0.json", dumps.dump([dumps.entry(1)])),
+    ),
+    (
+        "memory_snapshot",
+        "pickle",
+        lambda folder: dumps.pickled(folder / "run.pickle", dumps.snapshot(dumps.steps()), 4),
+    ),
+    ("rocpd", "schema 3", lambda folder: rocpd(folder / "run.db")),
+    ("rocpd", "schema 4", lambda folder: rocpd(folder / "run.db", 4)),
+    (
+        "nccl_inspector",
+        "lines",
+        lambda folder: inspector.process(
+            folder / "host-pid1.log", [inspector.line(0, n, 300 + n, ranks=1) for n in range(9)]
+        ),
+    ),
     ("rocm_smi", "json", lambda folder: smi.rocm(folder / "gpu.json", smi.card(), smi.card())),
     (
         "nccl",
@@ -106,6 +133,7 @@ UNFINISHED = {
     "nccl": "the last line has no line break",
     "nccl report": "the file ends in the middle of a result",
     "deepspeed": "the last line has no line break",
+    "nccl_inspector": "the last line has no line break",
 }
 CASES = [pytest.param(name, make, id=f"{name} {form}") for name, form, make in FORMS]
 CUTS = [
@@ -166,6 +194,10 @@ REAL = {  # one real capture of each form that is small, by the folder and the r
     "monitor/dmon_DT_pucet_2021.txt": "nvidia_smi",
     "monitor/smi_query__rtx4090_training_run.csv": "nvidia_smi",
     "monitor/nvidia-smi_xml__rtx-3060-v12.xml": "nvidia_smi",
+    "flight_recorder/NVIDIA__nvidia-resiliency-ext__gpu_error_1st/_dump_12": "flight_recorder",
+    "memory/kkaitlyn111__cs336-a2-systems__ctx128_forward.pickle": "memory_snapshot",
+    "rocpd/TraceLens__908_mi350x__schema3.db": "rocpd",
+    "nccl_inspector/h100x8_late_rank/host-pid41005.log": "nccl_inspector",
     "monitor/rocm-smi_json__mi100_rocm571.json": "rocm_smi",
     "monitor/nccl_tests_aws_p5_mpi_tagged.txt": "nccl",
     "monitor/nccl_debug_info_h100_issue1453.txt": "nccl",

@@ -6,6 +6,7 @@ from perfkit.charts import tables
 from perfkit.logs import monitoring
 from perfkit.logs.charts import monitor as pictures
 from perfkit.logs.charts.states import states as drawn_states
+from perfkit.logs.nccl_inspector.diagnosis import transfers as inspected
 from perfkit.selection import Selection
 from perfkit.widgets.live import Part, follows
 from perfkit.widgets.needs import some
@@ -82,3 +83,12 @@ def statistics(view: Selection) -> list[Part]:
     """Show mean, median and extremes of every metric."""
     found = monitoring.summary(view.samples, window=view.window)
     return [tables.show(found, rows=60, caption="Statistics of every metric")]
+
+
+@follows
+def transfers(view: Selection) -> list[Part]:
+    """Show how fast each kind of collective crosses the links, how long ranks wait in it, and for which rank."""
+    found = inspected(view) if len(view.run.inspected) else view.run.inspected
+    some(found, view, "INSPECTED", "collectives of NCCL Inspector")
+    caption = "Transfers without the wait for the last rank, and that rank"
+    return [tables.searchable(found, caption=caption)]

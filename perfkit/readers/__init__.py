@@ -21,6 +21,7 @@ A registered reader may have more parts:
 - LARGEST: up to which size, bytes, a file is read by a reader that holds it whole.
 - READS: what it reads, in words, for the error about a file that no reader claims.
 - SHARES = True: the file is what a program printed, and may hold something for other such readers too.
+- ALIKE = True: files of several ranks may be equal, such as dumps without an entry; else perfkit leaves copies out.
 - `refused(path)`: what a file is that it knows and cannot read, and what to record instead; None for any other.
 - DIAGNOSIS: the module that judges what it reads (`perfkit.diagnosis.extensions`).
 - RECORDER: a name and a module: `perfkit record NAME` runs the module's `command`, which is one of click.
@@ -47,7 +48,7 @@ from perfkit.readers import foreign
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
-READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace")
+READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace", "rocpd")
 SUFFIXES = (
     ".sqlite",
     ".nsys-rep",
@@ -59,6 +60,7 @@ READABLE = (
     "an Nsight Systems export (.sqlite, parquetdir, arrowdir)",
     "an Nsight Compute report (.ncu-rep) or its page (`ncu --import REPORT --csv --page raw`)",
     "an HPCToolkit database (the folder that `hpcprof` writes)",
+    "a rocpd database (`rocprofv3 --sys-trace --output-format rocpd`)",
     "a PyTorch profiler trace (.json or .json.gz that `export_chrome_trace` wrote)",
 )
 

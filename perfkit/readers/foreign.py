@@ -13,7 +13,6 @@ LOOKED_AT = 1 << 16  # bytes at the start of a file, unpacked
 GZIP = b"\x1f\x8b"
 GZIP_WINDOW = 31  # of zlib: the largest window, and the header of gzip
 PICKLE = re.compile(rb"\x80[\x02-\x05]")
-SNAPSHOT = re.compile(rb"total_size|device_traces")
 TRACE = "with torch.profiler.profile(...) as prof: ..., then prof.export_chrome_trace('trace.json')"
 
 
@@ -41,17 +40,6 @@ FOREIGN = (
         re.compile(rb"==\d+== (?:NVPROF is profiling|Profiling (?:application|result))").search,
         "the output of nvprof, which NVIDIA no longer develops",
         "Record `nsys profile --trace=cuda,nvtx,osrt PROGRAM`, and single kernels with `ncu --set full PROGRAM`.",
-    ),
-    Foreign(
-        lambda start: PICKLE.match(start) and b"segments" in start and SNAPSHOT.search(start),
-        "a snapshot of PyTorch's memory (_dump_snapshot), which perfkit does not read; it holds no times of kernels",
-        f"See it on https://pytorch.org/memory_viz. For perfkit record a trace with profile_memory=True: {TRACE}.",
-    ),
-    Foreign(
-        lambda start: (PICKLE.match(start) or start.startswith(b"{")) and b"pg_config" in start,
-        "a dump of PyTorch's flight recorder (the last collectives of a rank); perfkit does not read these",
-        "Hold the dumps of all ranks together with `torchfrtrace FOLDER`. "
-        "For perfkit record the collectives with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING.",
     ),
     Foreign(
         PICKLE.match,

@@ -33,7 +33,7 @@ SUMMARY = "0_executive_summary"
 # BASELINE where an earlier run must have been given.
 NOTEBOOKS: dict[str, tuple[str, ...]] = {
     SUMMARY: (),
-    "1_baseline": ("network", "training", JOB),
+    "1_baseline": ("network", "training", "memory", JOB),
     "2_monitoring": ("monitor",),
     "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "timeline"),
     "3_call_paths": ("CALLTREE",),

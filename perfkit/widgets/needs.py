@@ -22,6 +22,9 @@ RECORD = {
     "RANGES": f"{NSYS}, with torch.cuda.nvtx.range or nvtx.annotate around the parts of the program",
     "PYTHON_CALLS": "torch.profiler.profile(with_stack=True, with_modules=True)",
     "BENCHMARK": NCCL_TESTS,
+    "INSPECTED": "NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1 PROGRAM",
+    "GROUPS": "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 PROGRAM, which hangs",
+    "ALLOCATIONS": "torch.cuda.memory._record_memory_history(), then _dump_snapshot(FILE)",
     "TRAINING": "the log of DeepSpeed or Megatron, or DeepSpeed's Flops Profiler",
 }
 

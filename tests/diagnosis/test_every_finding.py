@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cases import programs
@@ -16,6 +17,7 @@ from diagnosis.test_measured import KERNELS
 from diagnosis.test_phases import looped
 from diagnosis.test_speed import few
 from diagnosis.traces import MS, all_of, leaking, view
+from dumps.dump_files import entry, job, pickled, snapshot, steps
 from frames import api_calls, copies, kernels
 from planted.causes import planted
 from planted.test_causes import RULES, run
@@ -31,6 +33,8 @@ from perfkit.diagnosis.rules.rule import Fact
 from perfkit.report.notebooks import sample
 
 IDS = sorted(rules())
+MEMORY = "memory/"
+DUMPS = "flight_recorder/NVIDIA__nvidia-resiliency-ext__"
 Found = Callable[
     [Path, Path], tuple[perfkit.Selection, str]
 ]  # profiles, a folder: what to look at, a file of peaks
@@ -96,6 +100,22 @@ def logged(**columns: str) -> Found:
     return write
 
 
+def other_calls(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
+    """Two ranks of which one calls a broadcast where the other calls an all-reduce."""
+    calls = [[entry(1)], [entry(1, profiling_name="nccl:broadcast")]]
+    return perfkit.select(perfkit.load(job(folder / "job", *calls))), ""
+
+
+def remembered(events: list[dict[str, Any]], **more: int) -> Found:
+    """A memory snapshot of some steps."""
+
+    def seen(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
+        path = pickled(folder / "run.pickle", snapshot(events, **more), 4)
+        return perfkit.select(perfkit.load(path)), ""
+
+    return seen
+
+
 def network(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
     """NCCL's connections over TCP, and without GPUDirect RDMA."""
     return perfkit.select(perfkit.load(connected(folder, "NET/Socket/0", "NET/IB/0"))), ""
@@ -151,6 +171,17 @@ PRODUCED: dict[str, Found] = {
     ),
     "log_capped": real("reports/one_gpu_power_capped/gpu.csv"),
     "network_cards": real("reports/nccl_one_network_card/nccl.txt"),
+    "hang_absent": real(f"{DUMPS}lock_gil_1st"),
+    "hang_behind": real(f"{DUMPS}gpu_error_2nd"),
+    "hang_mismatch": other_calls,
+    "memory_activations": real(
+        f"{MEMORY}Wedsonlin__assignment2-systems__medium_1024_training.pickle"
+    ),
+    "memory_states": real(f"{MEMORY}kkaitlyn111__cs336-a2-systems__ctx128_fullstep.pickle"),
+    "memory_refused": remembered(steps(), refused=1 << 30),
+    "memory_fragmented": remembered(steps(), reserved=1 << 32),
+    "memory_grows": remembered(steps(keeps=1 << 24)),
+    "inspected_late": real("nccl_inspector/h100x8_late_rank"),
     "log_memory": logged(memory__used="80000 MiB", memory__total="81920 MiB"),
     "memory_growth": lambda *_: (perfkit.select(leaking(100)), ""),
     "paths_allocation": real("hpctoolkit/hpctoolkit-leo-amd-database"),

@@ -13,9 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from dumps.dump_files import entry, job, pickled, snapshot, steps
 from megatron import training
 from planted.causes import planted
 from planted.test_causes import run as planted_run
+from readers.inspector_files import job as inspected
 from readers.nccl_files import rows, table, written
 
 import perfkit
@@ -93,6 +95,11 @@ def _runs() -> Iterator[Run]:
         written(Path(folder, "all_gather.txt"), table(inner=rows() * 4, ranks=2))
         training(Path(folder, "train.log"), gpus=2, ms=500)
         yield perfkit.load(folder)
+    with TemporaryDirectory() as folder:
+        yield perfkit.load(job(Path(folder, "dumps"), [entry(1), entry(2)], [entry(1)]))
+        yield perfkit.load(inspected(Path(folder, "inspector"), [300] * 3, [900] * 3))
+        refused = snapshot(steps(keeps=1 << 24), refused=1 << 30)
+        yield perfkit.load(pickled(Path(folder, "run.pickle"), refused, 4))
     for name in SAMPLES:
         yield perfkit.load(sample(name))
 

@@ -1,4 +1,4 @@
-"""The 22 families of files: small seeds, and the mutators that fit them; of timelines, an oracle without perfkit.
+"""The 27 families of files: small seeds, and the mutators that fit them; of timelines, an oracle without perfkit.
 
 An oracle returns per table the number of rows that a file states and the sum of one column; it returns nothing where it
 cannot judge.
@@ -21,14 +21,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from dumps import dump_files
 from readers import (
     dcgm_files,
     deepspeed_files,
     experiment_files,
     hpctoolkit_files,
+    inspector_files,
     nccl_files,
     ncu_files,
     nsys_files,
+    rocpd_files,
     smi_files,
     torch_files,
 )
@@ -320,6 +323,31 @@ def _hpct_old(work: Path) -> Iterator[Seed]:
         yield _folder(path)
 
 
+def _dump() -> dict[str, Any]:
+    return dump_files.dump([dump_files.entry(number) for number in range(1, 9)])
+
+
+def _dumps(work: Path) -> Iterator[Path]:
+    yield dump_files.pickled(work / "_dump_0", _dump())
+    yield from _shelf_files("flight_recorder/*gpu_error_1st/_dump_1[24]")
+
+
+def _snapshots(work: Path) -> Iterator[Path]:
+    for name, protocol in (("old.pickle", 2), ("new.pickle", 4)):
+        content = dump_files.snapshot(dump_files.steps(), refused=1 << 30)
+        yield dump_files.pickled(work / name, content, protocol)
+
+
+def _inspector(work: Path) -> Iterator[Path]:
+    lines = [inspector_files.line(0, number, 300 + number, ranks=1) for number in range(1, 20)]
+    yield inspector_files.process(work / "host-pid1.log", lines)
+
+
+def _rocpd(work: Path) -> Iterator[Path]:
+    for schema in (3, 4):
+        yield rocpd_files.rocpd(work / f"schema{schema}.db", schema)
+
+
 def _traces(work: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "made", torch_files.sample()
     wanted = (
@@ -580,6 +608,15 @@ FAMILIES: dict[str, Family] = {
         Family("nsys_arrow", FOLDER, _nsys_arrow, _of_nsys_folder),
         Family("hpct_v4", {"binary": 96, "unlink": 4}, _hpct_v4),
         Family("hpct_old", {"text": 40, "binary": 50, "unlink": 10}, _hpct_old),
+        Family("flight_recorder", {"binary": 100}, _dumps),
+        Family(
+            "flight_json",
+            JSON,
+            lambda w: [dump_files.as_json(w / "dump_0.json", _dump())],
+        ),
+        Family("memory_snapshot", {"binary": 100}, _snapshots),
+        Family("nccl_inspector", TEXT, _inspector),
+        Family("rocpd", {"sql": 65, "binary": 35}, _rocpd),
         Family("torch_json", JSON, _torch_json, _of_torch),
         Family("torch_gz", {"json": 40, "text": 20, "binary": 40}, _torch_gz, _of_torch),
     )

@@ -1,0 +1,208 @@
+"""Which collective hangs, and which rank do the others wait for?
+
+A collective ends when all members of its group take part. A rank waits for a member if it gave a collective to NCCL
+that the member did not give. A rank that others wait for may wait itself: suspects are those that wait for nobody. A
+rank of which the oldest pending collective is older than those of its peers gave it in time, and its GPU did not
+finish. Groups are matched by name and collectives by number. Sends and receives are left out: they have numbers of
+their own, and a rank that waits for one looks absent. Dumps say where ranks wait, and not why.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from perfkit.tables import ENQUEUED, GROUPS
+
+# Operations of which all ranks have inputs of one size. Others pass different sizes by design.
+EQUAL_SIZES = (
+    "all_reduce",
+    "all_gather",
+    "_all_gather_base",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce",
+)
+COMPLETED = "completed"
+NEVER = -1  # the number of a rank without a collective of a group
+
+
+class Stuck(NamedTuple):
+    """A group of which not all members gave the same collectives, or finished them.
+
+    number and operation: the last collective that a member gave. absent: members that did not give it. waiting: those
+    that did. last: number of the last collective of each member, NEVER if none is known. behind: members whose oldest
+    pending collective is older than that of others. oldest: its number.
+    """
+
+    group: str
+    description: str
+    members: tuple[int, ...]
+    number: int
+    operation: str
+    absent: tuple[int, ...]
+    waiting: tuple[int, ...]
+    last: Mapping[int, int]
+    behind: tuple[int, ...]
+    oldest: Mapping[int, int]
+
+
+class Mismatch(NamedTuple):
+    """The first collective of a group that two members called with other operations, sizes or types."""
+
+    group: str
+    number: int
+    ranks: tuple[int, int]
+    calls: tuple[str, str]
+    places: tuple[str, str]
+
+
+def stuck(groups: pd.DataFrame, enqueued: pd.DataFrame) -> list[Stuck]:
+    """Return the groups with an absent member or one that is behind, those with the most waiting ranks first."""
+    known = {str(row.group): row for row in GROUPS.check(groups).itertuples()}
+    statuses = groups.dropna(subset="enqueued")
+    numbers = zip(statuses["group"], statuses["rank"], statuses["enqueued"], strict=True)
+    reached = {(group, rank): int(number) for group, rank, number in numbers}
+    found = []
+    for name, calls in _collectives(enqueued).groupby("group", observed=True):
+        group = str(name)
+        if group not in known:
+            continue
+        members = json.loads(str(known[group].members))
+        last = {rank: reached.get((group, rank), NEVER) for rank in members}
+        for rank, number in _by_rank(calls, "max").items():
+            last[rank] = max(number, last.get(rank, NEVER))
+        found.append(_stuck(group, str(known[group].description), last, calls))
+    differing = [one for one in found if one.absent or one.behind]
+    return sorted(differing, key=lambda one: (-len(one.waiting), -len(one.absent), one.group))
+
+
+def _stuck(group: str, description: str, last: dict[int, int], calls: pd.DataFrame) -> Stuck:
+    """Return how far the members of a group came; `last` is the last number of each, `calls` those of the group."""
+    number = max(last.values())
+    operations = calls.loc[calls["number"].eq(number), "operation"]
+    oldest = _by_rank(calls[calls["state"].ne(COMPLETED)], "min")
+    absent = tuple(rank for rank in last if last[rank] < number)
+    waiting = [rank for rank in oldest if rank not in absent] if absent else []
+    return Stuck(
+        group,
+        description,
+        tuple(last),
+        number,
+        str(operations.iloc[0]) if len(operations) else "",
+        absent,
+        tuple(waiting),
+        last,
+        tuple(rank for rank, value in oldest.items() if value < max(oldest.values())),
+        oldest,
+    )
+
+
+def _by_rank(calls: pd.DataFrame, which: str) -> dict[int, int]:
+    """Return the least or the greatest number of the collectives of each rank."""
+    numbers = calls.groupby("rank")["number"].agg(which)
+    return dict(zip(numbers.index.tolist(), numbers.tolist(), strict=True))
+
+
+def _collectives(enqueued: pd.DataFrame) -> pd.DataFrame:
+    return ENQUEUED.check(enqueued)[~enqueued["is_p2p"]]
+
+
+def waits(found: Sequence[Stuck]) -> dict[int, set[int]]:
+    """Return for which ranks each rank waits in a collective that they did not give to NCCL."""
+    waited: dict[int, set[int]] = {}
+    for one in found:
+        for rank in one.waiting:
+            waited.setdefault(rank, set()).update(one.absent)
+    return waited
+
+
+def suspects(found: Sequence[Stuck]) -> list[int]:
+    """Return the ranks that others wait for and that wait for nobody; in a circle of waits all that are waited for."""
+    waited = waits(found)
+    targets = set().union(*waited.values()) if waited else set()
+    roots = sorted(rank for rank in targets if not waited.get(rank))
+    return roots or sorted(targets)
+
+
+def behind(found: Sequence[Stuck]) -> list[int]:
+    """Return the ranks that are behind their peers in finished collectives, in whichever group."""
+    return sorted({rank for one in found for rank in one.behind})
+
+
+def mismatches(enqueued: pd.DataFrame) -> list[Mismatch]:
+    """Return the first mismatch of each group, by the name of the group."""
+    calls = _collectives(enqueued).sort_values("time_ns", kind="stable")
+    found: dict[str, Mismatch] = {}
+    for (name, _), same in calls.groupby(["group", "number"], observed=True):
+        group, numbered = str(name), int(same["number"].iloc[0])
+        if group in found:
+            continue
+        texts = [_call(call) for call in same.itertuples()]
+        other = next((i for i, text in enumerate(texts) if text != texts[0]), 0)
+        if other:
+            one, two = same.iloc[0], same.iloc[other]
+            ranks = int(one["rank"]), int(two["rank"])
+            pair = texts[0], texts[other]
+            found[group] = Mismatch(group, numbered, ranks, pair, (place(one), place(two)))
+    return list(found.values())
+
+
+def _call(call: Any) -> str:
+    """Return what must be equal on all ranks of a collective."""
+    sizes = f" of {call.input_sizes}" if call.operation in EQUAL_SIZES else ""
+    return f"{call.operation}{sizes} {call.dtypes}"
+
+
+def place(call: Any) -> str:
+    """Return file and line of a row of ENQUEUED; empty where they were not recorded."""
+    return "" if pd.isna(call.file) else f"{call.file}:{call.line}"
+
+
+def ranks(groups: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
+    """Return how far each rank came: a row per rank of the job.
+
+    `rank`; `role`: suspect, behind, waits, absent, or in step; `dump`: whether the rank wrote one; `operations_count`
+    in it; `waits_for` and `waited_by`: ranks, as text; `silent_ns`: how long before the last operation of all ranks it
+    gave its last one, float64, NaN without one; `last`: that operation; `place`: its line in the program.
+    """
+    found = stuck(groups, enqueued)
+    waited, late = waits(found), behind(found)
+    roots = suspects(found)
+    members = {rank for text in groups["members"].cat.categories for rank in json.loads(text)}
+    written = {*groups["rank"], *enqueued["rank"]}
+    end = enqueued["time_ns"].max() if len(enqueued) else 0
+    rows = []
+    for rank in sorted(members | written):
+        own = enqueued[enqueued["rank"].eq(rank)]
+        by = sorted(other for other, targets in waited.items() if rank in targets)
+        last = own.iloc[int(own["time_ns"].argmax())] if len(own) else None
+        rows.append(
+            {
+                "rank": rank,
+                "role": _role(rank, roots, late, waited, by),
+                "dump": rank in written,
+                "operations_count": len(own),
+                "waits_for": ", ".join(map(str, sorted(waited.get(rank, ())))),
+                "waited_by": ", ".join(map(str, by)),
+                "silent_ns": float("nan") if last is None else float(end - last["time_ns"]),
+                "last": ""
+                if last is None
+                else f"{last['operation']} {last['number']} of group {last['group']}",
+                "place": "" if last is None else place(last),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _role(
+    rank: int, roots: list[int], late: list[int], waited: Mapping[int, set[int]], by: list[int]
+) -> str:
+    if rank in roots:
+        return "suspect"
+    if rank in late:
+        return "behind"
+    if waited.get(rank):
+        return "waits"
+    return "absent" if by else "no difference"

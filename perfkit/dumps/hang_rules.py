@@ -1,0 +1,71 @@
+"""Rules about a program that hangs: which rank the others wait for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfkit.diagnosis.rules.rule import Rule, now, soon
+
+OF_DUMPS: Mapping[str, Any] = {"needs": ("ENQUEUED", "GROUPS"), "target": "none"}
+NOT_WHY = "dumps show where ranks wait, but not why"
+STACKS = "Show what its threads do while the program hangs: py-spy dump --pid PID"
+AGAIN = (
+    "Run the program again with stacks in the dumps: TORCH_NCCL_TRACE_BUFFER_SIZE=20000 "
+    "TORCH_NCCL_DUMP_ON_TIMEOUT=1, and all ranks' dumps in one folder"
+)
+
+HANG_MISMATCH = Rule(
+    name="hang_mismatch",
+    question="Do ranks of a group call different collectives?",
+    **OF_DUMPS,
+    evidence=("hang_mismatch_count",),
+    threshold=(
+        "Two ranks gave another operation, size or type under the same number of the same group. Sizes "
+        "count for all-reduce, all-gather, reduce and reduce-scatter (convention)"
+    ),
+    advice=(
+        now(
+            "Let all ranks take the same branches between collectives: look for conditions on the rank or on the data"
+        ),
+        now("Give all ranks batches and parameters of the same sizes, or pad them"),
+        soon("Test the program with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each collective"),
+    ),
+    next=AGAIN,
+    kind="mismatch",
+)
+
+HANG_ABSENT = Rule(
+    name="hang_absent",
+    question="Which rank did not join the collective that hangs?",
+    **OF_DUMPS,
+    evidence=("hang_absent_count", "hang_waiting_count", "hang_undumped_count"),
+    threshold=(
+        "Members of a group gave a collective to NCCL that another member did not give, and that member "
+        "waits for nobody (convention)"
+    ),
+    advice=(
+        now("Look at the log and the process of this rank first: the others only wait for it"),
+        now(STACKS),
+        soon("Let the job end and restart when a rank stops, instead of waiting for the timeout"),
+    ),
+    next=AGAIN,
+    indirect=NOT_WHY,
+    kind="absent",
+)
+
+HANG_BEHIND = Rule(
+    name="hang_behind",
+    question="Which GPU stopped finishing collectives before its peers?",
+    **OF_DUMPS,
+    evidence=("hang_behind_count",),
+    threshold="The oldest pending collective of a rank is older than that of another member of its group (convention)",
+    advice=(
+        now(
+            "Check this GPU and its node: nvidia-smi -q -d ECC,PERFORMANCE, and dmesg for Xid errors"
+        ),
+        now(STACKS),
+        soon("Leave the node out of the job, and see whether the hang comes back"),
+    ),
+    next="Log the GPUs of all nodes while the program runs: nvidia-smi dmon -s pucvmet -o DT",
+    indirect=NOT_WHY,
+    kind="behind",
+)

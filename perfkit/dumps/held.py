@@ -1,0 +1,279 @@
+"""What holds the memory of a GPU, and when is it most?
+
+The level is what the program asked for and has not freed: memory from before the recording, plus what was allocated
+since. Memory is free when it can be used again, not when the program lets go. Each allocation has a kind, by its stage
+and by how long it lives:
+
+- parameters: made or moved with a module, and held to the end.
+- activations: asked for in a forward pass. gradients: asked for in a backward pass, and held when an optimizer's step
+  begins. optimizer state: asked for in such a step, and held to the end of that step.
+- temporary: freed within its backward pass or optimizer's step.
+- before the recording: no line is known. It is parameters, and optimizer state if steps ran before.
+- other: asked for outside of modules, such as inputs and the loss.
+
+A step ends with the last allocation of an optimizer, before the next one of a forward pass.
+"""
+
+import numpy as np
+import pandas as pd
+
+from perfkit.schema import Column, Table
+from perfkit.tables import ALLOCATIONS, GPU, RANK, RESERVATIONS, SEGMENTS
+
+DEVICE = ["rank", "gpu"]
+BEFORE = "before the recording"
+KINDS = (
+    BEFORE,
+    "parameters",
+    "gradients",
+    "optimizer state",
+    "activations",
+    "temporary",
+    "other",
+)
+NEVER = np.iinfo("int64").max  # the event at which memory is freed that is held to the end
+NO_LINE = "(no line of Python)"
+PEAK = Table(
+    "PEAK",
+    "the memory of a GPU when most is held",
+    (
+        *(RANK, GPU),
+        Column("event", "int64", "number of the first event after which most is held"),
+        Column("bytes", "int64", "held then, bytes"),
+        Column("before_bytes", "int64", "held then since before the recording, bytes"),
+        Column("reserved_bytes", "int64", "most that the allocator had from the driver, bytes"),
+        Column("end_bytes", "int64", "held at the end of the recording, bytes"),
+    ),
+    ("rank", "gpu"),
+)
+
+
+def levels(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return the bytes held after each event of each GPU that changes them: rank, gpu, event, bytes.
+
+    Event -1 is the begin of the recording.
+    """
+    rows = _held(allocations)
+    freed = rows[rows["freed_event"].ne(NEVER)]
+    changes = pd.concat(
+        [
+            rows[[*DEVICE, "event", "bytes"]],
+            freed[DEVICE].assign(event=freed["freed_event"], bytes=-freed["bytes"]),
+        ]
+    )
+    return _running(changes)
+
+
+def _running(changes: pd.DataFrame) -> pd.DataFrame:
+    """Return the running sum of changes in bytes over the events of each GPU."""
+    of_event: pd.DataFrame = changes.groupby([*DEVICE, "event"], as_index=False)[["bytes"]].sum()
+    return of_event.assign(bytes=of_event.groupby(DEVICE)["bytes"].cumsum())
+
+
+def _of(rows: pd.DataFrame, rank: int, gpu: int) -> pd.DataFrame:
+    return rows[rows["rank"].eq(rank) & rows["gpu"].eq(gpu)]
+
+
+def _devices(rows: pd.DataFrame) -> list[tuple[int, int]]:
+    known = rows[DEVICE].drop_duplicates().sort_values(DEVICE)
+    return list(zip(known["rank"].tolist(), known["gpu"].tolist(), strict=True))
+
+
+def _held(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return what was not refused, with NEVER for what is held to the end."""
+    rows = ALLOCATIONS.check(allocations)
+    rows = rows[~rows["refused"]]
+    return rows.assign(freed_event=rows["freed_event"].fillna(NEVER).astype("int64"))
+
+
+def peaks(allocations: pd.DataFrame, reservations: pd.DataFrame) -> pd.DataFrame:
+    """Return PEAK: when each GPU holds most, and how much."""
+    level = levels(allocations)
+    reserved = _reserved(reservations)
+    rows = []
+    for rank, gpu in _devices(level):
+        own, had = _of(level, rank, gpu), _of(reserved, rank, gpu)["bytes"]
+        highest = own.iloc[int(own["bytes"].argmax())]
+        at_peak = alive(allocations, rank, gpu, int(highest["event"]))
+        before = int(at_peak.loc[at_peak["event"].lt(0), "bytes"].sum())
+        taken = int(had.max()) if len(had) else 0
+        end = int(own["bytes"].iloc[-1])
+        rows.append((rank, gpu, highest["event"], highest["bytes"], before, taken, end))
+    return PEAK.make(pd.DataFrame(rows, columns=PEAK.column_names))
+
+
+def _reserved(reservations: pd.DataFrame) -> pd.DataFrame:
+    """Return the bytes that the allocator has from the driver after each event of each GPU."""
+    return _running(RESERVATIONS.check(reservations)[[*DEVICE, "event", "bytes"]])
+
+
+def alive(allocations: pd.DataFrame, rank: int, gpu: int, event: int) -> pd.DataFrame:
+    """Return the allocations that a GPU holds after an event."""
+    own = _of(_held(allocations), rank, gpu)
+    return own[own["event"].le(event) & own["freed_event"].gt(event)]
+
+
+def at_end(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return what was allocated in the recording and is held to its end."""
+    rows = _held(allocations)
+    return rows[rows["event"].ge(0) & rows["freed_event"].eq(NEVER)]
+
+
+def stages(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return the most that a GPU holds right after an allocation of each stage: rank, gpu, stage, bytes."""
+    rows = _held(allocations)
+    made = rows[rows["event"].ge(0)][[*DEVICE, "event", "stage"]]
+    level = made.merge(levels(allocations), on=[*DEVICE, "event"])
+    return level.groupby([*DEVICE, "stage"], observed=True)[["bytes"]].max().reset_index()
+
+
+def places(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the bytes of allocations by the line that asked for them, the most first.
+
+    `place` (file:line function, or NO_LINE), `kind` where the rows have one, `bytes`, `count`.
+    """
+    file = rows["file"].astype(object)
+    line = rows["line"].astype("string")
+    text = file.astype("string") + ":" + line + " " + rows["function"].astype("string")
+    table = rows.assign(place=text.where(file.notna(), NO_LINE))
+    keys = ["place", *(["kind"] if "kind" in rows else [])]
+    by = table.groupby(keys, observed=True)["bytes"].agg(bytes="sum", count="size").reset_index()
+    return by.sort_values(["bytes", *keys], ascending=[False, *[True] * len(keys)])
+
+
+def kinds(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return what was not refused, with the `kind` of each allocation, one of KINDS."""
+    rows = _held(allocations)
+    kind = pd.Series("other", rows.index, dtype=object)
+    stage = rows["stage"].astype(object)
+    for _, own in rows.groupby(DEVICE):
+        ends = _ends(own, stage[own.index])
+        begins = _begins(own, stage[own.index])
+        freed = own["freed_event"].to_numpy()
+        event = own["event"].to_numpy()
+        outlives_step = freed > _next(ends, event)
+        outlives_pass = freed > _next(begins, event)
+        of = stage[own.index].to_numpy()
+        kind[own.index] = np.select(
+            [
+                event < 0,
+                (of == "build") & (freed == NEVER),
+                of == "forward",
+                (of == "backward") & outlives_pass,
+                (of == "optimizer") & outlives_step,
+                (of == "backward") | (of == "optimizer") | (of == "build"),
+            ],
+            [BEFORE, "parameters", "activations", "gradients", "optimizer state", "temporary"],
+            "other",
+        )
+    return rows.assign(kind=pd.Categorical(kind, KINDS))
+
+
+def _runs(own: pd.DataFrame, stage: pd.Series) -> pd.DataFrame:
+    """Return the first and the last event of each stretch of optimizer allocations of a GPU."""
+    made = own[own["event"].ge(0)].sort_values("event", kind="stable")
+    among = stage[made.index].isin(["forward", "backward", "optimizer"])
+    made = made[among]
+    is_step = stage[made.index].eq("optimizer")
+    number = is_step.ne(is_step.shift()).cumsum()
+    return made[is_step].groupby(number)["event"].agg(["min", "max"])
+
+
+def _ends(own: pd.DataFrame, stage: pd.Series) -> np.ndarray:
+    return _runs(own, stage)["max"].to_numpy("int64")
+
+
+def _begins(own: pd.DataFrame, stage: pd.Series) -> np.ndarray:
+    """Return when optimizers' steps begin; of a recording without them the end of the backward passes."""
+    begins = _runs(own, stage)["min"].to_numpy("int64")
+    return begins if len(begins) else np.array([NEVER - 1])
+
+
+def _next(moments: np.ndarray, event: np.ndarray) -> np.ndarray:
+    """Return the first of some moments at or after each event; after the last one the end of the recording."""
+    return np.append(moments, NEVER - 1)[np.searchsorted(moments, event)]
+
+
+def steps(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return the least that each GPU holds in each step: rank, gpu, step, bytes.
+
+    What lives for a pass is gone then. A program that keeps more each step grows every time.
+    """
+    rows = _held(allocations)
+    stage = rows["stage"].astype(object)
+    level = levels(allocations)
+    found = []
+    for rank, gpu in _devices(rows):
+        own = _of(rows, rank, gpu)
+        ends = _ends(own, stage[own.index])
+        of = _of(level, rank, gpu)
+        of = of[of["event"].ge(0)]
+        step = np.searchsorted(ends, of["event"].to_numpy())
+        least = of.groupby(step)["bytes"].min().iloc[: len(ends)]
+        found += [(rank, gpu, number, held) for number, held in enumerate(least.tolist())]
+    return pd.DataFrame(found, columns=[*DEVICE, "step", "bytes"])
+
+
+def refused(allocations: pd.DataFrame, reservations: pd.DataFrame) -> pd.DataFrame:
+    """Return each out-of-memory error, with what its GPU held and had reserved at that moment.
+
+    The row of ALLOCATIONS; `held_bytes`, `reserved_bytes`.
+    """
+    rows = ALLOCATIONS.check(allocations)
+    rows = rows[rows["refused"]]
+    level, reserved = levels(allocations), _reserved(reservations)
+    moments = list(zip(rows["rank"], rows["gpu"], rows["event"], strict=True))
+    return rows.assign(
+        held_bytes=[_before(level, *moment) for moment in moments],
+        reserved_bytes=[_before(reserved, *moment) for moment in moments],
+    )
+
+
+def _before(level: pd.DataFrame, rank: int, gpu: int, event: int) -> int:
+    """Return the level of a GPU right before an event."""
+    own = _of(level, rank, gpu)
+    earlier = own.loc[own["event"].lt(event), "bytes"]
+    return int(earlier.iloc[-1]) if len(earlier) else 0
+
+
+def cached(segments: pd.DataFrame) -> pd.DataFrame:
+    """Return the memory that no tensor of a GPU holds at the end, of what its allocator has.
+
+    `reserved_bytes`, `allocated_bytes`; `free_bytes`; `whole_bytes`: in segments without a tensor, which `empty_cache`
+    gives back to the driver; `largest_free_bytes`.
+    """
+    rows = SEGMENTS.check(segments)
+    free = rows["bytes"] - rows["allocated_bytes"]
+    whole = rows["bytes"].where(rows["allocated_bytes"].eq(0), 0)
+    columns = rows[DEVICE].assign(
+        reserved_bytes=rows["bytes"],
+        allocated_bytes=rows["allocated_bytes"],
+        free_bytes=free,
+        whole_bytes=whole,
+    )
+    table = columns.groupby(DEVICE).sum()
+    return table.assign(largest_free_bytes=rows.groupby(DEVICE)["largest_free_bytes"].max())
+
+
+def over_time(allocations: pd.DataFrame, *, bins: int = 240) -> pd.DataFrame:
+    """Return the bytes of each kind that each GPU holds at equally spaced events: rank, gpu, event, kind, bytes."""
+    rows = kinds(allocations)
+    found = []
+    for rank, gpu in _devices(rows):
+        own = _of(rows, rank, gpu)
+        freed = own["freed_event"].to_numpy()
+        last = max(int(own["event"].max()), int(freed[freed < NEVER].max(initial=0)))
+        moments = np.unique(np.linspace(0, last, bins).astype(np.int64))
+        for kind, of_kind in own.groupby("kind", observed=True):
+            begun = _sums(of_kind["event"].to_numpy(), of_kind["bytes"].to_numpy(), moments)
+            gone = _sums(of_kind["freed_event"].to_numpy(), of_kind["bytes"].to_numpy(), moments)
+            frame = {"event": moments, "kind": str(kind), "bytes": begun - gone}
+            found.append(pd.DataFrame({"rank": rank, "gpu": gpu, **frame}))
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+
+
+def _sums(events: np.ndarray, sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """Return the sum of the sizes of all events up to each moment."""
+    order = np.argsort(events, kind="stable")
+    total = np.append(0, np.cumsum(sizes[order]))
+    return total[np.searchsorted(events[order], moments, side="right")]

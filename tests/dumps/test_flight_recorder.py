@@ -1,0 +1,226 @@
+"""Flight recorder: which collective hangs, which rank the others wait for, and how far each rank came."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dumps.dump_files import MS, as_json, dump, entry, job, pickled
+
+import perfkit
+from perfkit import diagnosis, report
+from perfkit.diagnosis.finding import Finding
+from perfkit.diagnosis.headline import headline
+from perfkit.dumps import flight_recorder, hang
+from perfkit.errors import ReadError
+
+CASES = ("gpu_error_1st", "gpu_error_2nd", "lock_gil_1st")
+
+
+def real(profiles: Path, case: str) -> tuple[perfkit.Run, dict[str, Any]]:
+    name = f"NVIDIA__nvidia-resiliency-ext__{case}"
+    folder = profiles / "flight_recorder" / name
+    if not folder.exists():
+        pytest.skip(f"PERFKIT_PROFILES has no {name}")
+    truth = profiles / "golden" / "flight_recorder" / f"{name}.truth.json"
+    return perfkit.load(folder), json.loads(truth.read_text("utf-8"))
+
+
+def stuck(run: perfkit.Run) -> list[hang.Stuck]:
+    return hang.stuck(run.groups, run.enqueued)
+
+
+def found(run: perfkit.Run) -> dict[str, Finding]:
+    return {finding.rule: finding for finding in diagnosis.findings(run)}
+
+
+def verdict(run: perfkit.Run) -> str:
+    view = perfkit.select(run)
+    return headline(view, diagnosis.figures(view), diagnosis.findings(view)).verdict
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_groups_with_a_difference_are_those_of_the_truth(case: str, profiles: Path) -> None:
+    run, truth = real(profiles, case)
+    expected = {
+        group["group"]: (group["number"], group["absent"], group["behind_in_completion"])
+        for group in truth["groups_with_a_difference"]
+    }
+    told = {one.group: (one.number, [*one.absent], [*one.behind]) for one in stuck(run)}
+    assert expected == told
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_last_collectives_of_each_member_are_those_of_the_truth(case: str, profiles: Path) -> None:
+    run, truth = real(profiles, case)
+    expected = {
+        group["group"]: group["last_enqueued"] for group in truth["groups_with_a_difference"]
+    }
+    told = {
+        one.group: {str(rank): None if last < 0 else last for rank, last in one.last.items()}
+        for one in stuck(run)
+    }
+    assert expected == told
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_suspects_are_the_roots_of_the_truth(case: str, profiles: Path) -> None:
+    run, truth = real(profiles, case)
+    assert truth["roots_collectives"] == hang.suspects(stuck(run))
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks"),
+    [("gpu_error_1st", [12, 14]), ("gpu_error_2nd", [9, 14]), ("lock_gil_1st", [])],
+)
+def test_ranks_behind_are_those_of_the_truth(case: str, ranks: list[int], profiles: Path) -> None:
+    assert ranks == hang.behind(stuck(real(profiles, case)[0]))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_entries_of_each_rank_are_those_of_the_truth(case: str, profiles: Path) -> None:
+    run, truth = real(profiles, case)
+    table = hang.ranks(run.groups, run.enqueued)
+    counts = {
+        str(rank): count
+        for rank, count in zip(table["rank"], table["operations_count"], strict=True)
+    }
+    assert truth["entries"] == counts
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_silence_before_the_end_is_that_of_the_truth(case: str, profiles: Path) -> None:
+    run, truth = real(profiles, case)
+    table = hang.ranks(run.groups, run.enqueued).dropna(subset="silent_ns").set_index("rank")
+    expected = {int(rank): ms for rank, ms in truth["last_entry_by_rank_ms_before_last"].items()}
+    assert expected == pytest.approx((table["silent_ns"] / MS).to_dict(), abs=0.001)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_healthy_programs_have_no_mismatch(case: str, profiles: Path) -> None:
+    assert [] == hang.mismatches(real(profiles, case)[0].enqueued)
+
+
+@pytest.mark.parametrize(
+    ("case", "begin"),
+    [
+        ("gpu_error_1st", "Rank 12 did not join"),
+        ("gpu_error_2nd", "Ranks 9 and 14 did not join"),
+        ("lock_gil_1st", "Ranks 9 and 14 did not join"),
+    ],
+)
+def test_the_verdict_names_the_ranks_of_the_truth(case: str, begin: str, profiles: Path) -> None:
+    assert verdict(real(profiles, case)[0]).startswith(begin)
+
+
+def test_empty_dumps_are_told(profiles: Path) -> None:
+    finding = found(real(profiles, "lock_gil_1st")[0])["hang_absent"]
+    assert "Ranks 9 and 14 wrote a dump without an operation" in finding.explanation
+
+
+def hanging(folder: Path) -> perfkit.Run:
+    """Rank 1 of three did not call the third all-reduce."""
+    calls = [entry(1), entry(2), entry(3)]
+    return perfkit.load(job(folder / "job", calls, calls[:2], calls))
+
+
+def test_an_absent_rank_is_named_with_the_last_line_that_it_reached(tmp_path: Path) -> None:
+    finding = found(hanging(tmp_path))["hang_absent"]
+    assert "Rank 1 did not join all_reduce 3 of group 0" in finding.title
+    assert "/home/me/train.py:31" == finding.place
+
+
+def test_the_waiting_ranks_are_named(tmp_path: Path) -> None:
+    assert "in which ranks 0 and 2 wait" in found(hanging(tmp_path))["hang_absent"].title
+
+
+def test_a_rank_without_a_dump_is_absent(tmp_path: Path) -> None:
+    calls = [entry(1), entry(2)]
+    folder = job(tmp_path / "job", calls, calls, calls)
+    (folder / "_dump_2").unlink()
+    finding = found(perfkit.load(folder))["hang_absent"]
+    assert "Rank 2 wrote no dump" in finding.explanation
+
+
+def test_an_older_collective_that_left_the_ring_was_joined(tmp_path: Path) -> None:
+    folder = job(tmp_path / "job", [entry(1), entry(2)], [entry(1)])
+    status = {"last_enqueued_collective": 2, "last_completed_collective": 0}
+    pickled(folder / "_dump_1", dump([entry(1)], [0, 1], status))
+    assert [] == hang.suspects(stuck(perfkit.load(folder)))
+
+
+def test_equal_dumps_have_no_finding(tmp_path: Path) -> None:
+    calls = [entry(1), entry(2)]
+    assert {} == found(perfkit.load(job(tmp_path / "job", calls, calls)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"profiling_name": "nccl:broadcast"},
+        {"input_sizes": [[1024, 512]]},
+        {"input_dtypes": ["Half"]},
+    ],
+)
+def test_another_call_under_the_same_number_is_a_mismatch(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    run = perfkit.load(job(tmp_path / "job", [entry(1), entry(2)], [entry(1), entry(2, **changes)]))
+    (first,) = hang.mismatches(run.enqueued)
+    assert (2, (0, 1)) == (first.number, first.ranks)
+
+
+def test_the_verdict_of_a_mismatch_names_ranks_and_line(tmp_path: Path) -> None:
+    other = entry(2, profiling_name="nccl:broadcast")
+    run = perfkit.load(job(tmp_path / "job", [entry(1), entry(2)], [entry(1), other]))
+    assert "Ranks 0 and 1 call different collectives as number 2" in verdict(run)
+    assert "/home/me/train.py:31" in found(run)["hang_mismatch"].explanation
+
+
+def test_sizes_of_an_all_to_all_may_differ(tmp_path: Path) -> None:
+    calls = [entry(1, profiling_name="nccl:all_to_all", input_sizes=[[size]]) for size in (1, 2)]
+    run = perfkit.load(job(tmp_path / "job", *([call] for call in calls)))
+    assert [] == hang.mismatches(run.enqueued)
+
+
+def test_a_send_is_no_collective(tmp_path: Path) -> None:
+    send = entry(3, profiling_name="nccl:send 0->1", is_p2p=True)
+    run = perfkit.load(job(tmp_path / "job", [entry(1), send], [entry(1)]))
+    assert [] == stuck(run)
+
+
+def test_json_reads_like_a_pickle(tmp_path: Path) -> None:
+    content = dump([entry(1), entry(2)])
+    one = flight_recorder.read(as_json(tmp_path / "dump_0.json", content))
+    other = flight_recorder.read(pickled(tmp_path / "dump_0", content))
+    assert one.table("ENQUEUED").equals(other.table("ENQUEUED"))
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"), [("_dump_12", 12), ("nccl_trace_rank_3.json", 3), ("dump", None)]
+)
+def test_the_name_of_a_file_states_its_rank(name: str, rank: int | None, tmp_path: Path) -> None:
+    assert rank == flight_recorder.read(pickled(tmp_path / name, dump([entry(1)]))).rank
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"collective_seq_id": "x"}, "wrong value"),
+        ({"process_group": ("0",)}, "wrong value"),
+        ({"input_sizes": [["x"]]}, "wrong value"),
+        ({"time_created_ns": None}, "wrong value"),
+    ],
+)
+def test_an_entry_with_a_wrong_value_is_refused(
+    changes: dict[str, Any], what: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ReadError, match=what):
+        flight_recorder.read(pickled(tmp_path / "_dump_0", dump([entry(1, **changes)])))
+
+
+def test_names_from_a_dump_are_escaped_in_a_report(tmp_path: Path) -> None:
+    hostile = entry(2, profiling_name="nccl:<script>alert(1)</script>")
+    run = perfkit.load(job(tmp_path / "job", [entry(1), hostile], [entry(1)]))
+    html = report.key_findings([*found(run).values()], diagnosis.figures(run)).html
+    assert "<script>alert" not in html
