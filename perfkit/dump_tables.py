@@ -46,7 +46,7 @@ ALLOCATIONS = Table(
         *(RANK, GPU),
         Column("event", "int64", f"number of the event, {EVENT}; -1 before the recording"),
         Column("freed_event", "Int64", "event from which on it was free; NA: held to the end"),
-        Column("start_ns", "Int64", "ns since the start of the capture; NA when not recorded"),
+        Column("time_ns", "Int64", "ns since the start of the capture; NA when not recorded", 0),
         Column("bytes", "int64", "bytes that the program asked for", least=0),
         category("stage", "what the program did: build, forward, backward, optimizer or other"),
         category("function", "innermost function of the program; missing when not recorded"),

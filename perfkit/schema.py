@@ -16,7 +16,7 @@ OPTIONAL = ("Int64", "float64")
 DTYPES = (*INTEGERS, "float64", "bool", "string", "category")
 # What stands in a column that was not recorded.
 NOT_RECORDED: dict[str, Any] = {
-    **dict.fromkeys(("Int64", "float64", "category"), None),
+    **dict.fromkeys(("Int64", "float64"), None),
     **dict.fromkeys(("int64", "int32"), -1),
     "string": "",
 }
@@ -137,10 +137,7 @@ class Table:
         absent = [c for c in self.columns if c.optional and c.name not in frame]
         if not absent:
             return frame
-        made = {
-            c.name: pd.Series(NOT_RECORDED[c.dtype], frame.index, dtype=c.dtype) for c in absent
-        }
-        return frame.assign(**made)
+        return frame.assign(**{c.name: _not_recorded(c.dtype, frame.index) for c in absent})
 
     def check(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return `frame` if it has this table's columns and dtypes, else raise SchemaError; no row is looked at."""
@@ -274,6 +271,14 @@ class Table:
                 "perfkit leaves them out"
             )
         return notes
+
+
+def _not_recorded(dtype: str, index: pd.Index) -> pd.Series:
+    """Return a column that nothing was recorded of; a category of it has no text, and not the type of a number."""
+    if dtype != "category":
+        return pd.Series(NOT_RECORDED[dtype], index, dtype=dtype)
+    codes = np.full(len(index), -1)
+    return pd.Series(pd.Categorical.from_codes(codes, pd.Index([], dtype=object)), index)
 
 
 def overrunning(frame: pd.DataFrame, keys: tuple[str, ...]) -> np.ndarray:

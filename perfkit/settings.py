@@ -1,5 +1,6 @@
 """Files beside a run that a person wrote: `perfkit.toml`, a budget, published figures. They may hold anything."""
 
+import codecs
 import json
 import math
 import tomllib
@@ -10,6 +11,7 @@ from typing import Any
 from perfkit.errors import ReadError
 from perfkit.format import printable, size, utf8
 
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 LARGEST = 1 << 20  # bytes: what a person writes is shorter
 
 
@@ -31,7 +33,10 @@ def _parsed(path: Path, parse: Callable[[str], Any], form: str) -> Any:
             raise ReadError(
                 f"{path}: larger than {size(LARGEST)}. Give a file that a person wrote."
             )
-        return parse(utf8(path.read_bytes()).decode())
+        data = path.read_bytes()
+        if data.startswith(UTF_16) and len(data) % 2:
+            raise ValueError("it ends inside of a character")
+        return parse(utf8(data).decode())
     except OSError as e:
         raise ReadError(
             f"{path}: cannot be read ({e.strerror}). Check the path and its permissions."

@@ -281,13 +281,15 @@ def _begun(steps: pd.DataFrame, launched: Int) -> pd.DataFrame:
     """Return steps that a profiler marked, without a last one that only began.
 
     The profiler opens a step when it closes the one before. If it stops then, the last holds no
-    launch (`launched`: ns) though the others do.
+    launch (`launched`: ns) though the others do, and is shorter than half of them. A whole step
+    without a launch stays: its work is lost.
     """
     if len(steps) < 2:
         return steps
     last = int(steps["start_ns"].iloc[-1])
     is_empty = not (launched >= last).any() and bool((launched < last).any())
-    return steps.iloc[:-1] if is_empty else steps
+    is_short = 2 * steps["dur_ns"].iloc[-1] < steps["dur_ns"].iloc[:-1].median()
+    return steps.iloc[:-1] if is_empty and is_short else steps
 
 
 def outlasting(start: Int, end: Int) -> Intervals:

@@ -437,9 +437,8 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         return
     deepest = frames.iloc[-1]
     share = float(deepest["share_frac"])
-    if (
-        share - mpi(view)["share_frac"].sum() < NOTABLE
-    ):  # MPI takes this time, and has a finding of its own
+    # What MPI takes of this time has a finding of its own.
+    if share - mpi(view)["share_frac"].sum() < NOTABLE:
         return
     figure = Figure(
         "paths_host_frac",

@@ -215,7 +215,7 @@ class _Rows:
             "gpu": made["gpu"],
             "event": made["event"],
             "freed_event": pd.arrays.IntegerArray(freed, freed < 0),
-            "start_ns": pd.arrays.IntegerArray(start - begin, start < 0),
+            "time_ns": pd.arrays.IntegerArray(start - begin, start < 0),
             "bytes": made["bytes"],
             "stage": category(stack, [name for name, _ in stacks]),
             "function": category(stack, [place.function for _, place in stacks]),

@@ -14,6 +14,7 @@ from perfkit.report.blocks import (
     key_findings,
     name,
     note,
+    sentences,
 )
 from perfkit.report.comparison import against_promised, against_published
 from perfkit.report.first_page import (
@@ -57,5 +58,6 @@ __all__ += [
     "recommendations",
     "record",
     "remarks",
+    "sentences",
     "summary",
 ]

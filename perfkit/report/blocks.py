@@ -330,10 +330,14 @@ def by_command(items: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, st
 def kernel_names(view: Selection) -> Shown:
     """Return the names of the longest measured kernels with what each says, as a list."""
     longest = view.launches.sort_values("dur_ns", ascending=False, kind="stable")
-    names = longest["full_name"].astype(str).unique()[:MOST_NAMES]
-    if not len(names):
+    return sentences(longest["full_name"].astype(str).unique()[:MOST_NAMES])
+
+
+def sentences(full_names: Iterable[str]) -> Shown:
+    """Return names of kernels with what each says, as a list."""
+    decoded = [decode(name) for name in full_names]
+    if not decoded:
         return note("No kernel was measured.")
-    decoded = [decode(name) for name in names]
     return Shown(block("kernel_names", decoded), f"{len(decoded)} names")
 
 

@@ -40,7 +40,6 @@ KERNEL = "python3"  # Jupyter's name of a kernel of the Python that runs this
 START = 120  # s that a kernel may take to start on a busy machine
 OPTIONS = (
     "--HistoryManager.enabled=False",
-    "--InteractiveShell.cache_size=0",  # what a cell showed is in the notebook: the kernel keeps no copy
     "--IPKernelApp.ignore_cwd=True",  # a file of the user, such as select.py, stands in for no module
 )
 PACKAGE = Path(__file__).parents[2]

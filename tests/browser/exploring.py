@@ -70,7 +70,7 @@ CONTRASTS = """selector => {
 # `theme.LEAST`, from which on a picture follows its cell.
 CHARTS_FIT = """() => [...document.querySelectorAll('.jp-RenderedVegaCommon5')].every(one => {
     const room = one.closest('.jp-OutputArea-output').clientWidth, wide = one.querySelector('canvas, svg')?.clientWidth;
-    const isOfSteps = one.closest('.jp-CodeCell').innerText.includes('charts.operators.steps');
+    const isOfSteps = one.closest('.jp-CodeCell').innerText.includes('pictures.input_wait');
     return one.scrollWidth <= room && (room - wide < 60 || isOfSteps && wide > 0);
 })"""
 STARTS_IN = """([row, first, last]) => [...(document.querySelector(row)?.cells ?? [])]

@@ -149,27 +149,21 @@ PRODUCED: dict[str, Found] = {
     "exposed_copy": between_gpus,
     "ranks": lambda *_: (meeting(10, 10, 16, grids=(8, 8, 16)), ""),
     "few_blocks": lambda *_: (few(), ""),
-    "small_blocks": real("ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep"),
     "slowed_kernels": slowed,
-    "elementwise_bandwidth": real("torch/TraceLens__evals_mi300__elem_01_add_poor_bw.json.gz"),
-    "few_tiles": real("torch/TraceLens__evals_mi300__gemm_01_compute_few_tiles.json.gz"),
     "gpu_never_used": real("nsys/mamedov__parallel_course_2__report4.sqlite"),
     "log_throttling": real("reports/power_limit_reached/gpu.csv"),
     "gpu_unused": lambda *_: (beside(1), ""),
     "idle_launch": lambda *_: (perfkit.select(perfkit.load(sample("bert_a100_optimised"))), ""),
-    "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),
     "idle_kernel_wait": queued,
     "pauses": lambda *_: (perfkit.select(looped(pause=1000).run), ""),
     "log_power": logged(
         utilization__gpu="100 %", power__draw="180 W", enforced__power__limit="400 W"
     ),
     "log_no_work": real("monitor/rocm-smi_json__mi100_rocm571.json"),
-    "log_unused": real("monitor/tkjunsei__OpenAD__gpu_usage_2xA6000.csv"),
     "log_waited_for": real("reports/spinning_gpus/gpu.csv"),
     "log_little_power": logged(
         utilization__gpu="100 %", power__draw="100 W", enforced__power__limit="400 W"
     ),
-    "log_capped": real("reports/one_gpu_power_capped/gpu.csv"),
     "network_cards": real("reports/nccl_one_network_card/nccl.txt"),
     "hang_absent": real(f"{DUMPS}lock_gil_1st"),
     "hang_behind": real(f"{DUMPS}gpu_error_2nd"),
@@ -187,7 +181,6 @@ PRODUCED: dict[str, Found] = {
     "paths_allocation": real("hpctoolkit/hpctoolkit-leo-amd-database"),
     "idle_edge": real("nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_sys_report.sqlite"),
     "paths_barriers": real("hpctoolkit/HPCToolkit__hpcviewer.e4__lmp-openmp-database"),
-    "mpi_time": real("hpctoolkit/hpctoolkit-allgather-database"),
     "network_tcp": network,
     "network_by_host": network,
     "gpu_shared": situation(programs.sharing_a_gpu),
@@ -199,7 +192,6 @@ PRODUCED: dict[str, Found] = {
     "too_little": real("nsys/Qcompiler__MIXQ__src_report1.sqlite"),
     "training_mfu": training(700),
     "training_mfu_suspicious": training(200),
-    "training_optimizer": real("monitor/deepspeed_flops_profiler_megatron_gpt.txt"),
 }
 # Gaps whose launch was lost, or waits that no rule about waits tells of.
 NOT_PRODUCED = {"idle_unattributed", "idle_sync"}

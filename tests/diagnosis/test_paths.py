@@ -111,13 +111,7 @@ def test_advice_on_mpi_asks_what_the_calls_are(profiles: Path) -> None:
         steps = " ".join(step for texts in mpi.advice.values() for step in texts)
         assert (words in steps, other in steps) == (True, False)
     found = told(perfkit.load(profiles / "hpctoolkit/hpctoolkit-allgather-database"))
-    assert {"mpi_time", "paths_host"} == set(found)
-    assert not [
-        step
-        for steps in found["paths_host"].advice.values()
-        for step in steps
-        if "functools" in step
-    ]
+    assert {"mpi_time"} == set(found), "the loop around the calls has no time of its own"
 
 
 def test_real_databases_without_cpu_time_or_launches(profiles: Path) -> None:

@@ -192,7 +192,12 @@ def tables_of(reader: ModuleType) -> list[str]:
 
 
 def _made(node: ast.AST) -> Iterator[str]:
-    """Yield tables that an expression makes: `KERNELS.make(...)`, or a key of a dictionary of loaders."""
+    """Yield tables that an expression makes.
+
+    `KERNELS.make(...)`, `tables.KERNELS` for a function that makes it, or a key of a dictionary of loaders.
+    """
+    if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "tables":
+        yield node.attr
     if isinstance(node, ast.Attribute) and node.attr in ("make", "empty"):
         owner = node.value
         yield owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")

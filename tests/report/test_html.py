@@ -445,7 +445,7 @@ def cleaned(folder: Path, text: str, **inputs: str | Path) -> str:
             "/scratch/USER/model.py on HOST, HOST:5",
         ),
         (f"{USER}s of my-{HOST}", f"{USER}s of my-{HOST}"),
-        ("/usr/lib/x.so /home/bob/x /tmp/y", "/usr/lib/x.so /home/bob/x /tmp/y"),
+        ("/usr/lib/x.so /home/bob/x /tmp/y", "/usr/lib/x.so ~/x /tmp/y"),
     ],
 )
 def test_paths_become_names(

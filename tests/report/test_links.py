@@ -68,12 +68,16 @@ def _texts() -> Iterator[str]:
                 )
 
 
+HOMES = ("perfkit.analysis", "perfkit.logs", "perfkit.logs.nccl_inspector", "perfkit.dumps")
+
+
 def is_analysis(name: str) -> bool:
-    """Whether a dotted name is a module of `perfkit.analysis`, or an analysis of logs, and a function of it."""
+    """Whether a dotted name is a module of `perfkit.analysis` or of a room, and a function of it."""
     module, _, function = name.rpartition(".")
-    home = "perfkit.logs" if module == "monitoring" else "perfkit.analysis"
-    found = find_spec(f"{home}.{module}") if function else None
-    return found is not None and hasattr(import_module(found.name), function)
+    if not function:
+        return False
+    homes = [home for home in HOMES if find_spec(f"{home}.{module.partition('.')[0]}")]
+    return any(hasattr(import_module(f"{home}.{module}"), function) for home in homes)
 
 
 def test_sources_and_what_cells_show_are_listed_and_exist() -> None:

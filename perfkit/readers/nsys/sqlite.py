@@ -37,6 +37,7 @@ LISTED = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"
 STEPS = 10**6  # of SQLite's machine between two looks at how many there were
 STEPS_PER_BYTE = 100
 LEAST_STEPS, LEAST_LENGTH = 10**8, 10**6
+MOST_LENGTH = 10**9  # bytes of a text that SQLite makes
 ROW_BYTES = 4  # a row takes at least so many bytes of the file
 MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
 KEPT_TEXTS = 100_000
@@ -333,7 +334,8 @@ def connected(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(uri(path), uri=True)
     database.text_factory = _Texts().__getitem__
     size = path.stat().st_size
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(size, LEAST_LENGTH))
+    length = min(max(size, LEAST_LENGTH), MOST_LENGTH)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
     looks = iter(range(max(STEPS_PER_BYTE * size, LEAST_STEPS) // STEPS))
     database.set_progress_handler(lambda: next(looks, None) is None, STEPS)
     return database

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from analysis.spans import loaded, span, us
-from frames import api_calls, copies, kernels
+from analysis.spans import loaded, us
+from frames import api_calls, copies, kernels, lasting
 from planted.program import Settings, simulated
 from readers.torch_real import (
     EPOCH_DECIMALS,
@@ -401,7 +401,7 @@ def test_two_ranks_that_meet(profiles: Path) -> None:
 
 
 def step(number: int, start_us: int, length_us: int, *, rank: int = 0) -> dict[str, Any]:
-    times = span(US * start_us, US * (start_us + length_us))
+    times = lasting(US * start_us, US * length_us)
     return {**times, "rank": rank, "step": number, "name": "step", "how": "nvtx", "steady": True}
 
 
