@@ -35,9 +35,15 @@ def reason(name: str) -> str:
     return f"{name} is not installed ({REMEDIES[name]})"
 
 
+def is_installed(module: str) -> bool:
+    """Tell whether a module is installed; a folder that pip left of one that was is none."""
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None
+
+
 def require(module: str) -> None:
     """Skip the test unless this module is installed."""
-    if not find_spec(module):
+    if not is_installed(module):
         _absent(module)
 
 
@@ -58,7 +64,7 @@ def program(name: str) -> str:
 
 def absent_files() -> dict[str, str]:
     """Return the files of the package that cannot be imported here, each with the reason."""
-    return {path: reason(module) for path, module in NEEDED.items() if not find_spec(module)}
+    return {path: reason(module) for path, module in NEEDED.items() if not is_installed(module)}
 
 
 def _absent(name: str) -> NoReturn:
