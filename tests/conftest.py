@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -20,6 +21,20 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector the modules and items that stay to the end: a look at all of them takes 0.2 s."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    """Skip a test whose fixture reads what no installed module can read."""
+    with extras.readable():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Skip a test that reads what no installed module can read."""
+    with extras.readable():
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import extras
+
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import recording
@@ -71,6 +73,7 @@ def judged(
 ) -> Judgement:
     """Return what perfkit concludes of a recording, or of the part of it that is chosen."""
     path = source if isinstance(source, Path) else Path()
+    extras.require_reader(path.name)
     try:
         run = perfkit.load(source, job=job or {}) if isinstance(source, Path) else source
         view = perfkit.select(run, **choice)

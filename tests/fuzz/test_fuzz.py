@@ -54,6 +54,8 @@ def test_no_mutant_breaks_a_reader(family: str, pool: execution.Pool) -> None:
 def test_unchanged_seeds_load(family: str) -> None:
     if family == "ncu_rep" and not families.shelf():
         pytest.skip("the made report is a container without results")
+    if family == "ncu_rep":
+        extras.require("ncu_report")
     names = [seed.name for seed in families.seeds(family)]
     assert any(execution.pristine(family, name)[0].tables for name in names), (
         f"none of {names} loads"
