@@ -170,13 +170,14 @@ def test_a_cut_file_is_an_error_that_names_it(make: Make, said: str | None, tmp_
     # Damaged is not absent. Where a file that ends early is no damage, a note says so.
     path = make(tmp_path)
     complete = rows(path)
+    noted = {*perfkit.load(path).notes}
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
         whole = file.read_bytes()
         for size in (64, len(whole) // 2, len(whole) - 1):
             file.write_bytes(whole[:size])
             is_text = b"\0" not in whole
             if is_text and whole[size:] == b"\n":  # what is whole is read
-                assert rows(path) == complete or perfkit.load(path).notes
+                assert rows(path) == complete or {*perfkit.load(path).notes} - noted
                 continue
             if said and size != 64:
                 assert any(said in note for note in perfkit.load(path).notes)

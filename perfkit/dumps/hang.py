@@ -1,7 +1,7 @@
 """Which collective hangs, and which rank do the others wait for?
 
 A collective ends when all members of its group take part. A rank waits for a member if it gave a collective to NCCL
-that the member did not give. A rank that others wait for may wait itself: suspects are those that wait for nobody. A
+that the member did not give. A rank that others wait for may wait itself: a suspect waits for nobody. A
 rank of which the oldest pending collective is older than those of its peers gave it in time, and its GPU did not
 finish. Groups are matched by name and collectives by number. Sends and receives are left out: they have numbers of
 their own, and a rank that waits for one looks absent. Dumps say where ranks wait, and not why.

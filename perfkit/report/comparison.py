@@ -85,7 +85,7 @@ class Series:
     """Runs by their labels in the order of the changes, their ledger, and the last compared with the first.
 
     `lines` explain what the last step takes longer than the first, line by line of the ledger. `outcomes` say of each
-    run but the first which findings came or went, and whether the prediction for those that went came true.
+    run but the first which findings came or went, and whether the prediction for the ones that went came true.
     """
 
     runs: Mapping[str, Sequence[Selection]]
