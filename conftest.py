@@ -1,7 +1,8 @@
 """What pytest leaves out, and what its last lines say of that.
 
 `--remaining` runs only the tests that have not passed in this folder: continuous integration runs all of them in an
-environment without extras and captures, and then the others with both.
+environment without extras and captures, and then the others with both. A test marked `sampled(n)` runs with every
+n-th of its cases; the others are of the `matrix`, which `-m matrix` runs.
 """
 
 from collections import Counter
@@ -21,8 +22,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--remaining", action="store_true", help=text)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has passed, if `--remaining` says so."""
+    """Leave out what has passed, if `--remaining` says so, and give the matrix its cases before it is left out."""
+    _sample(items)
     if not config.getoption("remaining"):
         return
     passed = _passed(config)
@@ -42,6 +45,19 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Ite
         terminalreporter.write_line(f"not tested: {count} {noun}: {reason}")
     for path, reason in extras.absent_files().items():
         terminalreporter.write_line(f"not tested: the examples of {path}: {reason}")
+
+
+def _sample(items: list[pytest.Item]) -> None:
+    """Mark all cases of a sampled test `matrix`, except every n-th."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is None or item.get_closest_marker("matrix"):
+            continue
+        test = item.nodeid.partition("[")[0]
+        if seen[test] % sampled.args[0]:
+            item.add_marker("matrix")
+        seen[test] += 1
 
 
 def _passed(config: pytest.Config) -> set[str]:

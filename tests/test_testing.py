@@ -218,6 +218,7 @@ REAL = {  # one real capture of each form that is small, by the folder and the r
 
 
 @pytest.mark.parametrize(("name", "make"), CASES)
+@pytest.mark.sampled(2)
 def test_own_readers_keep_the_contract_and_claim_their_files_alone(
     name: str, make: Make, tmp_path: Path
 ) -> None:
@@ -232,6 +233,7 @@ def test_own_readers_keep_the_contract_and_claim_their_files_alone(
 
 
 @pytest.mark.parametrize(("capture", "name"), REAL.items(), ids=REAL)
+@pytest.mark.sampled(2)
 def test_own_readers_keep_the_contract_on_real_captures(
     capture: str, name: str, profiles: Path
 ) -> None:

@@ -107,6 +107,7 @@ def test_laws(recorded: Recorded) -> None:
     assert busy == {gpu: machine.busy(gpu) for gpu in busy}
 
 
+@pytest.mark.sampled(2)
 def test_told(recorded: Recorded, request: pytest.FixtureRequest) -> None:
     name = request.node.callspec.params["recorded"]
     if name in KNOWN_WRONG:

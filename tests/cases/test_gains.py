@@ -220,6 +220,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("case", "fact"), facts_of(*CASES))
+@pytest.mark.sampled(3)
 def test_gains_bound_what_can_be_had(
     case: Case, fact: Fact, judge: Callable[[Case], Judgement]
 ) -> None:

@@ -237,6 +237,7 @@ LOG_SOFTMAX = ("aten::_log_softmax", 5, {"dtypes": BF16})
         ),
     ],
 )
+@pytest.mark.sampled(2)
 def test_what_is_no_cause_is_not_told(rule: str, made: Callable[[], Run]) -> None:
     assert rule not in told(made())
 

@@ -14,6 +14,7 @@ def name(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
+@pytest.mark.sampled(3)
 def test_without_steps_equal_work_is_compared(case: Case) -> None:
     """No range and no sequence shows a step: the answer is one of those that are right all the same."""
     assert checked(case, IRREGULAR, LITTLE, 0) in case.right

@@ -109,6 +109,7 @@ ABSENT = pytest.param("", marks=pytest.mark.skip(reason=extras.CAPTURES))
 
 
 @pytest.mark.parametrize("name", ALL or [ABSENT], ids=_short)
+@pytest.mark.sampled(5)
 def test_runs_on_every_real_capture(name: str, profiles: Path) -> None:
     """And every figure has a cell and a table."""
     with sharing():

@@ -101,6 +101,7 @@ def selected(profiles: Path, name: str) -> perfkit.selection.Selection:
 
 
 @pytest.mark.parametrize("path", KINDS)
+@pytest.mark.sampled(3)
 def test_every_kind_of_recording_has_a_verdict_of_its_own(path: str, profiles: Path) -> None:
     verdict, labels = KINDS[path]
     name = "0_executive_summary"

@@ -297,6 +297,7 @@ class Page:
 
 
 @pytest.mark.parametrize("kind", REPORTS)
+@pytest.mark.sampled(3)
 def test_no_link_of_a_report_is_dead(kind: str, profiles: Path, tmp_path: Path) -> None:
     run, baseline, known = REPORTS[kind]
     out = built(profiles / run, tmp_path, baseline=baseline and profiles / baseline)

@@ -65,6 +65,7 @@ def in_order(run: Run) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("name", simulate.PAIRS)
+@pytest.mark.sampled(3)
 def test_the_change_does_what_it_must(name: str, written: Written) -> None:
     """The verdict on the step time; the cause is the first finding before, and none after.
 
