@@ -317,21 +317,12 @@ def is_memory(name: str) -> bool:
 
 def where(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool_]:
     """Return which rows of a category column fulfil a condition, asked once per category."""
-    return answered(names, fulfils)[names.cat.codes.to_numpy()]
+    return np.asarray(answered(names, fulfils)[names.cat.codes.to_numpy()], np.bool_)
 
 
 def answered(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool_]:
-    """Return which categories occur and fulfil a condition; the last answer is that of a missing name, no.
-
-    The tables of a recording share their categories: a table of ten rows may have a hundred thousand.
-    """
-    categories = names.cat.categories
-    occurs = np.zeros(len(categories) + 1, np.bool_)
-    occurs[names.cat.codes.to_numpy()] = True
-    occurs[-1] = False
-    answers = np.zeros_like(occurs)
-    answers[occurs] = [bool(fulfils(str(name))) for name in categories[occurs[:-1]]]
-    return answers
+    """Return which categories fulfil a condition; the last answer is that of a missing name, no."""
+    return np.array([bool(fulfils(str(name))) for name in names.cat.categories] + [False])
 
 
 # What each detail of a wait is called in API_CALLS (0), RANGES (1) or OS_CALLS (2), in the order in which they count.
