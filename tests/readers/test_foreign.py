@@ -11,9 +11,6 @@ from perfkit.readers import unrecognised
 TRITON = b'[{"id":1,"timestamps":[{"name":"HTTP_RECV_START","ns":5294383183578}]}]'
 NVPROF = b"step 1\n==24242== NVPROF is profiling process 24242, command: ./app\n"
 AVERAGES = b"-----  -----\n Name    Self CPU %    Self CPU    # of Calls  \n-----  -----\n"
-SMI = (
-    b"Wed Apr  9 10:26:15 2025\n+-----+\n| NVIDIA-SMI 535.183.01    Driver Version: 535.183.01 |\n"
-)
 
 
 def told(path: Path, content: bytes) -> str:
@@ -24,14 +21,12 @@ def told(path: Path, content: bytes) -> str:
 @pytest.mark.parametrize(
     ("content", "what", "instead"),
     [
-        (SMI, "the table that nvidia-smi prints", "--format=csv -l 1"),
         (AVERAGES, "key_averages()", "export_chrome_trace"),
         (TRITON, "Triton Inference Server", "nsys profile"),
         (NVPROF, "nvprof", "nsys profile"),
         (pickle.dumps([1, 2]), "a pickle of Python", "export_chrome_trace"),
     ],
     ids=[
-        "nvidia-smi",
         "key_averages",
         "Triton",
         "nvprof",
@@ -82,7 +77,6 @@ def test_a_folder_of_pickles_is_told_by_the_first_of_them(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("monitor/nvidia-smi_table_loop__X-yang03_mixed_gpus.txt", "--format=csv -l 1"),
         ("reports/single_process_loader/table.txt", "export_chrome_trace"),
         ("torch/cmpark0126__ml-serving__triton_server_trace.json.gz", "Triton Inference Server"),
     ],
