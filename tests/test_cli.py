@@ -274,6 +274,22 @@ def test_command_is_installed_and_its_help_needs_no_pandas() -> None:
     assert "set()" == needed.splitlines()[-1]
 
 
+def test_a_wrong_path_is_refused_before_pandas_is_imported() -> None:
+    script = """
+import sys
+from perfkit.cli import main
+try:
+    main(["report", "WRONG"])
+except SystemExit as end:
+    print(end.code, {"pandas", "numpy", "pyarrow", "altair"} & {*sys.modules})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "perfkit: WRONG: no such file or folder. Check the path.\n" == done.stderr
+    assert "2 set()\n" == done.stdout
+
+
 def test_help_of_a_command_is_no_fault_of_perfkit() -> None:
     answer = CliRunner().invoke(main, ["report", "--help"])
     assert answer.exit_code == 0
