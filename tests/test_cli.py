@@ -61,6 +61,10 @@ def test_inspect_says_what_is_there_and_what_is_missing(run: Path, tmp_path: Pat
             ["report", "RUN", "--out", "report", "--kernels", "nonesuch"],
             "kernel names contains 'nonesuch'",
         ),
+        (
+            ["report", "RUN", "--out", "report", "--window", "2s:1s"],
+            "window: 2.00 s to 1.00 s does not end after its start. Give the start first.",
+        ),
         (["report", "RUN", "--out", "report", "--window", "5:7"], "no time with a unit"),
         (["report", "RUN", "--out", "report", "--window", "5s"], "is not START:END"),
         (["report", "RUN", "--out", "report", "--gpus", "one"], "is no list of numbers"),

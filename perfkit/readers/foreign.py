@@ -86,7 +86,7 @@ FOREIGN = (
     ),
     Foreign(
         "the output of nvprof, which NVIDIA no longer develops",
-        f"{TIMELINE} Single kernels: `ncu --set full PROGRAM`.",
+        f"{TIMELINE} Single kernels: `ncu --set full -o report PROGRAM`.",
         holds=rb"==\d+== (?:NVPROF is profiling|Profiling (?:application|result))"
         rb"|\"Type\",\"Time\(%\)\",\"Time\",\"Calls\"|\"?Start\"?,\"?Duration\"?,\"?Grid X\"?",
     ),
