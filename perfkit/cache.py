@@ -332,6 +332,7 @@ def opened(path: Path, name: str) -> Profile:
             "rank": profile.rank,
             "node": profile.node,
             "world_size": profile.world_size,
+            "is_simulated": profile.is_simulated,
             "notes": profile.notes,
         }
         description = {
@@ -360,17 +361,24 @@ def _recalled(source: Source) -> Profile | None:
         rank, world_size = (
             None if described[n] is None else int(described[n]) for n in ("rank", "world_size")
         )
-        node, tables = (
-            str(described["node"]),
-            [table for table in described["tables"] if table in TABLES],
-        )
+        node, is_simulated = str(described["node"]), bool(described["is_simulated"])
+        tables = [table for table in described["tables"] if table in TABLES]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     # It may be stored under another name of the file.
     capture = copy[0].assign(path=pd.array([shown(source.path)] * len(copy[0]), dtype="string"))
     loaders = {table: _Copy(source, table) for table in tables}
     return Profile(
-        source.reader, source.path, capture, loaders, missing, notes, rank, node, world_size
+        source.reader,
+        source.path,
+        capture,
+        loaders,
+        missing,
+        notes,
+        rank,
+        node,
+        world_size,
+        is_simulated,
     )
 
 

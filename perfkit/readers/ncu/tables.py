@@ -158,6 +158,7 @@ class Report:
     rules: Sequence[Rule] = ()
     version: str = ""
     notes: tuple[str, ...] = field(default=())
+    is_simulated: bool = False
 
     @property
     def metrics(self) -> list[str]:

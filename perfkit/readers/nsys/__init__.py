@@ -158,6 +158,7 @@ def read(path: Path) -> Profile:
         missing=missing(present, summary),
         notes=(*notes(source, gpus), *dict.fromkeys(doubts)),
         node=node_of(host(source)),
+        is_simulated=bool(_meta(source, "SIMULATED")),
     )
 
 
