@@ -17,7 +17,7 @@ import shutil
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -225,22 +225,6 @@ def note(place: Path | None, table: str) -> str | None:
     return None
 
 
-def text(name: str, make: Callable[[], str]) -> str:
-    """Return a text that takes long to make: its copy, if there is one that is whole."""
-    place = None if (top := root()) is None else top / "texts"
-    for file in _copies(place, name, "txt"):
-        with suppress(UnicodeDecodeError):
-            stored = content(file)
-            if file.name == file_name(name, stored, "txt"):
-                return stored.decode()
-    made = make().encode()
-    if place:
-        with suppress(OSError):
-            place.mkdir(parents=True, exist_ok=True)
-            put(place / file_name(name, made, "txt"), made)
-    return made.decode()
-
-
 def is_own(status: os.stat_result) -> bool:
     """Say whether a file or folder belongs to this user, and nobody else may write it."""
     if sys.platform == "win32":
@@ -257,10 +241,10 @@ def content(file: Path, longest: int = -1) -> bytes:
     return b""
 
 
-def _copies(place: Path | None, table: str, kind: str = "parquet") -> list[Path]:
+def _copies(place: Path | None, table: str) -> list[Path]:
     """Return the files that may be copies of a table: this user's own; a link may lead to something without an end."""
     named = (
-        [(file, file.lstat()) for file in sorted(place.glob(f"{table}.*.{kind}"))] if place else []
+        [(file, file.lstat()) for file in sorted(place.glob(f"{table}.*.parquet"))] if place else []
     )
     # Whoever else can write to the cache could plant wrong tables.
     own = [
@@ -348,6 +332,7 @@ def opened(path: Path, name: str) -> Profile:
             "rank": profile.rank,
             "node": profile.node,
             "world_size": profile.world_size,
+            "is_simulated": profile.is_simulated,
             "notes": profile.notes,
         }
         description = {
@@ -376,17 +361,24 @@ def _recalled(source: Source) -> Profile | None:
         rank, world_size = (
             None if described[n] is None else int(described[n]) for n in ("rank", "world_size")
         )
-        node, tables = (
-            str(described["node"]),
-            [table for table in described["tables"] if table in TABLES],
-        )
+        node, is_simulated = str(described["node"]), bool(described["is_simulated"])
+        tables = [table for table in described["tables"] if table in TABLES]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     # It may be stored under another name of the file.
     capture = copy[0].assign(path=pd.array([shown(source.path)] * len(copy[0]), dtype="string"))
     loaders = {table: _Copy(source, table) for table in tables}
     return Profile(
-        source.reader, source.path, capture, loaders, missing, notes, rank, node, world_size
+        source.reader,
+        source.path,
+        capture,
+        loaders,
+        missing,
+        notes,
+        rank,
+        node,
+        world_size,
+        is_simulated,
     )
 
 

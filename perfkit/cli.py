@@ -43,7 +43,7 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("paths", type=FILE, nargs=-1, required=True, metavar="BEFORE AFTER...")
+@click.argument("paths", type=options.RUN, nargs=-1, required=True, metavar="BEFORE AFTER...")
 @click.option(
     "--labels",
     type=options.WORDS,
@@ -104,11 +104,11 @@ def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list
 
 
 @main.command()
-@click.argument("paths", type=FILE, nargs=-1, required=True, metavar="RUN...")
+@click.argument("paths", type=options.RUN, nargs=-1, required=True, metavar="RUN...")
 @click.option(
     "--baseline",
     "earlier",
-    type=FILE,
+    type=options.RUN,
     multiple=True,
     help="A run to compare with, or the report of one; several are repeats.",
 )
@@ -190,7 +190,7 @@ def record() -> None:
 
 
 @main.command()
-@click.argument("path", type=FILE)
+@click.argument("path", type=options.RUN)
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def inspect(path: Path, as_json: bool) -> None:
     """List what a profile or folder holds, what is missing, and how to record it."""
@@ -306,9 +306,9 @@ def ingest(
 
 
 @main.command()
-@click.argument("path", type=FILE)
+@click.argument("path", type=options.RUN)
 @click.option("--out", type=FILE, default=Path("report"), show_default=True, help="Folder to make.")
-@click.option("--baseline", type=FILE, help="An earlier run to compare with.")
+@click.option("--baseline", type=options.RUN, help="An earlier run to compare with.")
 @click.option(
     "--ranks", type=options.NUMBERS, default=(), help="Ranks, for example 0,8; all if not given."
 )
@@ -355,6 +355,10 @@ def report(path: Path, out: Path, window: tuple[int, int] | None, **given: Any) 
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
     )  # more would wait for matrices, each with a core of its own
+    from perfkit.discovery import discovered
+
+    if path.is_file():
+        discovered([path])  # refuse what is no profile before all that makes pages is imported
     from perfkit.report.pages import build
 
     notes: list[str] = []
@@ -386,7 +390,7 @@ def _first_page(folder: Path) -> str:
 
 
 @main.command()
-@click.argument("path", type=FILE, required=False)
+@click.argument("path", type=options.RUN, required=False)
 @click.option(
     "--folder",
     type=FILE,

@@ -16,7 +16,6 @@ one rank that state several hosts, or name different GPUs by one number.
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import combinations, pairwise
@@ -28,6 +27,7 @@ import pandas as pd
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import printable, several
 from perfkit.job import FILE as JOB_FILE
+from perfkit.paths import check, is_special
 from perfkit.profile import Profile
 from perfkit.readers import SUFFIXES, broken, claimants, reader, rivals, unrecognised
 from perfkit.readers.text import by_number
@@ -52,13 +52,6 @@ LAYOUT = re.compile(
 )
 LEVELS = 6  # of folders, at most
 LOOKED = 100  # of them, and at as many things in each, is looked at
-# What is neither a file nor a folder: to open it may wait for ever, or take what belongs to another program.
-SPECIAL = {
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 class Found(NamedTuple):
@@ -105,7 +98,7 @@ def discovered(given: Sequence[Path], *, deep: bool = False) -> tuple[list[Found
     profiles: list[Found] = []
     notes: list[str] = list(broken())
     for item in given:
-        _check(item)
+        check(item)
         claimed = claimants(item)
         if claimed:
             notes += rivals(item, claimed)
@@ -173,35 +166,6 @@ def _digest(profile: Path) -> str:
     return " ".join(parts)
 
 
-def _check(path: Path) -> None:
-    """Refuse what does not exist, cannot be looked at, or is neither a file nor a folder."""
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            os.scandir(path).close()
-    except (FileNotFoundError, NotADirectoryError):
-        raise ReadError(f"{path}: no such file or folder. Check the path.") from None
-    except OSError as e:
-        raise ReadError(
-            f"{path}: cannot be looked at ({e.strerror}). Check the path and its permissions."
-        ) from e
-    except ValueError as e:
-        raise ReadError(f"{path}: no path of a file ({e}). Check the path.") from e
-    kind = SPECIAL.get(stat.S_IFMT(mode))
-    if kind:
-        raise ReadError(
-            f"{path}: {kind}, not a file. Write what it delivers to a file, and load that."
-        )
-
-
-def _is_special(path: Path) -> bool:
-    """Tell whether something in a folder is neither a file nor a folder, or cannot be looked at."""
-    try:
-        return stat.S_IFMT(path.stat().st_mode) in SPECIAL
-    except OSError:
-        return False  # a link to nothing, which is named by its suffix like a file
-
-
 def pattern(rank_regex: str) -> re.Pattern[str] | None:
     """Return the pattern that a user gave for the ranks in paths; PerfkitError if it is none."""
     try:
@@ -230,11 +194,11 @@ def _inside(folder: Path, notes: list[str], deep: bool, levels: int = LEVELS) ->
     for item in _sorted(folder):
         if item.name.startswith("."):
             continue
-        claimed = () if _is_special(item) else claimants(item)
+        claimed = () if is_special(item) else claimants(item)
         if claimed:
             notes += rivals(item, claimed)
             profiles += [Found(item, name, is_given=False) for name in claimed]
-        elif item.suffix in SUFFIXES and not _is_special(item):
+        elif item.suffix in SUFFIXES and not is_special(item):
             refused.append((item, unrecognised(item)))
         elif item.is_dir() and not item.is_symlink() and (deep or LAYOUT.fullmatch(item.name)):
             inner.append(item)
@@ -269,7 +233,7 @@ def _deeper(folder: Path) -> ReadError | None:
     holding = (
         item.name
         for item in seen
-        if any(claimants(p) for p in _sorted(item)[:LOOKED] if not _is_special(p))
+        if any(claimants(p) for p in _sorted(item)[:LOOKED] if not is_special(p))
     )
     named = [name for name, _ in zip(holding, range(NAMED + 1), strict=False)]
     if not named:

@@ -5,11 +5,13 @@ from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
 from perfkit.job import DTYPES, Job
+from perfkit.paths import check
 
 UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "ns": 1}
 
@@ -95,6 +97,7 @@ def count(text: str) -> float:
         raise ValueError(f"{text!r} is no number, for example 7e9 or 7B") from None
 
 
+RUN = Parsed("path", lambda text: check(Path(text)))  # of a profile, a folder, or a report
 COUNT = Parsed("count", count)
 NUMBERS = Parsed("numbers", numbers)
 WORDS = Parsed("words", lambda text: tuple(word.strip() for word in text.split(",")))

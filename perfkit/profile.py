@@ -58,7 +58,7 @@ class Profile:
     are the reader's own (rank 0, time 0 at the start of this capture): `perfkit.load` sets them. ``rank`` is
     the rank that the file itself states, None where it does not, and ``node`` what `node_of` returns for the host on
     which it was recorded, empty where the file states none or several. ``world_size`` is the number of ranks of the job
-    that the file states.
+    that the file states. `is_simulated`: the file says that nobody measured what is in it.
     """
 
     reader: str
@@ -70,6 +70,7 @@ class Profile:
     rank: int | None = None
     node: str = ""
     world_size: int | None = None
+    is_simulated: bool = False
     _read: dict[str, Checked] = field(default_factory=dict, init=False, repr=False, compare=False)
     _believed: dict[str, tuple[pd.DataFrame, pd.Series]] = field(
         default_factory=dict, init=False, repr=False, compare=False

@@ -288,6 +288,11 @@ class Run:
         return dict(zip(map(id, self._clocked), shifts(self._clocked), strict=True))
 
     @property
+    def is_simulated(self) -> bool:
+        """Whether one of its files says that nobody measured what is in it."""
+        return any(profile.is_simulated for profile in self.profiles)
+
+    @property
     def missing(self) -> tuple[Missing, ...]:
         """What no profile of this run recorded, each with the option that records it."""
         filled = {name for p in self.profiles for name in p.loaders}

@@ -16,6 +16,7 @@ from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import devices, spans
 from perfkit.analysis.ranks import common, extents, reach
 from perfkit.errors import PerfkitError
+from perfkit.format import duration
 from perfkit.names.families import FAMILIES, family
 from perfkit.names.parsing import matching
 from perfkit.run import Recorded, Run
@@ -358,9 +359,14 @@ def checked_window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
     """Return the window as two integers, None for all; refuse one that reaches beyond the recording."""
     if not len(window):
         return None
-    if len(window) != 2 or window[1] <= window[0]:
+    if len(window) != 2:
         raise PerfkitError(
             f"window: {list(window)} is not a start and a later end in ns. Give both, start first."
+        )
+    if window[1] <= window[0]:
+        start, end = (duration(edge) for edge in window)
+        raise PerfkitError(
+            f"window: {start} to {end} does not end after its start. Give the start first."
         )
     first, last = int(window[0]), int(window[1])
     if len(run.calltree) and all(run.table(name).empty for name in (*TIMED, "SAMPLES")):
@@ -405,17 +411,18 @@ def check_gpus(run: Run, gpus: Sequence[int], ranks: Sequence[int] = ()) -> None
     """Refuse GPUs without activity on the chosen ranks."""
     frames = [run.table(name) for name in ACTIVE]
     of_ranks = [frame[frame["rank"].isin(ranks)] if ranks else frame for frame in frames]
-    active = sorted({int(g) for frame in of_ranks for g in frame["gpu"].unique()})
-    unknown = [g for g in gpus if g not in active]
-    if unknown:
-        raise PerfkitError(
-            f"gpus: the run has no activity on GPU {', '.join(map(str, unknown))}. "
-            + (
-                f"Choose from {', '.join(map(str, active))}."
-                if active
-                else "It has no GPU activity at all."
-            )
-        )
+    seen = {int(gpu) for frame in of_ranks for gpu in frame["gpu"].unique()}
+    unknown = [gpu for gpu in gpus if gpu not in seen]
+    if not unknown:
+        return
+    ordinals = sorted(gpu for gpu in seen if gpu >= 0)  # -1 stands for a GPU that is not recorded
+    remedy = "It has no GPU activity at all."
+    if ordinals:
+        remedy = f"Choose from {', '.join(map(str, ordinals))}."
+    elif seen:
+        remedy = "It does not say on which GPU the activity was. Choose no GPU."
+    missing = ", ".join(map(str, unknown))
+    raise PerfkitError(f"gpus: the run has no activity on GPU {missing}. {remedy}")
 
 
 def no_kernel(run: Run, pattern: str, families: Sequence[str]) -> PerfkitError:

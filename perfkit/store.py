@@ -77,6 +77,7 @@ class Manifest(msgspec.Struct):
     missing: list[Missing]
     notes: list[str]
     asked: dict[str, str] = {}  # columns of CAPTURE
+    is_simulated: bool = False
 
 
 class Refusal(msgspec.Struct):
@@ -289,6 +290,7 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
         "node": profile.node,
     }
     stated["world_size"] = profile.world_size
+    stated["is_simulated"] = profile.is_simulated
     stated["asked"] = {name: str(capture[name]) for name in ASKED}
     missing = list(profile.missing)
     manifest = Manifest(
@@ -431,6 +433,7 @@ def _profile(folder: Path, stored: Manifest) -> Profile:
         stored.rank,
         stored.node,
         stored.world_size,
+        stored.is_simulated,
     )
 
 

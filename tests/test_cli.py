@@ -61,12 +61,16 @@ def test_inspect_says_what_is_there_and_what_is_missing(run: Path, tmp_path: Pat
             ["report", "RUN", "--out", "report", "--kernels", "nonesuch"],
             "kernel names contains 'nonesuch'",
         ),
+        (
+            ["report", "RUN", "--out", "report", "--window", "2s:1s"],
+            "window: 2.00 s to 1.00 s does not end after its start. Give the start first.",
+        ),
         (["report", "RUN", "--out", "report", "--window", "5:7"], "no time with a unit"),
         (["report", "RUN", "--out", "report", "--window", "5s"], "is not START:END"),
         (["report", "RUN", "--out", "report", "--gpus", "one"], "is no list of numbers"),
-        (["sample", "nonesuch"], "nonesuch: no such sample. Choose from mlp_a100, "),
+        (["sample", "nonesuch"], "nonesuch: no such sample. Choose from h100_copies, "),
         (["sample", "../data"], "../data: no such sample."),
-        (["sample", "--out", "folder"], "--out: which sample? Choose from mlp_a100, "),
+        (["sample", "--out", "folder"], "--out: which sample? Choose from h100_copies, "),
         (["compare", "RUN"], "Give two, such as before and after."),
         (["compare", "RUN", "RUN", "--labels", "a"], "1 labels for 2 runs. Give each run one."),
         (["compare", "RUN", "RUN", "--labels", "a,a"], "there is one run or label, a."),
@@ -99,6 +103,22 @@ def test_samples_are_listed() -> None:
     assert (folders - {"make", "grafana"}) | {"experiments"} == {
         line.split()[0] for line in result.stdout.splitlines()
     }
+
+
+def test_measured_samples_are_listed_before_simulated_ones() -> None:
+    kinds = [what.partition(":")[0] for what in SAMPLES.values()]
+    assert ["measured", "simulated"] == list(dict.fromkeys(kinds))
+    assert sorted(kinds) == kinds
+
+
+@pytest.mark.parametrize("name", sorted(name for name in SAMPLES if name != "experiments"))
+def test_a_sample_says_whether_it_was_measured(name: str) -> None:
+    """Of a folder of runs the first one is looked at."""
+    folder = sample(name)
+    inner = [each for each in sorted(folder.iterdir()) if each.is_dir()]
+    is_of_runs = not any(each.is_file() for each in folder.iterdir())
+    run = perfkit.load(inner[0] if is_of_runs else folder)
+    assert SAMPLES[name].startswith("simulated") == run.is_simulated
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES.keys() - {"experiments"}))
@@ -272,6 +292,22 @@ def test_command_is_installed_and_its_help_needs_no_pandas() -> None:
     )
     assert "perfkit, version" in version
     assert "set()" == needed.splitlines()[-1]
+
+
+def test_a_wrong_path_is_refused_before_pandas_is_imported() -> None:
+    script = """
+import sys
+from perfkit.cli import main
+try:
+    main(["report", "WRONG"])
+except SystemExit as end:
+    print(end.code, {"pandas", "numpy", "pyarrow", "altair"} & {*sys.modules})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "perfkit: WRONG: no such file or folder. Check the path.\n" == done.stderr
+    assert "2 set()\n" == done.stdout
 
 
 def test_help_of_a_command_is_no_fault_of_perfkit() -> None:

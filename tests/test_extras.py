@@ -100,7 +100,7 @@ def test_the_readme_states_the_size(sizes: str) -> None:
     assert int(size) == pytest.approx(megabytes(packages("perfkit")), rel=0.1)
 
 
-@pytest.mark.parametrize("name", ["pyarrow", "vl-convert-python", "numpy", "pandas", "jupyterlab"])
+@pytest.mark.parametrize("name", ["pyarrow", "numpy", "pandas", "jupyterlab", "babel"])
 def test_the_readme_states_the_size_of_a_package(sizes: str, name: str) -> None:
     (size,) = re.findall(rf"\b{name} (\d+) MB", sizes)
     assert int(size) == pytest.approx(megabytes({name}), rel=0.2)

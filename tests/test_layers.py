@@ -30,6 +30,7 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
         "hardware",
         "profile",
         "format",
+        "paths",
         "settings",
         "job",
     ),

@@ -94,7 +94,11 @@ def test_ranks_and_families_choose_rows_of_every_table() -> None:
             {"window": (50, 200)},
             r"5e-08 s to 2e-07 s reaches beyond the recording, which spans 0 s to 1e-07 s",
         ),
-        (_run, {"window": (50, 50)}, r"window: \[50, 50\] is not a start and a later end"),
+        (
+            _run,
+            {"window": (50, 50)},
+            "window: 50 ns to 50 ns does not end after its start. Give the start first.",
+        ),
         (
             _run,
             {"kernels": "gemv"},
@@ -119,6 +123,13 @@ def test_what_was_not_recorded_is_refused(
 ) -> None:
     with pytest.raises(PerfkitError, match=said):
         perfkit.select(made(), **choice)
+
+
+def test_a_gpu_that_was_not_recorded_is_none_to_choose() -> None:
+    work = kernels(PLACE | {"gpu": 1}, PLACE | {"gpu": -1})
+    run = perfkit.Run([profile(dur_ns=100, KERNELS=work)])
+    with pytest.raises(PerfkitError, match=r"on GPU 7\. Choose from 1\."):
+        perfkit.select(run, gpus=[7])
 
 
 def test_family_of_measured_launches_is_judged_from_their_name() -> None:

@@ -71,6 +71,7 @@ FORMS: tuple[tuple[str, str, Make], ...] = (
     ("dcgm", "answer", lambda folder: dcgm.stored(folder / "gpus.json")),
     ("nvidia_smi", "dmon", lambda folder: smi.dmon(folder / "gpu.log", *smi.ticks(7, gpus=1))),
     ("nvidia_smi", "query", lambda folder: smi.query(folder / "gpu.csv", *smi.moments())),
+    ("nvidia_smi", "table", lambda folder: smi.plain(folder / "gpu.txt")),
     ("nvidia_smi", "text", lambda folder: smi.text(folder / "gpu.txt")),
     ("nvidia_smi", "xml", lambda folder: smi.xml(folder / "gpu.xml", *[smi.gpu()] * 3)),
     (

@@ -392,7 +392,10 @@ def _details(verdict: NDArray[np.str_], limit: Objects, reason: pd.Series) -> Ob
     """Return what a person asks next: which stall, why not, or how to measure it."""
     details = np.where(
         verdict == "not measured",
-        [f"record with `ncu --section {section}`" for _, section in _TARGETS.values()],
+        [
+            f"record with `ncu --section {section} -o report PROGRAM`"
+            for _, section in _TARGETS.values()
+        ],
         "",
     )
     details = details.astype(object)

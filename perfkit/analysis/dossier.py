@@ -260,7 +260,7 @@ def _missing(table: pd.DataFrame) -> pd.Series:
             else " ".join(f"--section {_SECTIONS[column]}" for column in columns)
         )
         pattern = shlex.quote(f"regex:^{names.base(full_name)}$")
-        notes.append(f"{what}: `ncu {options} -k {pattern}`" if columns else "")
+        notes.append(f"{what}: `ncu {options} -k {pattern} -o report PROGRAM`" if columns else "")
     return pd.Series(notes, table.index, dtype="string")
 
 

@@ -59,7 +59,7 @@ CEILINGS = Table(
     ("rank", "gpu", "roof"),
 )
 LEVELS = ("dram", "l2", "l1")
-RECORD = "`ncu --set full --section SpeedOfLight_HierarchicalTensorRooflineChart`"
+RECORD = "`ncu --set full --section SpeedOfLight_HierarchicalTensorRooflineChart -o report PROGRAM`"
 MEASURED = "measured in the report: peak sustained x clock, the highest over the launches"
 _OP = "sm__sass_thread_inst_executed_op_{}fma_pred_on.sum.peak_sustained"
 _CLOCKS = {

@@ -14,7 +14,7 @@ from perfkit.names.parts import LIMIT
 LIMIT_COLOURS: dict[str, str] = theme.COLOURS["limit"]
 ALL, OTHERS = "all measured launches", "all other kernels"
 MOST_KERNELS = 5
-NO_LAUNCH = "No launch with a time was measured. Record with `ncu --set full`."
+NO_LAUNCH = "No launch with a time was measured. Record with `ncu --set full -o report PROGRAM`."
 
 
 def limits(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:

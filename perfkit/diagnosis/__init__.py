@@ -105,15 +105,15 @@ __all__ += [
 TIMELINE = Refusal(
     "Is the GPU idle, and why?",
     "the recording has no timeline",
-    "nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all PROGRAM",
+    "nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all -o report PROGRAM",
     is_of_another_tool=True,
 )
 # What records every operation of graphs, by the kind of capture that holds the timeline.
 GRAPH_NODES = {
-    "timeline": "nsys profile --trace=cuda,nvtx --cuda-graph-trace=node PROGRAM",
+    "timeline": "nsys profile --trace=cuda,nvtx --cuda-graph-trace=node -o report PROGRAM",
     "framework": (
         "torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=1, active=1)), so that no replay is "
-        "lost, on a current CUDA; or nsys profile --trace=cuda,nvtx --cuda-graph-trace=node PROGRAM"
+        "lost, on a current CUDA; or nsys profile --trace=cuda,nvtx --cuda-graph-trace=node -o report PROGRAM"
     ),
 }
 COUNTERS = Refusal(

@@ -19,7 +19,7 @@ from perfkit.selection import Selection, select
 Given = Run | Selection | Sequence[Run | Selection]
 BENCHMARKS = "benchmarks"  # the collectives that a benchmark timed, not those of a program
 KINDS = {  # what each kind of recording is called, and what records it
-    "kernels": ("a timeline", "nsys profile --trace=cuda,nvtx PROGRAM"),
+    "kernels": ("a timeline", "nsys profile --trace=cuda,nvtx -o report PROGRAM"),
     "launches": ("counters", "ncu --set full -o report PROGRAM"),
     "calltree": ("call paths", "hpcrun -e CPUTIME -e gpu=nvidia PROGRAM"),
     "samples": ("sampled metrics", "nvidia-smi dmon -s pucm -o DT, while the program runs"),

@@ -208,14 +208,14 @@ def _unrecognised(path: Path) -> str:
         return f"{path}: this is a git-LFS pointer, not the capture. Fetch it with `git lfs pull`."
     if head.startswith(b"HPCTOOLKIT"):
         return f"{path}: this is one of the files of an HPCToolkit database. Load its folder, {path.parent}."
+    known = foreign.described(path)
+    if known:
+        return f"{path}: {known}"
     if head.startswith(b"SQLite format 3\0"):
         return (
             f"{path}: an SQLite database that is not an Nsight Systems export (tables: {_tables(path)}). "
             "Export the report with `nsys export -t sqlite REPORT.nsys-rep`."
         )
-    known = foreign.described(path)
-    if known:
-        return f"{path}: {known}"
     for refused in offered("refused"):
         why = refused(path) if callable(refused) else None
         if why:

@@ -255,8 +255,10 @@ def _every_step(finding: Finding) -> list[str]:
 def with_command(step: str) -> tuple[str, str]:
     """Return a step without the profiler's command at its end, and that command.
 
-    >>> with_command("Measure the longest kernels: ncu --set full PROGRAM"), with_command("Set pin_memory=True")
-    (('Measure the longest kernels', 'ncu --set full PROGRAM'), ('Set pin_memory=True', ''))
+    >>> with_command("Measure the longest kernels: ncu --set full -o report PROGRAM")
+    ('Measure the longest kernels', 'ncu --set full -o report PROGRAM')
+    >>> with_command("Set pin_memory=True")
+    ('Set pin_memory=True', '')
     """
     said, _, command = step.partition(": ")
     is_one = command.startswith(PROFILERS) and ", or " not in command

@@ -90,15 +90,17 @@ class Trial:
 MADE_BY = "perfkit sample"
 EXPERIMENTS = "experiments"
 ARCHIVE = f"{EXPERIMENTS}.zip"  # this sample is packed, for its runs are large
-SAMPLES = MappingProxyType(
+SAMPLES = MappingProxyType(  # what was measured goes first
     {
+        "h100_copies": "measured: 320 small copies per step, and one packed copy (recommender on an H100; PyTorch)",
+        "h200_launches": "measured: launch-bound, and the same in a CUDA graph (transformer on an H200; PyTorch)",
+        "gpu_workloads": "measured: MLP, ResNet-18 and BERT on an H200 (PyTorch, nvidia-smi, ncu for the MLP)",
+        "cpu_workloads": "measured: MLP, CNN, ResNet-18 and BERT on a CPU, training and inference (PyTorch)",
         "mlp_a100": "simulated: small kernels and a GPU that waits for data (MLP on an A100; nsys, ncu, PyTorch)",
         "resnet18_a100": "simulated: convolutions on tensor cores, training and inference (A100; nsys, ncu)",
         "bert_a100": "simulated: launch-bound at batch 1, compute-bound at 32 (BERT on an A100; nsys, ncu, PyTorch)",
         "bert_a100_optimised": "simulated: bert_a100 with a CUDA graph and TF32, to compare with it (nsys, ncu)",
         "dlrm_h100": "simulated: call paths and stalls of a GPU that is almost idle (DLRM on an H100; HPCToolkit)",
-        "cpu_workloads": "recorded: MLP, CNN, ResNet-18 and BERT on a CPU, training and inference (PyTorch)",
-        "gpu_workloads": "recorded: MLP, ResNet-18 and BERT on an NVIDIA H200 (PyTorch, nvidia-smi, ncu for the MLP)",
         EXPERIMENTS: "simulated: a training on an A100 before and after one change, eight topics of lab 4 (nsys)",
     }
 )

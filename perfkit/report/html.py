@@ -7,20 +7,19 @@ and HTML, which `perfkit.charts.tables` and `perfkit.report.blocks` escape.
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfkit import cache as perfkit_cache
 from perfkit.charts import tables as charts_tables
+from perfkit.charts import vega
 from perfkit.charts.vega import MIME, VEGA_LITE
+from perfkit.errors import PerfkitError
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -88,7 +87,7 @@ def _rendered(
     ]
     scripts: list[str] = []
     if any(each.charts for each in sections):
-        scripts += [_bundle(), (TEMPLATES / "charts.js").read_text("utf-8")]
+        scripts += [vega.library(), (TEMPLATES / "charts.js").read_text("utf-8")]
     if any(each.tables for each in sections):
         scripts += [charts_tables.library(), charts_tables.script()]
     return _frame().render(
@@ -160,7 +159,7 @@ def _environment(filters: Mapping[str, Callable[..., object]], **options: Any) -
 def prepare() -> None:
     """Import and compile what the pages of a report need."""
     _frame()
-    _bundle()
+    vega.library()
     charts_tables.library()
 
 
@@ -185,19 +184,6 @@ def _alternative(output: NotebookNode) -> str:
     return told or "a picture without description"
 
 
-@cache
-def _bundle() -> str:
-    """Return the chart library, about 0.9 MB; building it takes a second, once for each version."""
-
-    def built() -> str:
-        from vl_convert import javascript_bundle
-
-        return str(javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=VEGA_LITE))
-
-    library = perfkit_cache.text(f"vega-lite-{VEGA_LITE}-{version('vl-convert-python')}", built)
-    return re.sub("</(script)", r"<\\/\1", library, flags=re.IGNORECASE)
-
-
 def _policy(scripts: Sequence[str]) -> str:
     """Return a policy under which nothing is fetched and no script runs but `scripts`."""
     hashes = (
@@ -214,8 +200,15 @@ def drawn(notebook: NotebookNode, resources: dict[str, Any]) -> tuple[NotebookNo
     """Return the notebook, which is changed, with a picture (SVG, as HTML) beside each chart that has none.
 
     For nbconvert and nbgrader: ``c.HTMLExporter.preprocessors = ["perfkit.report.html.drawn"]``. No data are fetched.
+    PerfkitError where vl-convert-python is not installed.
     """
-    from vl_convert import vegalite_to_svg
+    try:
+        from vl_convert import vegalite_to_svg
+    except ModuleNotFoundError as e:
+        raise PerfkitError(
+            "vl-convert-python, which draws charts as pictures, is not installed. "
+            "Install it with `pip install 'perfkit[labs]'`."
+        ) from e
 
     for cell in notebook.cells:
         for output in cell.get("outputs", []):

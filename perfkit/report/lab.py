@@ -46,7 +46,7 @@ GRACE = 15.0  # s that JupyterLab has to end its kernels
 RECORD = {
     "1_baseline": "`perfkit baseline gemm` and `copy`, `all_reduce_perf` of nccl-tests, or the log of a training",
     "2_monitoring": f"`{QUERY}` while the program runs",
-    "3_system": "`nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all PROGRAM`",
+    "3_system": "`nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all -o report PROGRAM`",
     "3_call_paths": "`hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM`, then `hpcstruct` and `hpcprof`",
     "4_kernels": "`ncu --set full --launch-count 50 -o report PROGRAM`",
     "5_framework": "a trace of PyTorch's profiler, by the lines that `perfkit record torch` prints",

@@ -232,12 +232,13 @@ def _write(
     parts = links.pages(kept, linked, known) | broken
     shown = {name: (notebooks.title(parts[name]), parts[name]) for name in names}
     run = Path(parameters["profile"]).name
+    label = f"perfkit: {run}{', simulated, not measured' * view.run.is_simulated}"  # on each page
     for name in names:
         title, part = shown[name]
         leads = [
             Lead(links.address(n), _short(n), shown[n][0], n == name, n in failures) for n in names
         ]
-        page = report_html.page(part, title=f"{run}: {title}", run=f"perfkit: {run}", leads=leads)
+        page = report_html.page(part, title=f"{run}: {title}", run=label, leads=leads)
         (made / links.address(name)).write_text(page, **TEXT)
     for name, notebook in executed.items():
         text = json.dumps(links.beside(notebook, linked), ensure_ascii=False)
@@ -251,9 +252,7 @@ def _write(
             )
             | broken
         )
-        whole = report_html.pages(
-            [(shown[n][0], on_paper[n]) for n in chosen], title=f"perfkit: {run}"
-        )
+        whole = report_html.pages([(shown[n][0], on_paper[n]) for n in chosen], title=label)
         foot = {"name": printable(run, 80), "date": f"{datetime.now():%Y-%m-%d}"}
         (made / PRINTED).write_text(paper.footed(whole, is_compact=pdf != ALL, **foot), **TEXT)
     done("pages")

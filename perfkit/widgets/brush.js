@@ -1,6 +1,6 @@
 /* The overview: a chart whose brush over the field `start` is `edges`, which the page and Python set alike.
-   `vegaEmbed` comes with the bundle. A window that Python sets moves the brush of the chart that is there: to embed it
-   again would take longer, and lose what a hand is drawing. */
+   `vegaEmbed` comes with the library before this program. A window that Python sets moves the brush of the chart that is
+   there: to embed it again would take longer, and lose what a hand is drawing. */
 const REST = 100;  // ms without a move after which a brush is told
 
 function render({model, el}) {

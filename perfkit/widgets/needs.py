@@ -6,7 +6,7 @@ from perfkit.errors import PerfkitError
 from perfkit.profile import QUERY
 from perfkit.selection import Selection
 
-NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"
+NSYS = "nsys profile --trace=cuda,nvtx -o report PROGRAM"
 TORCH = "torch.profiler.profile, with the lines that `perfkit record torch` prints"
 NCCL_TESTS = "all_reduce_perf -b 8 -e 8G -f 2 -g 8 of nccl-tests, or NCCL_DEBUG=INFO PROGRAM"
 # What records a table where no profile in the run is of a tool that could have.
@@ -17,7 +17,7 @@ RECORD = {
     "OPS": TORCH,
     "COLLECTIVES": f"{TORCH}, on every rank",
     "CALLTREE": "hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM, then hpcstruct and hpcprof",
-    "SAMPLES": f"{QUERY}, or nsys profile --gpu-metrics-devices=all PROGRAM",
+    "SAMPLES": f"{QUERY}, or nsys profile --gpu-metrics-devices=all -o report PROGRAM",
     "SAMPLES.memory": TORCH,
     "RANGES": f"{NSYS}, with torch.cuda.nvtx.range or nvtx.annotate around the parts of the program",
     "PYTHON_CALLS": "torch.profiler.profile(with_stack=True, with_modules=True)",

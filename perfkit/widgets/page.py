@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
+import importlib
 import subprocess
 import sys
 import time
@@ -18,10 +18,9 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from perfkit import cache
 from perfkit.charts import timeline
 from perfkit.charts.theme import follow_cells, measured
-from perfkit.charts.vega import VEGA_LITE
+from perfkit.charts.vega import library
 from perfkit.format import TIME, duration, percent, printable, unit
 from perfkit.widgets.parameters import CHOICES, arguments, place, texts
 
@@ -216,22 +215,9 @@ class Brushed(anywidget.AnyWidget):
     Altair's own widget makes the chart anew to move its brush, and a page keeps each chart that it made.
     """
 
+    _esm = f"{library()}\n{Path(__file__).with_name('brush.js').read_text('utf-8')}"
     spec: Any = traitlets.Dict().tag(sync=True)
     edges: Any = traitlets.List().tag(sync=True)
-
-
-def enable_brush() -> None:
-    """Put together, once, the program that draws `Brushed` in a page, without network: that takes seconds."""
-    program = Path(__file__).with_name("brush.js").read_text("utf-8")
-
-    def bundled() -> str:
-        from vl_convert import javascript_bundle
-
-        return str(javascript_bundle(program, vl_version=VEGA_LITE))
-
-    version = importlib.metadata.version("vl-convert-python")
-    made = hashlib.sha256(program.encode()).hexdigest()[:8]
-    Brushed._esm = cache.text(f"brush-{made}-{VEGA_LITE}-{version}", bundled)
 
 
 BINS, LEAST = 320, 40
@@ -246,7 +232,6 @@ class Overview:
 
     def __init__(self, explorer: Explorer, axis: Axis, is_told: bool) -> None:
         self.explorer, self.axis = explorer, axis
-        enable_brush()
         self._of: Any = None
         self.chart, self._looks = Brushed(), not is_told
         self._changed()

@@ -158,7 +158,8 @@ def test_targets_by_hand() -> None:
 def test_what_does_not_apply_or_was_not_measured() -> None:
     found = verdicts({"name": "sgemm"})
     assert {"not measured"} == set(found["verdict"])
-    assert "record with `ncu --section WarpStateStats`" == found.loc["largest_stall", "detail"]
+    command = "ncu --section WarpStateStats -o report PROGRAM"
+    assert f"record with `{command}`" == found.loc["largest_stall", "detail"]
     assert found["value_frac"].isna().all()
     columns, no_gemm = ["verdict", "value_frac", "detail"], "its name does not say matrix product"
     waits = dict.fromkeys(("wait", "barrier", "drain", "sleeping"), 1)

@@ -97,9 +97,11 @@ def test_what_is_missing_and_how_to_record_it() -> None:
     )
     options = "--section SpeedOfLight_RooflineChart --section WarpStateStats"
     assert (
-        f"without flops, main_stall: `ncu {options} -k 'regex:^f$'`" == row("f", table)["missing"]
+        f"without flops, main_stall: `ncu {options} -k 'regex:^f$' -o report PROGRAM`"
+        == row("f", table)["missing"]
     )
-    assert "not measured: `ncu --set full -k 'regex:^g$'`" == row("g", table)["missing"]
+    command = "ncu --set full -k 'regex:^g$' -o report PROGRAM"
+    assert f"not measured: `{command}`" == row("g", table)["missing"]
     assert "" == row("f", launches({"name": "f", **EVERYTHING}), stalls({"wait": 1.0}))["missing"]
     (missing,) = dossier.kernels(kernels(lasting(0, 1, "x'; rm -rf ~; '")))["missing"]
     assert "'regex:^x'\"'\"'; rm -rf ~; '\"'\"'$'" in missing

@@ -151,7 +151,8 @@ def test_a_vendor_and_an_empty_run_are_asked_for_what_is_missing(profiles: Path)
     assert not re.search(r"\b(?:ncu|nsys|nvidia-smi)\b", commands)
     empty = view()
     assert ({}, []) == (diagnosis.figures(empty), diagnosis.findings(empty))
-    assert "nsys profile --gpu-metrics-devices=all" in [r.record for r in diagnosis.refusals(empty)]
+    records = [refusal.record for refusal in diagnosis.refusals(empty)]
+    assert "nsys profile --gpu-metrics-devices=all -o report PROGRAM" in records
 
 
 def _with_long_kernels(profiles: Path, rows: list[int]) -> perfkit.Run:

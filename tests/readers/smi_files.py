@@ -1,7 +1,7 @@
 """Small logs as nvidia-smi and rocm-smi write them.
 
 `dmon` prints rows as ``nvidia-smi dmon``, `query` as ``--query-gpu``, `text` and `xml` what ``-q`` says of a GPU,
-`rocm` what ``rocm-smi --json`` does.
+`plain` the table of ``nvidia-smi`` alone, `rocm` what ``rocm-smi --json`` does.
 """
 
 import json
@@ -201,6 +201,41 @@ def text(
             for number in range(gpus)
         ]
     path.write_text("".join(parts).rstrip("\n") + "\n")
+    return path
+
+
+PLAIN = """\
++---------------------------------------------------------------------------------------+
+| NVIDIA-SMI 535.54.03              Driver Version: 535.54.03    CUDA Version: 12.2     |
+|-----------------------------------------+----------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id        Disp.A | Volatile Uncorr. ECC |
+| Fan  Temp   Perf          Pwr:Usage/Cap |         Memory-Usage | GPU-Util  Compute M. |
+|                                         |                      |               MIG M. |
+|=========================================+======================+======================|
+{gpus}
++---------------------------------------------------------------------------------------+
+| Processes:                                                                            |
+|    0   N/A  N/A      4711      C   python                                    17700MiB |
++---------------------------------------------------------------------------------------+
+"""
+ROWS = """\
+|   {gpu}  NVIDIA A100-SXM4-80GB        On  | 00000000:0{gpu}:00.0 Off |                    0 |
+| N/A   {degrees}C    P0              69W / 400W |  17706MiB / 81920MiB |     48%      Default |
+|                                         |                      |             Disabled |
++-----------------------------------------+----------------------+----------------------+"""
+
+
+def plain(
+    path: Path,
+    gpus: Sequence[int] = (0, 1),
+    times: Sequence[str] = ("Thu Jan  1 00:00:02 2026",),
+) -> Path:
+    """Write the table that nvidia-smi prints without an option, once per time."""
+    tables = []
+    for time in times:
+        rows = "\n".join(ROWS.format(gpu=gpu, degrees=30 + gpu) for gpu in gpus)
+        tables.append(f"{time}       \n{PLAIN.format(gpus=rows)}")
+    path.write_text("".join(tables))
     return path
 
 

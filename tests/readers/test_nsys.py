@@ -128,7 +128,7 @@ def test_tables_and_forms_that_are_read(tmp_path: Path) -> None:
         "STACKS",
         "SCHEDULE",
     }
-    assert "nsys profile --gpu-metrics-devices=all" == remedies["SAMPLES"]
+    assert "nsys profile --gpu-metrics-devices=all -o report PROGRAM" == remedies["SAMPLES"]
     # SQLite, Parquet and Arrow exports give the same tables.
     expected = nsys.read(made.sqlite(tmp_path / "reference", made.capture()))
     for write in (made.parquet, made.arrow):

@@ -18,6 +18,7 @@ from perfkit.readers import recognise
 WRITERS = {
     "dmon": lambda path: smi.dmon(path, *smi.ticks()),
     "query": lambda path: smi.query(path, *smi.moments()),
+    "table": smi.plain,
     "text": smi.text,
     "xml": lambda path: smi.xml(path, smi.gpu(), smi.gpu()),
 }
@@ -64,10 +65,6 @@ REFUSED = {
     "noheader": (
         "2026/01/03 15:36:53.507, NVIDIA GeForce RTX 4090, 1 %, 2 %\n",
         "without `noheader`",
-    ),
-    "summary": (
-        "+-----+\n| NVIDIA-SMI 550.54.14   Driver Version: 550.54.14 |\n",
-        "nvidia-smi -q -x",
     ),
     "no driver": (
         "Failed to initialize NVML: Driver/library version mismatch\n",
@@ -282,6 +279,7 @@ XML = [
     "rtx-3080-v13",
     "rtx-4000-sff-ada-v13",
 ]
+TABLE = "nvidia-smi_table_loop__X-yang03_mixed_gpus.txt"
 OWN_SCRIPT = (
     "xypp3__gpu_glasses__nvidia_smi_8gpu_custom.csv"  # in the form of a query, with time zones
 )
@@ -459,6 +457,7 @@ def test_real_limits_reasons_and_lists_of_processes(profiles: Path, tmp_path: Pa
         *QUERIES,
         OWN_SCRIPT,
         *(f"nvidia-smi_xml__{name}.xml" for name in XML),
+        TABLE,
     } == claimed
 
 

@@ -54,6 +54,15 @@ def loaded(run: Path) -> perfkit.Run:
     return perfkit.load(run)
 
 
+def test_each_page_of_a_simulated_run_says_so(made: Path) -> None:
+    pages = sorted(made.glob("*.html"))
+    labels = [
+        re.findall(r'<span class="run">(.*?)</span>', page.read_text("utf-8")) for page in pages
+    ]
+    assert len(labels) > 2
+    assert [["perfkit: run.sqlite, simulated, not measured"]] * len(labels) == labels
+
+
 def summary(folder: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return content

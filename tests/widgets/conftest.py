@@ -19,8 +19,7 @@ def run(tmp_path: Path) -> perfkit.Run:
 
 @pytest.fixture
 def page_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that nobody draws: the program that draws charts takes seconds to make; the view below is text."""
-    monkeypatch.setattr(page, "enable_brush", lambda: None)
+    """A page that nobody draws: the view below is text."""
     views = SimpleNamespace(
         __all__=["timeline"], timeline=lambda explorer: page.ipywidgets.HTML("the view")
     )

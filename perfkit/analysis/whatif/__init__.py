@@ -211,7 +211,10 @@ def prepared(
         KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls), ranges
     )
     program = recorded(kernels, copies, api_calls, window=window)
-    how = "Record CUDA calls with the kernels: nsys profile --trace=cuda, or CPU and CUDA activities in torch.profiler."
+    how = (
+        "Record CUDA calls with the kernels: nsys profile --trace=cuda -o report PROGRAM, or CPU and "
+        "CUDA activities in torch.profiler."
+    )
     if len(program.ops.start) and not len(api_calls):
         raise PerfkitError(
             f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}"
@@ -233,7 +236,7 @@ def prepared(
     if lost > LIMIT_FRAC * span_ns:
         raise PerfkitError(
             f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded operation. "
-            "Record their nodes: nsys profile --cuda-graph-trace=node."
+            "Record their nodes: nsys profile --cuda-graph-trace=node -o report PROGRAM."
         )
     # The unchanged replay must be the run that was measured.
     missed = np.abs(unchanged - measured) / np.maximum(measured, 1)

@@ -228,7 +228,7 @@ UNIFIED_MEMORY = Rule(
     ),
     next=(
         "Record the page faults that cause the migrations: nsys profile "
-        "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true PROGRAM"
+        "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true -o report PROGRAM"
     ),
     indirect="the recording does not show whether running kernels wait for the moving pages",
     moment=longest_copy,

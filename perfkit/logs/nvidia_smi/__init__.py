@@ -1,10 +1,11 @@
-"""nvidia-smi: the logs of ``dmon`` and ``--query-gpu``, and the inventory of ``-q`` as text or XML.
+"""nvidia-smi: the logs of ``dmon`` and ``--query-gpu``, the inventory of ``-q`` as text or XML, and the plain table.
 
 Record with ``nvidia-smi dmon -s pucvmet -o DT -f gpu.log`` or ``nvidia-smi --query-gpu=timestamp,index,name,...
 --format=csv -l 1 -f gpu.csv``; the limits with ``nvidia-smi -q -x -f gpu.xml``. Tried with drivers 470 to 610. dmon is
 read with any columns, with ``-o`` D, T or DT and with ``--format csv``; ``--query-gpu`` with any columns in any order,
-with and without units, under the names before and after driver 535. What ``pmon`` and ``--query-compute-apps``
-wrote is of processes: no table has a place for it, `refused` says what to record.
+with and without units, under the names before and after driver 535. The table that ``nvidia-smi`` prints without an
+option is read too, once or repeated; it has no clocks. What ``pmon`` and ``--query-compute-apps`` wrote is of
+processes: no table has a place for it, `refused` says what to record.
 """
 
 import re
@@ -29,16 +30,23 @@ from perfkit.logs.nvidia_smi.logs import (
     is_query,
     query_log,
 )
+from perfkit.logs.nvidia_smi.plain_table import is_table, table_log
 from perfkit.logs.text import EXACT, TEN_YEARS_NS, Asked, samples_table, unanswered
 from perfkit.profile import QUERY, Loader, Missing, Profile
 from perfkit.readers.text import capture_table, head, nullable
 
-VERSION = 4
+VERSION = 5
 KIND = "monitor"
 LARGEST = 4 * 10**9
-READS = "a log of `nvidia-smi dmon` or `--query-gpu`, what `nvidia-smi -q` says"
+READS = "a log of `nvidia-smi dmon` or `--query-gpu`, what `nvidia-smi -q` says, its plain table"
 DIAGNOSIS = "perfkit.logs.diagnosis"
-READ = {"dmon": dmon_log, "query": query_log, "text": text_log, "xml": xml_log}
+READ = {
+    "dmon": dmon_log,
+    "query": query_log,
+    "table": table_log,
+    "text": text_log,
+    "xml": xml_log,
+}
 
 HEAD = 1 << 16
 HEADLESS = re.compile(r"(?:\d+, )?\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, ")
@@ -105,6 +113,8 @@ def form(path: Path) -> str | None:
         return "xml"
     if re.fullmatch(r"=+NVSMI LOG=+", line):
         return "text"
+    if is_table(start.decode(errors="replace")):
+        return "table"
     return "query" if is_query(line) else None
 
 
@@ -122,8 +132,6 @@ def refused(path: Path) -> str | None:
         return f"a list of processes (--query-compute-apps) says nothing of the GPUs. Record them with `{QUERY}`."
     if HEADLESS.match(line):
         return f"rows of nvidia-smi without a header do not say what they are. Record without `noheader`: `{QUERY}`."
-    if b"| NVIDIA-SMI " in start and b"+---" in start:
-        return f"the table that nvidia-smi prints is for people. Record `{QUERY}`, or `nvidia-smi -q -x -f GPUS.xml`."
     if line.startswith(FAILED):
         return f"nvidia-smi recorded nothing, it said {line[:200]!r}. Mend that and record again."
     return None

@@ -78,7 +78,7 @@ def text_log(path: Path) -> Log:
             gpus.append(values)
         else:
             _entered(line, values, stack)
-    return _log(path, inventories, TEXT_NAMES, [CUT] if rest.strip() else [])
+    return log(path, "nvidia-smi -q", inventories, TEXT_NAMES, [CUT] if rest.strip() else [])
 
 
 def _entered(line: str, values: dict[str, str], stack: list[tuple[int, str]]) -> None:
@@ -103,7 +103,13 @@ def xml_log(path: Path) -> Log:
     if any(document.cut for document in documents[:-1]):
         raise ReadError(f"{path}: a document ends before the next begins. {AGAIN}.")
     notes = ["the end is cut: what is not whole is left out"] if documents[-1].cut else []
-    return _log(path, [Inventory(one.head, one.gpus) for one in documents], XML_NAMES, notes)
+    return log(
+        path,
+        "nvidia-smi -q",
+        [Inventory(one.head, one.gpus) for one in documents],
+        XML_NAMES,
+        notes,
+    )
 
 
 class _Document:
@@ -175,10 +181,17 @@ class Inventory:
     gpus: Sequence[Mapping[str, str]]
 
 
-def _log(
-    path: Path, inventories: Sequence[Inventory], names: Mapping[str, str], notes: Sequence[str]
+def log(
+    path: Path,
+    tool: str,
+    inventories: Sequence[Inventory],
+    names: Mapping[str, str],
+    notes: Sequence[str],
 ) -> Log:
-    """Return inventories as a log; `names` maps their paths to columns, the first that a GPU has wins."""
+    """Return inventories as a log; `names` maps their paths to columns, the first that a GPU has wins.
+
+    A GPU without an index is numbered by its place.
+    """
     rows = [(taken, number) for taken in inventories for number in range(len(taken.gpus))]
     if not rows:
         raise ReadError(f"{path}: no GPU is described to its end. {AGAIN}.")
@@ -192,7 +205,8 @@ def _log(
     }
     columns["driver_version"] = Column.of([_head(taken, "driver version") for taken, _ in rows])
     times = [printed(_head(taken, "timestamp")) for taken, _ in rows]
-    gpu = np.array([number for _, number in rows], np.int32)
+    indices = [int(taken.gpus[number].get("index", number)) for taken, number in rows]
+    gpu = np.array(indices, np.int32)
     stamps = [time for time in times if time is not None]
     if len(stamps) == len(rows):
         time_ns, first, clock_notes = origin(np.array(stamps, np.int64))
@@ -215,7 +229,7 @@ def _log(
     ] * bool(listed)
     return Log(
         path=path,
-        tool="nvidia-smi -q",
+        tool=tool,
         columns=columns,
         gpu=gpu,
         time_ns=time_ns,

@@ -55,7 +55,13 @@ def read(path: Path) -> Profile:
     loaders = database.loaders()
     missing_tables = completeness.missing(database.totals, loaders)
     return Profile(
-        "hpctoolkit", path, database.capture(path), loaders, missing_tables, database.notes()
+        "hpctoolkit",
+        path,
+        database.capture(path),
+        loaders,
+        missing_tables,
+        database.notes(),
+        is_simulated=database.is_simulated,
     )
 
 
@@ -83,6 +89,11 @@ class Database:
         if (folder / files.TRACE.name).exists():
             traces = files.Traces(File(folder, files.TRACE), len(self._profiles))
             self._traces = traces if traces.exist else None
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the database says that no program was measured."""
+        return bool(self._made_up)
 
     @cached_property
     def calltree(self) -> pd.DataFrame:

@@ -87,6 +87,7 @@ def read(path: Path) -> Profile:
         loaders=loaders,
         missing=tables.missing(rows, set(loaders)),
         notes=(*report.notes, *tables.untimed(rows), *tables.sparse(report)),
+        is_simulated=report.is_simulated,
     )
 
 

@@ -131,7 +131,8 @@ def read(path: Path) -> Report:
         sum(len(r.launches) for r in reports), len({m for r in reports for m in r.metrics}), path
     )
     report = joined(reports)
-    return replace(report, notes=(*printed.notes, *notes, *report.notes))
+    every = (*printed.notes, *notes, *report.notes)
+    return replace(report, notes=every, is_simulated=bool(printed.simulated))
 
 
 def _decimal_commas(pages: Sequence[log.Page], path: Path) -> tuple[bool, tuple[str, ...]]:

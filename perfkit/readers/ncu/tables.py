@@ -99,24 +99,29 @@ STALL_FORMS = [
 ]
 SPELLINGS = {"no_instructions": "no_instruction"}  # the sampled counters use the plural
 CORE = "sm__sass_thread_inst_executed_op_"
+OUT = " -o report PROGRAM"
 REMEDIES = {
-    "dur_ns": ("How long did each launch take?", "ncu --metrics gpu__time_duration.sum"),
+    "dur_ns": ("How long did each launch take?", f"ncu --metrics gpu__time_duration.sum{OUT}"),
     "fp32_flops": (
         "How many floating-point operations ran on CUDA cores?",
         "ncu --set full --metrics "
-        + ",".join(f"{CORE}{p}{op}_pred_on.sum" for p in "dfh" for op in ("add", "mul", "fma")),
+        + ",".join(f"{CORE}{p}{op}_pred_on.sum" for p in "dfh" for op in ("add", "mul", "fma"))
+        + OUT,
     ),
     "tensor_flops": (
         "How many operations ran on tensor cores?",
-        "ncu --set full --metrics regex:sm__ops_path_tensor_.*sum$",
+        f"ncu --set full --metrics 'regex:sm__ops_path_tensor_.*sum$'{OUT}",
     ),
     "dram_bytes": (
         "How many bytes did the kernels read and write in GPU memory?",
-        "ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum "
+        f"ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum{OUT} "
         "(GeForce RTX 50: dram__bytes_op_read.sum,dram__bytes_op_write.sum)",
     ),
-    "sm_frac": ("Which share of their peak did the SMs reach?", "ncu --section SpeedOfLight"),
-    "memory_frac": ("Which share of its peak did the memory reach?", "ncu --section SpeedOfLight"),
+    "sm_frac": ("Which share of their peak did the SMs reach?", f"ncu --section SpeedOfLight{OUT}"),
+    "memory_frac": (
+        "Which share of its peak did the memory reach?",
+        f"ncu --section SpeedOfLight{OUT}",
+    ),
 }
 
 
@@ -153,6 +158,7 @@ class Report:
     rules: Sequence[Rule] = ()
     version: str = ""
     notes: tuple[str, ...] = field(default=())
+    is_simulated: bool = False
 
     @property
     def metrics(self) -> list[str]:
@@ -168,9 +174,12 @@ class Report:
 TABLE_REMEDIES = {
     "STALLS": (
         "Why did the warps wait (stall reasons)?",
-        "ncu --section WarpStateStats --section SourceCounters",
+        f"ncu --section WarpStateStats --section SourceCounters{OUT}",
     ),
-    "RULES": ("Which advice does Nsight Compute give?", "ncu --set full --csv --page details"),
+    "RULES": (
+        "Which advice does Nsight Compute give?",
+        "ncu --set full --csv --page details PROGRAM > report.csv",
+    ),
     "DEVICES": (
         "Which GPU was used, and what are its limits?",
         "ncu --import REPORT --csv --page raw",

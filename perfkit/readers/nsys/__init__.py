@@ -49,19 +49,22 @@ ACTIVITY = {
     "MEMORY_EVENTS": (tables.MEMORY_EVENT,),
 }
 REMEDIES = {
-    "KERNELS": ("Which kernels ran on the GPU?", "nsys profile --trace=cuda"),
-    "COPIES": ("Which copies ran between CPU and GPU?", "nsys profile --trace=cuda"),
+    "KERNELS": ("Which kernels ran on the GPU?", "nsys profile --trace=cuda -o report PROGRAM"),
+    "COPIES": (
+        "Which copies ran between CPU and GPU?",
+        "nsys profile --trace=cuda -o report PROGRAM",
+    ),
     "API_CALLS": (
         "Which CUDA calls did the CPU make (the cause of idle time)?",
-        "nsys profile --trace=cuda",
+        "nsys profile --trace=cuda -o report PROGRAM",
     ),
     "RANGES": (
         "Which phases does the program have (NVTX ranges)?",
-        "nsys profile --trace=cuda,nvtx, and NVTX in the program",
+        "nsys profile --trace=cuda,nvtx -o report PROGRAM, and NVTX in the program",
     ),
     "SAMPLES": (
         "How busy were SMs and DRAM (GPU metrics)?",
-        "nsys profile --gpu-metrics-devices=all",
+        "nsys profile --gpu-metrics-devices=all -o report PROGRAM",
     ),
     "DEVICES": (
         "Which GPUs were used, and what are their peaks?",
@@ -69,11 +72,11 @@ REMEDIES = {
     ),
     "STACKS": (
         "Which functions did the CPU run while the GPU was idle?",
-        "nsys profile --sample=process-tree",
+        "nsys profile --sample=process-tree -o report PROGRAM",
     ),
     "SCHEDULE": (
         "When did the CPU's threads run, and when did they sleep?",
-        "nsys profile --cpuctxsw=process-tree",
+        "nsys profile --cpuctxsw=process-tree -o report PROGRAM",
     ),
 }
 # What was asked for, as CAPTURE says it, when a table was: asking for it again would not record it.
@@ -155,6 +158,7 @@ def read(path: Path) -> Profile:
         missing=missing(present, summary),
         notes=(*notes(source, gpus), *dict.fromkeys(doubts)),
         node=node_of(host(source)),
+        is_simulated=bool(_meta(source, "SIMULATED")),
     )
 
 

@@ -208,6 +208,7 @@ def read(path: Path) -> Profile:
         notes=notes(reading, frames),
         rank=reading.header.rank,
         world_size=reading.header.world_size,
+        is_simulated="SIMULATED" in reading.source.header,
     )
 
 
