@@ -35,5 +35,7 @@ def _part(match: re.Match[str]) -> str:
 def skill(root: Path) -> str:
     """Return the page for agents as a skill file: with a head, and links from where that lies."""
     text = (root / "docs" / "agents.md").read_text(encoding="utf-8")
-    without_itself = text.replace(" The same text is a [skill file](skills/perfkit/SKILL.md).", "")
+    without_itself = text.replace(
+        " The same text is a skill file: `docs/skills/perfkit/SKILL.md`.", ""
+    )
     return HEAD + re.sub(r"\]\((\w+\.md)", r"](../../\1", without_itself)
