@@ -13,7 +13,7 @@ from perfkit.errors import PerfkitError
 def serve(folders: Sequence[Path]) -> None:
     """Answer questions on standard input until it ends; PerfkitError without the package mcp."""
     if find_spec("mcp") is None:
-        raise PerfkitError("perfkit mcp: the package mcp is missing. Install perfkit[mcp].")
+        raise PerfkitError("mcp: the package mcp is missing. Install perfkit[mcp].")
     from perfkit.agents.server import server
 
     server(folders).run()

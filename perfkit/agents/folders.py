@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 from perfkit.discovery import LAYOUT
 from perfkit.errors import PerfkitError
+from perfkit.format import printable
 from perfkit.job import FILE as JOB_FILE
 from perfkit.readers import claimants, reader
 from perfkit.store import is_store
 
+LONGEST = 100  # characters of a name in a refusal
 LEVELS = 6  # of folders in which runs are looked for
 MOST_FILES = 20_000  # of a run, and of a folder whose runs are listed
 NO_RUN = (
@@ -52,9 +54,9 @@ class Folders:
         try:
             path = (root / rest).resolve() if root else None
             if path is None or not self._is_inside(path) or not path.exists():
-                raise PerfkitError(f"run: {name!r}: {NO_RUN}")
+                raise PerfkitError(f"run: {printable(name, LONGEST)}: {NO_RUN}")
         except (OSError, RuntimeError, ValueError) as error:  # too long, a circle of links, a NUL
-            raise PerfkitError(f"run: {name!r}: {NO_RUN}") from error
+            raise PerfkitError(f"run: {printable(name, LONGEST)}: {NO_RUN}") from error
         return path.parent if path.is_file() and _is_one_of_several(path) else path
 
     def stamps(self, path: Path) -> tuple[Stamp, ...]:

@@ -260,7 +260,7 @@ class Questions:
             try:
                 return dict(self._named(plain(tool(**given))))
             except PerfkitError as error:
-                raise PerfkitError(self._folders.shown(str(error))) from error
+                raise PerfkitError(self._folders.shown(plain(str(error)))) from error
 
     def _named(self, value: Any) -> Any:
         """Return a value in which the folders have their names in place of their paths."""

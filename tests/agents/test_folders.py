@@ -65,5 +65,5 @@ def test_a_folder_of_too_many_files_is_refused(runs: Path, monkeypatch: pytest.M
 
 def test_without_the_extra_it_is_named(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perfkit.agents.find_spec", lambda name: None)
-    with pytest.raises(PerfkitError, match=r"^perfkit mcp: .*Install perfkit\[mcp\]\.$"):
+    with pytest.raises(PerfkitError, match=r"^mcp: .*Install perfkit\[mcp\]\.$"):
         serve([runs])

@@ -1,5 +1,8 @@
 """The answers themselves, asked without the protocol."""
 
+import inspect
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def questions(folder: Path) -> Questions:
     return Questions([folder])
+
+
+@pytest.fixture
+def page() -> str:
+    """The page for agents."""
+    path = Path(__file__).parents[2] / "docs" / "agents.md"
+    if not path.is_file():
+        pytest.skip("no docs beside the tests")
+    return path.read_text(encoding="utf-8")
 
 
 def rows(questions: Questions, *conditions: Condition, **given: Any) -> dict[str, Any]:
@@ -94,6 +106,18 @@ def test_the_figures_of_a_finding_can_be_asked_for(questions: Questions) -> None
     assert ids
     for id in ids:
         assert id == questions.asked(questions.figure, run=run, id=id)["id"]
+
+
+def test_the_page_for_agents_names_each_tool(page: str) -> None:
+    names = [tool.__name__ for tool in Questions([]).tools()]
+    assert [] == [name for name in names if f"`{name}`" not in page]
+
+
+def test_the_query_of_the_page_for_agents_fits_the_tool(page: str) -> None:
+    (*_, block) = re.findall(r"^```json\n(.*?)^```", page, flags=re.M | re.S)
+    query = json.loads(block)
+    assert set(query) <= set(inspect.signature(Questions.query_table).parameters)
+    assert 2 == len([Condition(**condition) for condition in query["where"]])
 
 
 def test_a_run_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
