@@ -499,3 +499,15 @@ def record_torch() -> None:
     from perfkit.workloads import SNIPPET
 
     click.echo(SNIPPET, nl=False)
+
+
+@main.command()
+@click.argument("folders", type=FILE, nargs=-1, required=True, metavar="FOLDER...")
+def mcp(folders: tuple[Path, ...]) -> None:
+    """Answer an agent's questions about the runs in folders (needs perfkit[mcp]).
+
+    A server of the Model Context Protocol on standard input and output. It reads nothing outside the folders.
+    """
+    from perfkit.agents import serve
+
+    serve(folders)

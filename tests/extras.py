@@ -20,6 +20,7 @@ CAPTURES = "set PERFKIT_PROFILES to a folder of real captures"
 REMEDIES = {
     "chromium": "apt-get install chromium",
     "distributed": "pip install 'perfkit[dask]'",
+    "mcp": "pip install 'perfkit[mcp]'",
     "nbgrader": "pip install 'perfkit[labs]'",
     "ncu_report": "pip install 'perfkit[ncu]'",
     "playwright": "pip install 'perfkit[test]'",
@@ -31,7 +32,7 @@ PROGRAMS = {
     "prometheus": ("prometheus",),
 }
 # The only files of the package that cannot be imported without an extra, each with the module that it needs.
-NEEDED = {"perfkit/workloads/models.py": "torch"}
+NEEDED = {"perfkit/agents/server.py": "mcp", "perfkit/workloads/models.py": "torch"}
 
 
 def reason(name: str) -> str:

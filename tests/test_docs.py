@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 import pytest
-from docs.pages import PART, made, pages
+from docs.pages import PART, SKILL, made, pages, skill
 from test_testing import FORMS, Make
 
 from docs import blocks
@@ -52,7 +52,15 @@ def test_a_made_page_says_what_perfkit_says(name: str) -> None:
     assert made(text) == text, "run `python -m tests.docs --renew`"
 
 
-@pytest.mark.parametrize("page", [*GUIDES, *PAGES.values()], ids=lambda page: page.name)
+def test_the_skill_file_is_the_page_for_agents() -> None:
+    assert skill(ROOT) == (ROOT / SKILL).read_text(encoding="utf-8"), (
+        "run `python -m tests.docs --renew agents.md`"
+    )
+
+
+@pytest.mark.parametrize(
+    "page", [*GUIDES, *PAGES.values(), ROOT / SKILL], ids=lambda page: page.name
+)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     assert [] == broken(page)
 

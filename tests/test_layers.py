@@ -41,6 +41,7 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
     ("options", "terminal"),
     ("logs",),  # a room of its own: nothing imports it
     ("dumps",),  # another one
+    ("agents",),
     ("cli", "__main__"),
 )
 SIDE_BY_SIDE = (2, 5)
@@ -50,6 +51,8 @@ HOMES = {
     "ipywidgets": "widgets|logs",
     "torch": "workloads",
     "click": "cli|options|terminal|logs",
+    "mcp": "agents",
+    "mcp_types": "agents",
 }
 HOMES |= {"hatchet": "readers"} | dict.fromkeys(("dask", "distributed"), "parallel")
 HOMES |= dict.fromkeys(("papermill", "nbconvert"), "report")

@@ -124,10 +124,15 @@ def headline(
 
 def _phase_told(view: Selection, findings: Iterable[Finding]) -> str:
     """Return the phase that the verdict is about; empty where it is about the judged part, or about no cause."""
-    first = cause(findings)
-    if first is None or failure(view) or recording.is_mostly_unknown(view) or too_few(view):
-        return ""
-    return _phase(first)
+    first = named(view, findings)
+    return _phase(first) if first else ""
+
+
+def named(view: Selection, findings: Iterable[Finding]) -> Finding | None:
+    """Return the finding that the verdict is about; None where it is about none."""
+    if failure(view) or recording.is_mostly_unknown(view) or too_few(view):
+        return None
+    return cause(findings)
 
 
 def _phase(finding: Finding) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "data")]
 
-from docs.pages import made, pages  # noqa: E402  found through the path above
+from docs.pages import SKILL, made, pages, skill  # noqa: E402  found through the path above
 
 
 def main() -> None:
@@ -34,6 +34,9 @@ def main() -> None:
         changed.append(name)
         if options.renew:
             page.write_text(made(text), encoding="utf-8")
+    if "agents.md" in (options.pages or known) and options.renew:
+        (ROOT / SKILL).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / SKILL).write_text(skill(ROOT), encoding="utf-8")
     for name in changed:
         sys.stdout.write(
             f"docs/{name}: {'renewed' if options.renew else 'is not what perfkit says now'}\n"

@@ -31,6 +31,7 @@ RECORDED_WITH = {
     "{callers}": "PyTorch's profiler or call stacks",
 }
 SPOKEN = {"1": "a fraction"}
+CONTAINERS = Path(__file__).parents[2] / "docs" / "containers"
 
 
 def anchor(title: str) -> str:
@@ -228,6 +229,22 @@ def rates() -> Iterator[str]:
     yield counted.table()
 
 
+def dockerfile() -> Iterator[str]:
+    """Yield the file of a container for Docker."""
+    yield _code("dockerfile", "Dockerfile")
+
+
+def apptainer() -> Iterator[str]:
+    """Yield the file of a container for Apptainer."""
+    yield _code("text", "perfkit.def")
+
+
+def _code(language: str, name: str) -> str:
+    """Return a file of CONTAINERS as a block of code."""
+    content = (CONTAINERS / name).read_text(encoding="utf-8")
+    return f"```{language}\n{content}```"
+
+
 BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "findings": findings,
     "figures": of_figures,
@@ -238,4 +255,6 @@ BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "speed": speeds,
     "answers": answers,
     "rates": rates,
+    "dockerfile": dockerfile,
+    "apptainer": apptainer,
 }
