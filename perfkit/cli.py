@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfkit import options
-from perfkit.terminal import Errors, progress_bar, say, say_note
+from perfkit.terminal import Errors, progress_bar, say, say_above, say_note
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -359,25 +359,30 @@ def report(path: Path, out: Path, window: tuple[int, int] | None, **given: Any) 
 
     if path.is_file():
         discovered([path])  # refuse what is no profile before all that makes pages is imported
-    from perfkit.report.pages import build
+    from perfkit.report.making import build
 
     notes: list[str] = []
     try:
         with progress_bar("report") as progress:
             page = build(
-                path, out, window=window or (), progress=progress, note=notes.append, **given
+                path,
+                out,
+                window=window or (),
+                progress=progress,
+                note=notes.append,
+                first_page=lambda summary: say_above(_first_page(summary)),
+                **given,
             )
     finally:
         for note in notes:
             say_note(note)
-    if summary := _first_page(page.parent):
-        say(summary)
     say(page)
 
 
-def _first_page(folder: Path) -> str:
+def _first_page(summary: Mapping[str, Any]) -> str:
     """Return the verdict of a report and its first actions, as a terminal shows them; empty if there are none."""
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["summary"]
+    if not summary:
+        return ""
     told = [
         f"{n}. {f['title']}. {f['gain']}".strip()
         for n, f in enumerate(summary["ranking"][:3], start=1)

@@ -36,6 +36,15 @@ def _clean(text: str) -> str:
     return visible(text, keep="\n")
 
 
+def say_above(text: str) -> None:
+    """Print a text, if it is not empty, above a progress bar, which is drawn anew with its next step."""
+    if not text:
+        return
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
+    say(text)
+
+
 def say_note(text: str) -> None:
     """Print a note on standard error."""
     say(f"note: {text}", err=True)

@@ -1,13 +1,14 @@
 """Run the cells of a notebook one by one, without a kernel."""
 
 import ast
+import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import nbformat
 import pytest
@@ -18,6 +19,7 @@ from traitlets.config import Config
 
 import perfkit
 from perfkit import diagnosis, report
+from perfkit.report import pages
 from perfkit.report.links import cells, place
 from perfkit.report.notebooks import LIVE, NEEDS, answering, folder, recorded
 from perfkit.selection import Selection
@@ -127,18 +129,37 @@ def _needs(tags: list[str]) -> Iterator[str]:
     return (tag for tag in tags if tag.startswith(NEEDS))
 
 
-def outputs(
-    names: list[str],
-    parameters: dict[str, Any],
-    *,
-    done: Callable[[str], None],
-    meanwhile: Callable[[], object] = lambda: None,
-) -> dict[str, Any]:
-    """Do what `perfkit.report.notebooks.execute` does, without kernels: one after the other, in this process.
+class Session:
+    """Does what `perfkit.report.notebooks.Session` does without a kernel: in this process."""
 
-    The notebooks share what they load and select, as in `execute_all`.
-    """
-    meanwhile()
+    def __enter__(self) -> Self:
+        self._patches = ExitStack()
+        patch = self._patches.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr("perfkit.run._SHARED", {})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patches.close()
+
+    def ask(self, name: str, **given: Any) -> Any:
+        """Call a function of `perfkit.report.pages` with what a kernel would get: JSON."""
+        return getattr(pages, name)(**json.loads(json.dumps(given)))
+
+    def execute(
+        self,
+        names: list[str],
+        parameters: dict[str, Any],
+        *,
+        done: Callable[[str, Any], None] = lambda name, executed: None,
+    ) -> dict[str, Any]:
+        """Run notebooks one after the other."""
+        return outputs(names, parameters, done=done)
+
+
+def outputs(
+    names: list[str], parameters: dict[str, Any], *, done: Callable[[str, Any], None]
+) -> dict[str, Any]:
+    """Run notebooks in this process, which share what they load and select, and return them."""
     main, executed = (
         sys.modules["__main__"],
         {},
@@ -161,7 +182,7 @@ def outputs(
                             for key, value in parameters.items()
                             if key in shell.user_ns
                         )
-                done(name)
+                done(name, executed[name])
     finally:
         InteractiveShell.clear_instance()
         sys.modules["__main__"] = main
@@ -183,5 +204,5 @@ def _show(cell: nbformat.NotebookNode, shell: InteractiveShell) -> None:
 def built(profile: Path, folder: Path, **options: Any) -> Path:
     """The folder of a report that is made without kernels, which take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perfkit.report.notebooks.execute", outputs)
+        patch.setattr("perfkit.report.notebooks.Session", Session)
         return report.build(profile, folder / "report", **options).parent

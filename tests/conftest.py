@@ -68,9 +68,9 @@ def torch() -> Any:
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a report's notebooks run in the test's own process: kernels take most of the time of a report."""
-    from cells import outputs
+    from cells import Session
 
-    monkeypatch.setattr("perfkit.report.notebooks.execute", outputs)
+    monkeypatch.setattr("perfkit.report.notebooks.Session", Session)
 
 
 @pytest.fixture(autouse=True)

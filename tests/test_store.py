@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from cells import outputs
+from cells import Session
 from click.testing import CliRunner
 from frames import tuples
 from readers import nsys_files
@@ -502,11 +502,14 @@ def test_a_report_and_a_notebook_of_a_large_store_look_at_a_few_ranks(
     said: list[str] = []
     given: list[Any] = []
 
-    def execute(names: list[str], parameters: dict[str, Any], **options: Any) -> dict[str, Any]:
-        given.append(parameters["ranks"])
-        return outputs(names, parameters, **options)
+    class Listening(Session):
+        def execute(
+            self, names: list[str], parameters: dict[str, Any], **options: Any
+        ) -> dict[str, Any]:
+            given.append(parameters["ranks"])
+            return super().execute(names, parameters, **options)
 
-    monkeypatch.setattr("perfkit.report.notebooks.execute", execute)
+    monkeypatch.setattr("perfkit.report.notebooks.Session", Listening)
     monkeypatch.setattr(
         "perfkit.report.notebooks.answering", lambda *_: ["0_executive_summary", "3_system"]
     )

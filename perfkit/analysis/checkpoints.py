@@ -101,10 +101,9 @@ def detect(
 
     A window selects the pauses that begin and end in it. Source: The guide's bottleneck 4.
     """
-    followed = _followed(KERNELS.check(kernels), COPIES.check(copies))
-    idle = idle_gaps(
-        followed, COPIES.empty(), API_CALLS.empty(), at_least_ns=SHORTEST_NS, window=window
-    )
+    ended = _ended(KERNELS.check(kernels), ["rank", "gpu"])
+    ending = _ending(ended, COPIES.check(copies))
+    idle = idle_gaps(kernels, ending, API_CALLS.empty(), at_least_ns=SHORTEST_NS, window=window)
     pauses = idle.loc[idle["cause"] != "edge", ["rank", "gpu", "start_ns", "dur_ns"]].reset_index(
         drop=True
     )
@@ -112,7 +111,8 @@ def detect(
         return CHECKPOINTS.empty()
     functions = RANGES.check(ranges), PYTHON_CALLS.check(python_calls)
     saving = _named(functions, _says_saving)
-    pauses["is_last"] = pauses["start_ns"] >= _ended(kernels, pauses)
+    device = pd.MultiIndex.from_frame(pauses[["rank", "gpu"]])
+    pauses["is_last"] = pauses["start_ns"] >= ended.reindex(device).to_numpy(np.int64)
     # At least half of a span that saves lies in one pause of its rank.
     (first, last), (begin, finish) = causes.on_one_axis([saving, _open(pauses, saving)], ["rank"])
     most = causes.longest(causes.placed(begin, finish), first, last)
@@ -166,21 +166,25 @@ def detect(
     return CHECKPOINTS.make(found.drop(columns="is_last").assign(name=names))
 
 
-def _followed(kernels: pd.DataFrame, copies: pd.DataFrame) -> pd.DataFrame:
-    """Return KERNELS with one more on each GPU when the work of its rank ends, if its last kernel ended before."""
-    ended = pd.concat([kernels, copies]).assign(
-        end_ns=lambda rows: rows["start_ns"] + rows["dur_ns"]
-    )
-    of_rank = ended.groupby("rank")["end_ns"].max()
-    last = kernels.assign(end_ns=kernels["start_ns"] + kernels["dur_ns"]).sort_values(
-        "end_ns", kind="stable"
-    )
-    last = last.drop_duplicates(["rank", "gpu"], keep="last")
-    added = last.assign(start_ns=last["rank"].map(of_rank), dur_ns=1)
-    added = added[added["start_ns"] > last["end_ns"]]
-    return (
-        KERNELS.make(pd.concat([kernels, added])[KERNELS.column_names]) if len(added) else kernels
-    )
+def _ended(operations: pd.DataFrame, keys: list[str]) -> pd.Series:
+    """Return when the last operation of each device or rank ends, ns."""
+    end = operations["start_ns"] + operations["dur_ns"]
+    return end.groupby([operations[key] for key in keys]).max()
+
+
+def _ending(ended: pd.Series, copies: pd.DataFrame) -> pd.DataFrame:
+    """Return COPIES of 1 ns: on each GPU when the work of its rank ends, if its last kernel ended before.
+
+    So the time from the last kernel to the end of the work is a gap between two operations, too.
+    """
+    of_ranks = pd.concat([ended.groupby("rank").max(), _ended(copies, ["rank"])])
+    of_rank = of_ranks.groupby(level=0).max()
+    devices = ended.index.to_frame(index=False)
+    devices = devices.assign(start_ns=devices["rank"].map(of_rank), dur_ns=1)
+    rows = devices[(devices["start_ns"] > ended.to_numpy()).to_numpy()]
+    unknown = dict.fromkeys(("process", "stream", "peer_gpu", "correlation"), -1)
+    memory = dict.fromkeys(("src_memory", "dst_memory"), None)
+    return COPIES.make(rows.assign(**unknown, **memory, bytes=0, direction="unknown"))
 
 
 def _open(pauses: pd.DataFrame, saving: pd.DataFrame) -> pd.DataFrame:
@@ -189,15 +193,6 @@ def _open(pauses: pd.DataFrame, saving: pd.DataFrame) -> pd.DataFrame:
     ended = pauses["rank"].map(of_rank).fillna(0).astype(np.int64)
     longer = np.maximum(pauses["dur_ns"], ended - pauses["start_ns"])
     return pauses.assign(dur_ns=pauses["dur_ns"].where(~pauses["is_last"], longer))
-
-
-def _ended(kernels: pd.DataFrame, pauses: pd.DataFrame) -> Int:
-    """Return when the last kernel of each pause's device ends, ns."""
-    end = (kernels["start_ns"] + kernels["dur_ns"]).groupby([kernels["rank"], kernels["gpu"]]).max()
-    of_pause: Int = end.reindex(pd.MultiIndex.from_frame(pauses[["rank", "gpu"]])).to_numpy(
-        np.int64
-    )
-    return of_pause
 
 
 def _says_saving(name: str) -> bool:

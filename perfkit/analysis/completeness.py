@@ -54,6 +54,19 @@ def is_single_launch(name: str) -> bool:
     return causes.is_kernel_launch(name) and not causes.is_graph_launch(name)
 
 
+def unrecorded(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> tuple[int, int]:
+    """Return how many of `launches` have no kernel, and how many launches there are.
+
+    `launches`, which works out more of each, calls no more of them lost.
+    """
+    calls, _, row = _joined(kernels, copies, api_calls)
+    is_started = np.zeros(len(calls), bool)
+    is_started[row[row >= 0]] = True
+    return int(len(calls) - is_started.sum()), len(calls)
+
+
 def launches(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return each call that launched one kernel, and whether its kernel was recorded.
 
@@ -62,14 +75,7 @@ def launches(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFram
     `_waits_after`. Launches during a stream's capture are left out. No launch of a process is lost
     if none has its kernel and as many kernels without a call follow: then the ids do not agree.
     """
-    KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls)
-    calls = api_calls[
-        causes.where(api_calls["name"], is_single_launch) & (api_calls["correlation"] >= 0)
-    ]
-    calls = calls.drop_duplicates(CALL)
-    calls = calls[~_in_capture(calls, api_calls)].reset_index(drop=True)
-    operations = _operations(kernels, copies)
-    row = causes.started_by(operations, calls)
+    calls, operations, row = _joined(kernels, copies, api_calls)
     started = operations[row >= 0].assign(
         row=row[row >= 0], end_ns=lambda rows: rows["start_ns"] + rows["dur_ns"]
     )
@@ -83,6 +89,20 @@ def launches(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFram
     table["lost"] &= ~_only_unjoined(table, kernels[causes.started_by(kernels, api_calls) < 0])
     table = table.join(_waits_after(table, api_calls))
     return table.sort_values([*THREAD, "start_ns"], ignore_index=True)
+
+
+def _joined(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame, Int]:
+    """Return the calls that launch one kernel, the operations, and the row of the call of each; -1 if it has none."""
+    KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls)
+    calls = api_calls[
+        causes.where(api_calls["name"], is_single_launch) & (api_calls["correlation"] >= 0)
+    ]
+    calls = calls.drop_duplicates(CALL)
+    calls = calls[~_in_capture(calls, api_calls)].reset_index(drop=True)
+    operations = _operations(kernels, copies)
+    return calls, operations, causes.started_by(operations, calls)
 
 
 def _waits_after(launches: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:

@@ -97,18 +97,24 @@ def phases(
     marked = steps.of_program(RANGES.check(ranges), kernels, api_calls)
     tables = [marked, OPS.check(ops), PYTHON_CALLS.check(python_calls)]
     tables += [API_CALLS.check(api_calls), OS_CALLS.check(os_calls)]
-    every = repetitions.operations(KERNELS.check(kernels), COPIES.check(copies))
+    tables += [KERNELS.check(kernels), COPIES.check(copies)]
     rows: list[dict[Hashable, object]] = []
-    for rank, frame in every.groupby("rank"):
-        spans, operators, functions, calls, system = (
-            table[table["rank"] == rank] for table in tables
+    for rank in sorted({*kernels["rank"].unique(), *copies["rank"].unique()}):
+        spans, operators, functions, calls, system, launched, copied = (
+            _of_rank(table, rank) for table in tables
         )
-        of = repetitions.work(frame.reset_index(drop=True), calls.reset_index(drop=True))
+        of = repetitions.work(repetitions.operations(launched, copied), calls)
         found = repetitions.find(of, spans, operators, functions)
-        saved = _saved(of, copies[copies["rank"] == rank], found, spans, functions, calls, system)
-        rows += _rows(of, int(str(rank)), list(_parts(of, found, saved)))
+        saved = _saved(found, rank, launched, copied, spans, functions, calls, system)
+        rows += _rows(of, int(rank), list(_parts(of, found, saved)))
     table = pd.DataFrame(rows, columns=PHASES.column_names)
     return PHASES.make(table.astype({"repetitions": "Int64"})) if rows else PHASES.empty()
+
+
+def _of_rank(table: pd.DataFrame, rank: int) -> pd.DataFrame:
+    """Return the rows of a rank; the table itself, and no copy, where it holds no other."""
+    mine = table["rank"] == rank
+    return table if mine.all() else table[mine].reset_index(drop=True)
 
 
 def _rows(of: Work, rank: int, parts: list[_Part]) -> list[dict[Hashable, object]]:
@@ -338,23 +344,22 @@ def _longest_kernel(of: Work, first: int, last: int) -> str:
 
 
 def _saved(
-    of: Work,
-    copies: pd.DataFrame,
     found: Repetitions,
+    rank: int,
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
     ranges: pd.DataFrame,
     python_calls: pd.DataFrame,
     api_calls: pd.DataFrame,
     os_calls: pd.DataFrame,
 ) -> Intervals:
     """Return when all GPUs of a rank stop because state is saved; nothing where most repetitions do that."""
-    nothing = union(of.start[:0], of.end[:0])
+    nothing = union(found.start[:0], found.end[:0])
     if not found.steady.any():
         return nothing
-    kernels = KERNELS.make(of.frame.loc[of.is_kernel, KERNELS.column_names])
     times = pd.DataFrame(
         {"start_ns": found.start, "dur_ns": found.end - found.start, "steady": found.steady}
     )
-    rank = int(of.frame["rank"].iloc[0])
     table = steps.STEPS.make(
         times.assign(rank=rank, step=np.arange(len(times)), name=found.name, how=found.how)
     )

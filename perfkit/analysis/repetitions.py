@@ -135,10 +135,10 @@ def find(
     """Return the repetitions of one rank, whose tables these are."""
     kernels = of.frame[of.is_kernel]
     modules = _outermost(RANGES.empty(), python_calls)
-    # Ranges hold launches: the kernels may run long after.
-    launches = kernels.assign(start_ns=of.launched[of.is_kernel])
     marked = steps.STEPS.empty()
     if len(ranges):
+        # Ranges hold launches: the kernels may run long after.
+        launches = kernels.assign(start_ns=of.launched[of.is_kernel])
         marked = steps.detect(ranges, launches, python_calls=python_calls)
     if len(marked) and marked["how"].iloc[0] != "kernel sequence":
         return _moved(of, marked, HOW[str(marked["how"].iloc[0])])

@@ -159,7 +159,11 @@ def _lost_launches(view: Selection) -> Iterator[Doubt]:
     kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
     if kernels.empty and copies.empty:
         return
-    launches = completeness.launches(kernels, copies, of_ranks(view, "API_CALLS"))
+    calls = of_ranks(view, "API_CALLS")
+    lost, of_all = completeness.unrecorded(kernels, copies, calls)
+    if lost < max(TOLD * of_all, 1):
+        return
+    launches = completeness.launches(kernels, copies, calls)
     lost = int(launches["lost"].sum())
     if lost < max(TOLD * len(launches), 1):
         return

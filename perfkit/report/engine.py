@@ -29,10 +29,10 @@ from papermill.engines import Engine, papermill_engines
 from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
 
-from perfkit.readers.nsys.sqlite import lending
+from perfkit.report import asking
 from perfkit.report.processes import end
 
-__all__ = ["DeadKernelError", "Kernel", "PapermillExecutionError", "execute"]
+__all__ = ["DeadKernelError", "Kernel", "NoKernelError", "PapermillExecutionError", "execute"]
 
 
 ENGINE = "perfkit"  # the name of the engine at papermill
@@ -45,14 +45,20 @@ OPTIONS = (
 PACKAGE = Path(__file__).parents[2]
 LOG = logging.getLogger("papermill")
 LOG.addHandler(logging.NullHandler())  # what it would print is in the failure of a notebook
+EXPORTS = "PERFKIT_EXPORTS"  # where a reader puts files that end with the report
 RESET = "get_ipython().reset(new_session=True)"
 
 
-class Kernel:
-    """A kernel that stays for the next notebook; `setup` is code that each new one runs first."""
+class NoKernelError(RuntimeError):
+    """No kernel starts."""
 
-    def __init__(self, setup: str = "") -> None:
-        self._setup = setup
+
+class Kernel:
+    """A kernel that stays for the next notebook; `setup` is code that runs before the first one, in each new kernel."""
+
+    def __init__(self) -> None:
+        self.setup = ""
+        self._is_set_up = False
         self._folder = tempfile.TemporaryDirectory(
             prefix="perfkit-kernel-", ignore_cleanup_errors=True
         )
@@ -62,14 +68,35 @@ class Kernel:
         self._is_over = False
 
     def lend(self, runner: NotebookClient) -> None:
-        """Give a runner of cells a living kernel without variables; RuntimeError if none starts."""
-        if self._process is None or self._process.poll() is not None:
-            self._leave()
-            self._start()
-            self._run(_paths())
-            self._run(self._setup)
+        """Give a runner of cells a living kernel without variables; NoKernelError if none starts."""
+        self._live()
+        if not self._is_set_up:
+            self._run(self.setup)
+            self._is_set_up = True
         self._run(RESET)
         self._share(runner)
+
+    def ask(self, name: str, given: dict[str, Any]) -> Any:
+        """Return what a function of `perfkit.report.pages` returns in the kernel, and raise what it raises.
+
+        DeadKernelError if the kernel ends meanwhile, NoKernelError if none starts.
+        """
+        folder = Path(self._folder.name)
+        self._live()
+        self._run(asking.ask(folder, name, given))
+        return asking.answered(folder)
+
+    def _live(self) -> None:
+        """Start a kernel if none lives."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._leave()
+        self._is_set_up = False
+        try:
+            self._start()
+        except (OSError, RuntimeError) as e:
+            raise NoKernelError(str(e)) from e
+        self._run(_paths())
 
     def _start(self) -> None:
         """Start a kernel and wait until it answers."""
@@ -90,9 +117,13 @@ class Kernel:
             if self._is_over:
                 raise RuntimeError("the report ended")
             # IPython makes a folder for its settings, elsewhere in HOME, which may be read-only.
-            own = {"PYTHONPATH": path, "IPYTHONDIR": str(Path(self._folder.name, "ipython"))}
+            own = {
+                "PYTHONPATH": path,
+                "IPYTHONDIR": str(Path(self._folder.name, "ipython")),
+                EXPORTS: self._folder.name,  # a kernel that is killed removes none of its files
+            }
             self._owner.start_new_kernel(
-                env={**os.environ, **lending(), **own},
+                env={**os.environ, **own},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )

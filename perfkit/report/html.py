@@ -156,13 +156,6 @@ def _environment(filters: Mapping[str, Callable[..., object]], **options: Any) -
     return made
 
 
-def prepare() -> None:
-    """Import and compile what the pages of a report need."""
-    _frame()
-    vega.library()
-    charts_tables.library()
-
-
 def _markdown(text: str, lowered: int, *, is_foreign: bool = False) -> Markup:
     """Return Markdown as HTML, its headings this many levels lower; HTML in foreign text is shown as text."""
     from markupsafe import Markup

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 
-from perfkit.diagnosis.finding import Figure, Finding, Refusal, finite, plain
+from perfkit.errors import PerfkitError
 from perfkit.format import elided
-from perfkit.run import Run
 
 if TYPE_CHECKING:
+    from perfkit.diagnosis.finding import Figure, Finding, Refusal
     from perfkit.report.engine import Kernel
+    from perfkit.run import Run
 
 MIME = "application/vnd.perfkit.record+json"
 # Begins the tag of a cell that has an answer only where one of the tables, or kinds of captures, it names was recorded.
@@ -110,42 +111,75 @@ def title(notebook: nbformat.NotebookNode) -> str:
     return str(notebook.cells[0].source).partition("\n")[0].removeprefix("# ")
 
 
-def execute(
+class Session:
+    """A kernel in which a report is made: it opens the run, runs notebooks one after the other, and writes the pages.
+
+    All that is asked of it happens in a thread of its own, so that an exception such as Ctrl-C, which only the main
+    thread sees, ends the kernel at once, with its children.
+    """
+
+    def __init__(self) -> None:
+        # A notebook imports this module too, and needs no papermill.
+        from perfkit.report.engine import Kernel
+
+        self._kernel = Kernel()
+        self._thread = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kernel.kill()
+        self._thread.submit(self._kernel.close)
+        self._thread.shutdown()
+
+    def ask(self, name: str, **given: Any) -> Any:
+        """Return what a function of `perfkit.report.pages` returns in the kernel, and raise what it raises.
+
+        PerfkitError if the kernel ends meanwhile, or none starts.
+        """
+        return self._thread.submit(_asked, self._kernel, name, given).result()
+
+    def execute(
+        self,
+        names: list[str],
+        parameters: dict[str, Any],
+        *,
+        done: Callable[[str, Executed], None] = lambda name, executed: None,
+    ) -> dict[str, Executed]:
+        """Run notebooks of `NOTEBOOKS`, and return each by its name, or why it failed.
+
+        Each gets those `parameters` that its parameters cell has; one that fails leaves the others.
+        """
+        return self._thread.submit(_executed, self._kernel, names, parameters, done).result()
+
+
+def _asked(kernel: Kernel, name: str, given: dict[str, Any]) -> Any:
+    """Ask a kernel; PerfkitError if it ends meanwhile, or none starts."""
+    from perfkit.report import engine
+
+    try:
+        return kernel.ask(name, given)
+    except engine.DeadKernelError as e:
+        what = f"the kernel died: {kernel.ending()}"
+        raise PerfkitError(f"report: {what}. Choose a part of the run with --window.") from e
+    except engine.NoKernelError as e:
+        raise PerfkitError(f"report: the kernel did not start: {e}. Make the report again.") from e
+
+
+def _executed(
+    kernel: Kernel,
     names: list[str],
     parameters: dict[str, Any],
-    *,
-    done: Callable[[str], None],
-    meanwhile: Callable[[], object] = lambda: None,
+    done: Callable[[str, Executed], None],
 ) -> dict[str, Executed]:
-    """Run notebooks of `NOTEBOOKS` one after the other, and return each by its name, or why it failed.
-
-    Each gets those `parameters` that its parameters cell has; one that fails leaves the others.
-    `meanwhile` is called while a core is idle. An exception, such as Ctrl-C, that leaves this
-    function ends the kernel at once, with its children.
-    """
-    from perfkit.report.engine import (
-        Kernel,
-    )  # a notebook imports this module too, and needs no papermill
-
-    kernel = Kernel(_setup(names, parameters))
-
-    def run() -> dict[str, Executed]:
-        executed: dict[str, Executed] = {}
-        try:
-            for name in names:
-                executed[name] = _executed(name, parameters, kernel)
-                done(name)
-        finally:
-            kernel.close()
-        return executed
-
-    with ThreadPoolExecutor(1) as beside:
-        running = beside.submit(run)
-        try:
-            meanwhile()
-            return running.result()
-        finally:
-            kernel.kill()
+    """Run notebooks in a kernel that has diagnosed the run."""
+    kernel.setup = _setup(names, parameters)
+    executed: dict[str, Executed] = {}
+    for name in names:
+        executed[name] = _one_executed(name, parameters, kernel)
+        done(name, executed[name])
+    return executed
 
 
 def _setup(names: Iterable[str], parameters: Mapping[str, Any]) -> str:
@@ -167,7 +201,7 @@ def _sources(name: str) -> list[str]:
     return [cell.source for cell in stored(name).cells if cell.cell_type == "code"]
 
 
-def _executed(name: str, parameters: dict[str, Any], kernel: Kernel) -> Executed:
+def _one_executed(name: str, parameters: dict[str, Any], kernel: Kernel) -> Executed:
     """Run a notebook, and return it or why it failed."""
     from perfkit.report import engine
 
@@ -177,7 +211,7 @@ def _executed(name: str, parameters: dict[str, Any], kernel: Kernel) -> Executed
         return Failure(e.ename, elided(e.evalue, LONGEST), e.source)
     except engine.DeadKernelError:
         return Failure("the kernel died", kernel.ending())
-    except (OSError, RuntimeError) as e:
+    except engine.NoKernelError as e:
         return Failure("the kernel did not start", str(e))
 
 
@@ -188,6 +222,13 @@ def _accepted(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     ]
     accepted = {line.partition(":")[0] for source in sources for line in source.split("\n")}
     return {key: value for key, value in parameters.items() if key in accepted}
+
+
+def summary(notebook: nbformat.NotebookNode) -> dict[str, Any]:
+    """Return the first page that an executed notebook recorded, see `record`; empty if it recorded none."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    recorded = [output["data"][MIME] for output in outputs if MIME in output.get("data", {})]
+    return next((dict(each["summary"]) for each in recorded if each.get("summary")), {})
 
 
 def record(
@@ -202,6 +243,8 @@ def record(
     `summary` is what `perfkit.report.summary` returns.
     """
     from IPython.display import display
+
+    from perfkit.diagnosis.finding import finite, plain
 
     findings = list(findings)
     by_id = {figure.id: figure for figure in (*figures, *(e for f in findings for e in f.evidence))}

@@ -1,22 +1,21 @@
-"""Build a report: run the notebooks, then write the page, the summaries and the tables."""
+"""What a kernel does for a report besides the notebooks: it opens the run, and writes tables, summaries and pages.
+
+The run is loaded there alone, once. `perfkit.report.making` asks for these functions by their names
+(`perfkit.report.asking`), so what they take and return is JSON.
+"""
 
 from __future__ import annotations
 
 import html
 import json
 import re
-import shutil
-import subprocess
-import tempfile
-import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import nbformat
@@ -27,13 +26,11 @@ from perfkit.analysis.ranks import to_open
 from perfkit.diagnosis import recording
 from perfkit.diagnosis.finding import finite
 from perfkit.diagnosis.headline import AFTER_A_FAILURE, FAILED, nothing_found
-from perfkit.errors import PerfkitError
-from perfkit.format import CODE, elided, printable
+from perfkit.format import CODE, printable
 from perfkit.hardware import load_peaks
-from perfkit.profile import Profile
 from perfkit.report import earlier as earlier_runs
 from perfkit.report import html as report_html
-from perfkit.report import links, notebooks, output, paper
+from perfkit.report import links, notebooks, paper
 from perfkit.report.blocks import WEEKS, by_command, remarks
 from perfkit.report.comparison import published as published_figures
 from perfkit.report.first_page import CHECK, LISTS, steps_left
@@ -42,8 +39,8 @@ from perfkit.report.links import Report, presented
 from perfkit.report.machine import Machine, named
 from perfkit.report.notebooks import LIVE, MIME, NEEDS, OPTIONAL, Failure
 from perfkit.report.output import TEXT
-from perfkit.report.processes import end
-from perfkit.run import Run, load
+from perfkit.report.printing import PRINTED
+from perfkit.run import Run, share
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES
 
@@ -51,29 +48,9 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 SCHEMA = 1  # of summary.json, which summary.schema.json describes: goes up when a key goes, or means something else
-BROWSERS = (
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-    "chrome",
-    "msedge",
-)
-LIMIT = 180  # s
-DRAWING = 20_000  # ms of the page's own clock that its charts have to be drawn
 ALL = "all"  # pages are printed, not only the first one
-QUIET = (
-    "--headless",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--no-first-run",
-    "--no-pdf-header-footer",
-)
 INPUTS = ("profile", "baseline", "peaks", "published")  # parameters that are paths
-MADE_BY = "perfkit report"  # in the marker of the folder
-PRINTED = "print.html"  # all pages in one, until a browser has printed them
-LONGEST = 300  # characters of a failure in a message
-SMALL = 16 << 20  # bytes of captures, whose tables two processes may hold at once (convention)
+SIMULATED = ", simulated, not measured"  # what each page of such a run says
 NUMBERED = re.compile(r"\A## \d+\. ")  # the heading of a section
 
 
@@ -87,183 +64,124 @@ class Recorded:
     summary: dict[str, Any] = field(default_factory=dict)
 
 
-def build(
-    profile: str | Path,
-    out: str | Path,
-    *,
-    baseline: str | Path | None = None,
-    ranks: tuple[int, ...] = (),
-    gpus: tuple[int, ...] = (),
-    window: tuple[int, ...] = (),
-    kernels: str = "",
-    families: tuple[str, ...] = (),
-    peaks: str | Path | None = None,
-    published: str | Path | None = None,
-    pdf: str = "",
-    keep_paths: bool = False,
-    job: Mapping[str, Any] = MappingProxyType({}),
-    progress: Callable[[int, int, str], None] = lambda done, of, what: None,
-    note: Callable[[str], None] = warnings.warn,
-) -> Path:
-    """Write a report of a run to a folder and return its first page, ``index.html``.
+def opened(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Load the run, and the earlier one, for all that follows in this process, and tell what a report needs to know.
 
-    `profile`, `baseline`: what `perfkit.load` takes; a baseline is an earlier run to compare with. `out`: a folder that
-    is made, or replaced if it is an earlier report; files you put there stay. `ranks`, `gpus`, `window`, `kernels`,
-    `families`: as in `perfkit.select`. `peaks`, `published`: files of `perfkit.hardware.load_peaks` and
-    `perfkit.report.against_published`. `pdf`: what to print to ``report.pdf``, which
-    needs Chromium: "summary" (the first page), ALL (the steps behind it as well), or nothing. `keep_paths`:
-    whether absolute paths, user name and host name of this machine stay, see `perfkit.report.machine`. `job`: what
-    only you know, see `perfkit.load`. `progress`:
-    called with the number of finished steps, their total and the name of what just ended; `note` with a sentence for
-    you.
-
-    Raises PerfkitError if the input cannot be read, the choice does not fit it, `out` must not be replaced or cannot be
-    written, or all notebooks fail: `out` is then as it was. If some notebooks or the PDF fail, the report is written
-    without them.
+    `parameters`: those of the notebooks. Of a large run they get the `ranks` that are returned, with a sentence on it
+    in `notes`. `names` are the notebooks that answer the run, `paths` its files, `nodes` where it was recorded.
+    PerfkitError if the input cannot be read or the choice does not fit it.
     """
-    out = Path(out).absolute()
-    given = [Path(path) for path in (profile, baseline, peaks, published) if path]
-    output.check(out, MADE_BY, inputs=given, note=note)
-    run = load(profile, job=job)
-    if not ranks and run.is_large:
-        ranks = tuple(to_open(run.reduced.by_device()))
-        note(
-            f"{run.reduced.by_device()['rank'].nunique():,} ranks are too many to open: the report looks at {ranks}."
-        )
-    view = select(run, ranks=ranks, gpus=gpus, window=window, kernels=kernels, families=families)
-    earlier = load(baseline) if baseline else None
-    if peaks:
-        load_peaks(peaks)
-    if published:
-        published_figures(Path(published))
-    if pdf:
-        browser()
-    names = notebooks.answering(view.run, earlier)
-    known = {name: value for name, value in job.items() if value}
-    parameters = {
-        "profile": str(Path(profile).absolute()),
-        "baseline": str(Path(baseline).absolute()) if baseline else "",
-        "ranks": list(ranks),
-        "gpus": list(gpus),
-        "window": list(window),
-        "kernels": kernels,
-        "families": list(families),
-        "job": known,
-        "peaks": str(Path(peaks).absolute()) if peaks else "",
-        "published": str(Path(published).absolute()) if published else "",
+    run = share(parameters["profile"], job=parameters["job"])
+    notes = []
+    if not parameters["ranks"] and run.is_large:
+        ranks = to_open(run.reduced.by_device())
+        count = run.reduced.by_device()["rank"].nunique()
+        notes.append(f"{count:,} ranks are too many to open: the report looks at {tuple(ranks)}.")
+        parameters = {**parameters, "ranks": [int(rank) for rank in ranks]}
+    view, earlier = _runs(parameters)
+    if parameters["peaks"]:
+        load_peaks(parameters["peaks"])
+    if parameters["published"]:
+        published_figures(Path(parameters["published"]))
+    profiles = [*view.run.profiles, *(earlier.profiles if earlier else ())]
+    return {
+        "notes": notes,
+        "ranks": parameters["ranks"],
+        "names": notebooks.answering(view.run, earlier),
+        "paths": [str(profile.path) for profile in profiles],
+        "nodes": sorted({profile.node for profile in profiles if profile.node}),
     }
-    inputs = [*given, *(each.path for run in (view.run, earlier) if run for each in run.profiles)]
-    steps = count(1)
-
-    def done(what: str) -> None:
-        progress(next(steps), len(names) + 2 + bool(pdf), what)
-
-    with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
-        own = {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published}
-        hosts = {
-            each.node for run in (view.run, earlier) if run for each in run.profiles if each.node
-        }
-        this = Machine({}) if keep_paths else named(out, own, hosts)
-        failures = _write(view, earlier, names, parameters, made, done, pdf=pdf, machine=this)
-        missing = {name: str(failure) for name, failure in failures.items()}
-        if pdf:
-            missing |= _print(made)
-            done("PDF")
-    if missing:
-        listed = "; ".join(f"{name} ({elided(why, LONGEST)})" for name, why in missing.items())
-        raise PerfkitError(
-            f"{out / 'index.html'}: the report is written without {listed}. Mend it and make it again."
-        )
-    return out / "index.html"
 
 
-def _write(
-    view: Selection,
-    earlier: Run | None,
-    names: list[str],
+def _runs(parameters: Mapping[str, Any]) -> tuple[Selection, Run | None]:
+    """Return the part of a run that a report looks at, and the earlier run; each is loaded once in a process."""
+    run = share(parameters["profile"], job=parameters["job"])
+    choice = {name: parameters[name] for name in earlier_runs.CHOICE}
+    earlier = parameters["baseline"]
+    return select(run, **choice), share(earlier, job={}) if earlier else None
+
+
+def write_tables(
+    parameters: dict[str, Any], folder: str, machine: dict[str, Any] | None
+) -> list[str]:
+    """Write the tables that figures rest on, and return their names; `machine` as for `write_pages`."""
+    view, earlier = _runs(parameters)
+    return _write_tables(view, earlier, Path(folder), _machine(machine))
+
+
+def _machine(given: dict[str, Any] | None) -> Machine:
+    """Return what takes the names of this machine out of what is written."""
+    return named(Path(given["report"]), given["own"], given["nodes"]) if given else Machine({})
+
+
+def write_pages(
     parameters: dict[str, Any],
-    made: Path,
-    done: Callable[[str], None],
+    folder: str,
+    machine: dict[str, Any] | None,
     *,
+    executed: dict[str, Any],
+    failures: dict[str, Any],
+    tables: list[str],
     pdf: str,
-    machine: Machine,
-) -> dict[str, Failure]:
-    """Write the report to a folder and return the notebooks that failed; if all did, raise PerfkitError.
+) -> None:
+    """Write pages, summaries and notebooks to a folder.
 
-    All that is written goes through `machine`, which takes out the names of this machine.
+    `executed`: the notebooks of the report in their order, those of `failures` as they were stored. `failures`: what
+    `perfkit.report.notebooks.Failure` holds. `machine`: what `perfkit.report.machine.named` takes; None leaves the
+    names of this machine in the report.
     """
-    tables: list[str] = []
-
-    def write() -> None:
-        report_html.prepare()
-        _page()
-        tables[:] = _write_tables(view, earlier, made / links.FOLDER, machine)
-
-    is_small = sum(map(_size, view.run.profiles + (earlier.profiles if earlier else ()))) <= SMALL
-    results = notebooks.execute(
-        names, parameters, done=done, meanwhile=write if is_small else lambda: None
-    )
-    failures = {name: each for name, each in results.items() if isinstance(each, Failure)}
+    view, earlier = _runs(parameters)
+    this, made = _machine(machine), Path(folder)
+    told = {name: Failure(**each).cleaned(this.text) for name, each in failures.items()}
+    read = {name: nbformat.from_dict(each) for name, each in executed.items()}
+    broken = {name: failed(read[name], each) for name, each in told.items()}
     inputs = [name for name in INPUTS if parameters[name]]
-    executed = {
-        name: machine.notebook(each, inputs)
-        for name, each in results.items()
-        if not isinstance(each, Failure)
-    }
-    if not executed:
-        name, failure = next(iter(failures.items()))
-        raise PerfkitError(
-            f"{Path(parameters['profile']).name}: all notebooks failed; {name}: {failure}."
-        )
-    if not is_small:
-        write()
-    done("tables")
-    kept = {name: presentable(n, _told(name, view.run, earlier)) for name, n in executed.items()}
-    linked = links.Report(presented(executed, kept), frozenset(tables))
-    (made / "notebooks").mkdir()
-    found = collect(executed.items())
+    whole = {name: this.notebook(n, inputs) for name, n in read.items() if name not in told}
+    kept = {name: presentable(n, _told(name, view.run, earlier)) for name, n in whole.items()}
+    linked = links.Report(presented(whole, kept), frozenset(tables))
+    found = collect(whole.items())
     if found.summary:
         found.summary["pictures"] = pictures(kept[notebooks.SUMMARY])
-    told = {name: failure.cleaned(machine.text) for name, failure in failures.items()}
     why = {name: str(failure) for name, failure in told.items()}
-    write_summary(made, machine.value(summary_inputs(view, parameters)), found, linked, why)
+    write_summary(made, this.value(summary_inputs(view, parameters)), found, linked, why)
     known = [(id, figure["source"]) for id, figure in found.figures.items()]
-    broken = {name: failed(name, failure) for name, failure in told.items()}
-    parts = links.pages(kept, linked, known) | broken
-    shown = {name: (notebooks.title(parts[name]), parts[name]) for name in names}
     run = Path(parameters["profile"]).name
-    label = f"perfkit: {run}{', simulated, not measured' * view.run.is_simulated}"  # on each page
-    for name in names:
-        title, part = shown[name]
-        leads = [
-            Lead(links.address(n), _short(n), shown[n][0], n == name, n in failures) for n in names
-        ]
-        page = report_html.page(part, title=f"{run}: {title}", run=label, leads=leads)
-        (made / links.address(name)).write_text(page, **TEXT)
-    for name, notebook in executed.items():
+    label = f"perfkit: {run}{SIMULATED * view.run.is_simulated}"
+    parts = {**links.pages(kept, linked, known), **broken}
+    _write_parts(made, run, label, {name: parts[name] for name in executed}, told)
+    (made / "notebooks").mkdir()
+    for name, notebook in whole.items():
         text = json.dumps(links.beside(notebook, linked), ensure_ascii=False)
         (made / "notebooks" / f"{name}.ipynb").write_text(f"{text}\n", **TEXT)
     if pdf:
-        chosen = names if pdf == ALL else names[:1]
+        chosen = [*executed] if pdf == ALL else [*executed][:1]
         printed_cells = Report([cell for cell in linked.cells if cell.notebook in chosen])
-        on_paper = (
-            links.pages(
-                {n: kept[n] for n in chosen if n in kept}, printed_cells, known, is_one=True
-            )
-            | broken
-        )
-        whole = report_html.pages([(shown[n][0], on_paper[n]) for n in chosen], title=label)
+        some = {name: kept[name] for name in chosen if name in kept}
+        on_paper = {**links.pages(some, printed_cells, known, is_one=True), **broken}
+        titled = [(notebooks.title(parts[name]), on_paper[name]) for name in chosen]
+        page = report_html.pages(titled, title=label)
         foot = {"name": printable(run, 80), "date": f"{datetime.now():%Y-%m-%d}"}
-        (made / PRINTED).write_text(paper.footed(whole, is_compact=pdf != ALL, **foot), **TEXT)
-    done("pages")
-    return failures
+        (made / PRINTED).write_text(paper.footed(page, is_compact=pdf != ALL, **foot), **TEXT)
 
 
-def _size(profile: Profile) -> int:
-    """Return the bytes of a capture, which is a file or a folder."""
-    return sum(
-        file.stat().st_size for file in (profile.path, *profile.path.rglob("*")) if file.is_file()
-    )
+def _write_parts(
+    made: Path,
+    run: str,
+    label: str,
+    parts: Mapping[str, nbformat.NotebookNode],
+    failures: Collection[str],
+) -> None:
+    """Write a page for each notebook, with `label` above it and links to the others."""
+    titles = {name: notebooks.title(part) for name, part in parts.items()}
+    for name, part in parts.items():
+        leads = [
+            Lead(
+                links.address(other), _short(other), titles[other], other == name, other in failures
+            )
+            for other in parts
+        ]
+        page = report_html.page(part, title=f"{run}: {titles[name]}", run=label, leads=leads)
+        (made / links.address(name)).write_text(page, **TEXT)
 
 
 def _short(notebook: str) -> str:
@@ -278,18 +196,6 @@ def _short(notebook: str) -> str:
         if notebook == notebooks.SUMMARY
         else f"{number} {words.replace('_', ' ').capitalize()}"
     )
-
-
-def _print(made: Path) -> dict[str, str]:
-    """Print the chosen pages to a PDF and delete what was printed; return what went wrong, if anything, by name."""
-    page = made / PRINTED
-    try:
-        printed(page, made / "report.pdf")
-    except PerfkitError as e:
-        return {"report.pdf": str(e)}
-    finally:
-        page.unlink()
-    return {}
 
 
 def _told(name: str, run: Run, earlier: Run | None) -> set[str]:
@@ -394,9 +300,8 @@ def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbf
     return nbformat.NotebookNode(notebook, cells=kept)
 
 
-def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
+def failed(stored: nbformat.NotebookNode, failure: Failure) -> nbformat.NotebookNode:
     """Return what stands on the page for a notebook that failed: its title, and the error."""
-    stored = notebooks.stored(name)
     error = nbformat.v4.new_output(
         "error", ename=failure.error, evalue=failure.message, traceback=[]
     )
@@ -406,59 +311,6 @@ def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
     ]
     made: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=cells, metadata=stored.metadata)
     return made
-
-
-def browser() -> str:
-    """Return the browser that prints; PerfkitError if there is none on the PATH."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        raise PerfkitError(
-            f"pdf: no browser on the PATH ({', '.join(BROWSERS)}). Install Chromium, or print index.html yourself."
-        )
-    return found
-
-
-def printed(page: Path, target: Path) -> Path:
-    """Print an HTML page to a PDF file and return that; PerfkitError, and nothing left, if no browser writes one."""
-    program = browser()
-    with tempfile.TemporaryDirectory(prefix="perfkit-pdf-") as folder:
-        made = Path(folder, "page.pdf")
-        # In containers the browser's own sandbox is not available; the page holds no scripts but perfkit's.
-        options = [
-            *QUIET,
-            "--no-sandbox",
-            f"--user-data-dir={folder}",
-            f"--virtual-time-budget={DRAWING}",
-        ]
-        command = [program, *options, f"--print-to-pdf={made}", page.absolute().as_uri()]
-        said = (_run(command).strip().splitlines() or ["nothing"])[-1]
-        if not made.is_file() or made.read_bytes()[:5] != b"%PDF-":
-            raise PerfkitError(
-                f"pdf: {program} wrote no PDF and said: {said}. Print index.html yourself."
-            )
-        shutil.copyfile(made, target)
-    return target
-
-
-def _run(command: list[str]) -> str:
-    """Run a browser and return what it printed; its own processes end with it, however this function ends."""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            return process.communicate(timeout=LIMIT)[1]
-        except subprocess.TimeoutExpired as e:
-            raise PerfkitError(
-                f"pdf: {command[0]} took more than {LIMIT} s. Print index.html yourself."
-            ) from e
-        finally:
-            end(process)
 
 
 def summary_inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any]:

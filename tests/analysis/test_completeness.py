@@ -33,6 +33,11 @@ def test_no_launch_is_lost_where_each_has_its_kernel() -> None:
     assert [False] * 5 == lost(*queued(0, 1, 2, 3, 4))
 
 
+def test_launches_without_a_kernel_are_counted_without_a_table() -> None:
+    of_gpu, calls = queued(0, 1, 3)
+    assert (2, 5) == completeness.unrecorded(of_gpu, COPIES.empty(), calls)
+
+
 @pytest.mark.parametrize(
     "name", ["cudaLaunchCooperativeKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx"]
 )

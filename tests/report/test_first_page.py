@@ -106,7 +106,7 @@ def test_every_kind_of_recording_has_a_verdict_of_its_own(path: str, profiles: P
     verdict, labels = KINDS[path]
     name = "0_executive_summary"
     with sharing():
-        executed = outputs([name], {"profile": str(profiles / path)}, done=lambda _: None)[name]
+        executed = outputs([name], {"profile": str(profiles / path)}, done=lambda *_: None)[name]
         view = selected(profiles, path)
     figures, findings = diagnosis.figures(view), diagnosis.findings(view)
     found = headline(view, figures, findings)

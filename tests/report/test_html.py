@@ -31,7 +31,7 @@ from perfkit.charts import kernels, tables
 from perfkit.report.html import drawn, page, pages
 from perfkit.report.machine import PARAMETERS, SET_IT, named
 from perfkit.report.notebooks import sample
-from perfkit.report.pages import BROWSERS
+from perfkit.report.printing import BROWSERS
 
 MIME = "application/vnd.vegalite.v5+json"
 HOSTILE = "</script><script>document.title='hacked'</script>"

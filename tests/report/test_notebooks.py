@@ -14,7 +14,7 @@ import pytest
 import make
 from perfkit.report import notebooks
 from perfkit.report.engine import Kernel
-from perfkit.report.notebooks import Executed, Failure, execute
+from perfkit.report.notebooks import Executed, Failure, Session
 from perfkit.report.processes import end
 
 SPEC = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -41,7 +41,8 @@ def store(folder: Path, name: str, *code: str) -> None:
 
 def run(*names: str, **parameters: Any) -> dict[str, Executed]:
     """Run notebooks without a word on their progress."""
-    return execute([*names], parameters, done=lambda _: None)
+    with Session() as session:
+        return session.execute([*names], parameters)
 
 
 def answer(executed: Executed) -> Any:

@@ -175,7 +175,7 @@ def html_of(path: Path) -> str:
     texts = dict.fromkeys(("baseline", "kernels", "peaks", "published"), "")
     parameters = {"profile": str(path), "job": {}, **lists, **texts}
     with sharing():
-        made = outputs([SUMMARY], parameters, done=lambda _: None)
+        made = outputs([SUMMARY], parameters, done=lambda *_: None)
         told = pages._told(SUMMARY, perfkit.load(path), None)
     kept = {SUMMARY: pages.presentable(made[SUMMARY], told)}
     linked = links.Report(links.presented(made, kept))

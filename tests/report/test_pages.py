@@ -19,7 +19,8 @@ from make import Shape, capture
 from perfkit import diagnosis, report
 from perfkit.errors import PerfkitError
 from perfkit.report.notebooks import MIME, answering, record
-from perfkit.report.pages import browser, presentable
+from perfkit.report.pages import presentable
+from perfkit.report.printing import browser
 
 VALIDATOR = jsonschema.Draft202012Validator(
     json.loads(Path(report.__file__).with_name("summary.schema.json").read_text(encoding="utf-8"))

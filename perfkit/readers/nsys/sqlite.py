@@ -5,7 +5,7 @@ the plain case of `pages`. A cell of SQLite holds any type, whatever its column 
 the first such cell is looked for, to name it.
 """
 
-import json
+import hashlib
 import os
 import shlex
 import shutil
@@ -15,7 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,8 @@ MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
 KEPT_TEXTS = 100_000
 MAGIC = b"NVIDIA Tegra Profiler Report"
 LAST_WORDS = 300  # characters of the last line that nsys printed
-LENT = (
-    "PERFKIT_EXPORTS"  # environment variable: what `lending` tells a process that this one starts
-)
-EXPORTS: dict[str, str] = {}  # the exports that this process made, by the state of their report
+# Environment variable: the folder in which whoever started this process keeps exports, and removes them.
+EXPORTS = "PERFKIT_EXPORTS"
 # What sqlite3 raises on a damaged file; the last where the message holds damaged bytes of a name.
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
@@ -391,37 +389,28 @@ def exported(report: Path) -> SqliteSource:
             f"{report}: an Nsight Systems report, which only `nsys` itself can open, and `nsys` is not on PATH. "
             f"Export it where Nsight Systems is installed: `{command}`."
         )
-    state = _state(report)
-    lent = _lent().get(state)
-    if lent and Path(lent).is_file():
-        return SqliteSource(Path(lent), report)
+    lent = os.environ.get(EXPORTS)
+    if lent:
+        target = Path(lent, f"{_state(report)}.sqlite")
+        if not target.is_file():
+            unfinished = target.with_suffix(".part.sqlite")
+            _export(program, report, unfinished, command)
+            unfinished.replace(target)
+        return SqliteSource(target, report)
     with ExitStack() as cleanup:
         target = Path(tempfile.mkdtemp(prefix="perfkit-"), "report.sqlite")
         cleanup.callback(_remove, target.parent, os.getpid())
         _export(program, report, target, command)
-        EXPORTS[state] = str(target)
         source = SqliteSource(target, report)
         weakref.finalize(source, cleanup.pop_all().close)
         return source
 
 
-def lending() -> dict[str, str]:
-    """Return the environment in which a process finds the exports of this one, which lives longer."""
-    living = {state: path for state, path in EXPORTS.items() if Path(path).is_file()}
-    return {LENT: json.dumps({**_lent(), **living})}
-
-
-def _lent() -> dict[str, str]:
-    """Return the exports of the process that started this one, by the state of their report."""
-    with suppress(ValueError):  # what another program wrote there: the report is exported again
-        return dict(json.loads(os.environ.get(LENT) or "{}"))
-    return {}
-
-
 def _state(report: Path) -> str:
-    """Return which report that is, and which content of it."""
+    """Return what tells this report with its content from others."""
     stat = report.stat()
-    return f"{report.resolve()}:{stat.st_size}:{stat.st_mtime_ns}"
+    told = f"{report.resolve()}:{stat.st_size}:{stat.st_mtime_ns}"
+    return hashlib.sha256(os.fsencode(told)).hexdigest()[:16]
 
 
 def _remove(folder: Path, process: int) -> None:
