@@ -364,9 +364,9 @@ def checked_window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
             f"window: {list(window)} is not a start and a later end in ns. Give both, start first."
         )
     if window[1] <= window[0]:
-        start, end = (duration(edge) for edge in window)
+        told = " to ".join(duration(edge) for edge in window)
         raise PerfkitError(
-            f"window: {start} to {end} does not end after its start. Give the start first."
+            f"window: {told} does not end after its start. Give the start first."
         )
     first, last = int(window[0]), int(window[1])
     if len(run.calltree) and all(run.table(name).empty for name in (*TIMED, "SAMPLES")):
