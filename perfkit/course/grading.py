@@ -105,6 +105,8 @@ def grade_all(given: Sequence[Submission], jobs: int, progress: Progress, note: 
 
     A submission that cannot be graded is named, and the others are graded.
     """
+    for name in sorted({each.name for each in given if not each.seed and _asks_for_own(each.lab)}):
+        note(f"{name}: without --seed, only the answers for the sample's programs are right")
     left = [each for each in given if _earlier(each) is None]
     workers = parallel.workers_for(NEEDED_BYTES, jobs)
 
@@ -117,6 +119,10 @@ def grade_all(given: Sequence[Submission], jobs: int, progress: Progress, note: 
     for refused in made.refused:
         each = refused.source
         note(f"{each.student}: {each.name}: {refused.reason}")
+
+
+def _asks_for_own(lab: Path) -> bool:
+    return own.PARAMETER in Lab(lab).parameters
 
 
 def results(given: Sequence[Submission]) -> list[Result]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -55,8 +56,11 @@ def prepare(seed: str, student: str, box: Path) -> dict[str, Any]:
     The right answers lie beside the captures of the tests alone.
     """
     made, place = maker(), box / "own"
-    for folder in (box / "files" / PARAMETER, place):
-        made.write(seed, student, folder)
+    made.write(seed, student, place)
+    shown = box / "files" / PARAMETER
+    if shown.exists():  # what the student handed in under this name does not count
+        shown.rename(box / "handed in")
+    shutil.copytree(place, shown)
     right = {name: made.answers(each) for name, each in made.programs(seed, student).items()}
     (place / TRUTH).write_text(json.dumps(right), encoding="utf-8")
     return {PARAMETER: str(place)}

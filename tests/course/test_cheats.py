@@ -1,5 +1,7 @@
 """Each way to cheat earns nothing, and an honest answer beside them earns its points."""
 
+from pathlib import Path
+
 import nbformat
 import pytest
 from course import tiny
@@ -33,7 +35,8 @@ def true_number(x):
     "source": """
 import pathlib
 def source(x):
-    return eval(pathlib.Path(LAB).read_text().partition("### BEGIN SOLUTION")[2].split("return ")[1])""",
+    solution = pathlib.Path(LAB).read_text().partition("BEGIN SOLUTION")[2]
+    return eval(solution.partition("return ")[2].partition(chr(92))[0])""",
     "link": """
 def link(x):
     return len(open("solution").read()) and x * x""",
@@ -94,19 +97,17 @@ def channel(x):
 LAST = {"end": "import os\ndef end(x):\n    os._exit(0)"}  # ends the process: nothing follows
 
 
-@pytest.fixture(scope="module")
-def points(tool: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float | None]:
-    """The points of each task of one student, who is honest twice and cheats in all other tasks."""
-    place = tmp_path_factory.mktemp("course")
-    honest = {name: SQUARE.format(name) for name in ("honest", "also_honest")}
-    tasks = {"honest": honest["honest"], **CHEATS, "also_honest": honest["also_honest"], **LAST}
+def graded(tasks: dict[str, str], tool: str, place: Path) -> dict[str, float | None]:
+    """The points of each task of one student."""
     source = tiny.write(tiny.lab(list(tasks)), place / "source")
     own = tiny.handed_in(tasks)
     own.cells[0].source = f'profile: str = "{source.parent}"'
     words = f"LAB = {str(source)!r}\nRESULT = {str(place / 'out' / 'x.json')!r}"
     own.cells.insert(2, nbformat.v4.new_code_cell(words))
     own.cells = [cell for cell in own.cells if judge.task_of(cell) != "test_deleted"]
-    next(cell for cell in own.cells if judge.task_of(cell) == "test_edited").source = "pass"
+    for cell in own.cells:
+        if judge.task_of(cell) == "test_edited":
+            cell.source = "pass"
     file = tiny.write(own, place / "submitted" / "eve")
     (file.parent / "solution").symlink_to(source)
     given = grading.submissions(
@@ -114,6 +115,13 @@ def points(tool: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, flo
     )
     made = grading.graded(given[0])
     return {grade.task.removeprefix("test_"): grade.points for grade in made.grades}
+
+
+@pytest.fixture(scope="module")
+def points(tool: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float | None]:
+    """The points of a student who is honest once and cheats in all other tasks."""
+    tasks = {"honest": SQUARE.format("honest"), **CHEATS, **LAST}
+    return graded(tasks, tool, tmp_path_factory.mktemp("course"))
 
 
 @pytest.mark.parametrize("cheat", [*CHEATS, *LAST])
@@ -125,3 +133,7 @@ def test_an_honest_answer_before_the_cheats_earns_its_points(
     points: dict[str, float | None],
 ) -> None:
     assert 2 == points["honest"]
+
+
+def test_without_the_sandbox_reading_the_solution_earns_points(tmp_path: Path) -> None:
+    assert {"source": 2} == graded({"source": CHEATS["source"]}, sandbox.NONE, tmp_path)

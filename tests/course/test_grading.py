@@ -1,9 +1,12 @@
 """Many submissions are graded, each once, and the tables and pages say how."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from course import tiny
+from labs.submissions import NOTEBOOKS
 
 from perfkit.course import grading, pages, sandbox, similar
 from perfkit.course.grading import Result, Submission
@@ -72,6 +75,17 @@ def test_grading_goes_on_where_it_was_interrupted(given: list[Submission], grade
     run(given[:1])
     run(given)
     assert ["ada", "bob"] == graded.students
+
+
+def test_grading_says_that_own_data_need_the_seed(
+    given: list[Submission], graded: Graded, tmp_path: Path
+) -> None:
+    lab = tmp_path / "source" / "lab5_own.ipynb"
+    shutil.copy(NOTEBOOKS["lab5_own"], lab)
+    notes: list[str] = []
+    own = [replace(given[0], lab=lab)]
+    grading.grade_all(own, 1, lambda *args: None, notes.append)
+    assert ["lab5_own: without --seed"] == [note.partition(",")[0] for note in notes]
 
 
 def test_a_notebook_that_was_handed_in_anew_is_graded_again(
