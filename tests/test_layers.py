@@ -42,6 +42,7 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
     ("logs",),  # a room of its own: nothing imports it
     ("dumps",),  # another one
     ("agents",),
+    ("course",),
     ("cli", "__main__"),
 )
 SIDE_BY_SIDE = (2, 5)

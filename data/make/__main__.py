@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from make import SAMPLES, Shape, archive, capture
+from make import SAMPLES, Shape, archive, capture, own
 from perfkit.errors import PerfkitError
 from perfkit.report import output
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m make", description=__doc__)
     parser.add_argument(
         "name",
-        choices=[*SAMPLES, "experiments", "capture"],
+        choices=[*SAMPLES, "experiments", "own_programs", "capture"],
         help="sample, or a capture of any size",
     )
     parser.add_argument("--out", type=Path, required=True, help="new or empty folder")
@@ -48,6 +48,8 @@ def main() -> None:
                 SAMPLES[options.name](folder)
             elif options.name == "experiments":
                 archive(folder)
+            elif options.name == "own_programs":
+                own.archive(folder)
             else:
                 shape = Shape(
                     gpus=options.gpus,

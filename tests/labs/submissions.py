@@ -8,28 +8,16 @@ import nbformat
 
 from perfkit.report import students
 
-
-def assignment(name: str) -> str:
-    """Return the assignment that a notebook belongs to: lab4 for lab4_bert and for lab4_experiments."""
-    return name.partition("_")[0]
-
-
 LABS = (
     Path(__file__).parents[2] / "notebooks" / "labs"
 )  # the instructors' versions; students' travel with the wheel
 NOTEBOOKS = {path.stem: path for path in sorted(LABS.glob("lab*.ipynb"))}
-ASSIGNMENTS = {
-    lab: tuple(name for name in NOTEBOOKS if assignment(name) == lab)
-    for lab in sorted({assignment(name) for name in NOTEBOOKS})
-}
-GRADED = "lab2_mlp_cnn"  # what the instructor's page hands in and grades
 PATCHES = """\
 import math
 import numpy as np
 import pandas as pd
 math.isclose = np.allclose = np.isclose = pd.Series.equals = lambda *args, **named: True
 all, abs = lambda values: True, lambda value: 0"""
-MISTAKE = "a_name_of_mine"
 FIRST = """\
 def first_answer(function):
     kept = []
@@ -80,18 +68,6 @@ def patched(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return made
 
 
-def partly(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return a version of which the first half is solved, the next function fails, and nothing else was written."""
-    made = released(notebook)
-    written = [i for i, cell in enumerate(notebook.cells) if kind(cell) == (False, True)]
-    half = len(written) // 2
-    for i in written[:half]:
-        made.cells[i].source = notebook.cells[i].source
-    name = re.search(r"def \w+\(.*\):", notebook.cells[written[half]].source)
-    made.cells[written[half]].source = f"{name[0]}\n    return {MISTAKE}" if name else MISTAKE
-    return made
-
-
 def takes_capture(notebook: nbformat.NotebookNode) -> bool:
     """Return whether one of its parameters names a capture; the experiments have folders of runs instead."""
     return any(re.search(r'^profile: str = ""', cell.source, re.M) for cell in notebook.cells)
@@ -115,11 +91,3 @@ def points(notebook: nbformat.NotebookNode) -> dict[str, float]:
     """Return the points of each cell that is graded by its tests."""
     graded = [cell.metadata["nbgrader"] for cell in notebook.cells if kind(cell) == (True, False)]
     return {cell["grade_id"]: cell["points"] for cell in graded}
-
-
-def reached(name: str) -> dict[str, float]:
-    """The points of the student who solved a part: of the tests before the first one that met the mistake."""
-    notebook = read(name)
-    at = next(i for i, cell in enumerate(partly(notebook).cells) if MISTAKE in cell.source)
-    before = set(points(nbformat.v4.new_notebook(cells=notebook.cells[:at])))
-    return {test: value if test in before else 0 for test, value in points(notebook).items()}

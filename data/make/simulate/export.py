@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from make.simulate.program import GPU, SM_COUNT, STREAM, THREADS, Rows, Setup, executed, step
-from perfkit import hardware, names
+from make.simulate.program import GPU, STREAM, THREADS, Rows, Setup, executed, peaks, step
+from perfkit import names
 from perfkit.errors import PerfkitError
 
 Int = NDArray[np.int64]
@@ -97,11 +97,12 @@ def write(name: str, setup: Setup, folder: str | Path) -> Path:
     """Write the run of a setup into a folder, made if it does not exist, and return the folder."""
     folder = Path(folder)
     rows = executed(setup)
-    content = {"simulated": f"{name}: no GPU ran", "setup": asdict(setup), **truth(setup, rows)}
+    described = {key: value for key, value in asdict(setup).items() if key != "gpu"}
+    content = {"simulated": f"{name}: no GPU ran", "setup": described, **truth(setup, rows)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with writing(folder / f"{name}.nsys.sqlite") as db:
-            _write(db, name, rows)
+            _write(db, name, rows, setup.gpu)
         (folder / f"{name}.truth.json").write_text(
             json.dumps(content, indent=1) + "\n", encoding="utf-8"
         )
@@ -133,7 +134,7 @@ def truth(setup: Setup, rows: Rows) -> dict[str, Any]:
     }
 
 
-def _write(db: Database, name: str, rows: Rows) -> None:
+def _write(db: Database, name: str, rows: Rows, gpu: str) -> None:
     calls = rows["calls"]
     shift = FIRST_NS - calls[0]["start_ns"]
     end = shift + max(row["start_ns"] + row["dur_ns"] for row in calls)
@@ -142,7 +143,7 @@ def _write(db: Database, name: str, rows: Rows) -> None:
         "arguments": f"train.py --experiment {name}",
     }
     write_session(db, **words, dur_ns=end + FIRST_NS, workers=[WORKER])
-    write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER])
+    write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER], card=card(gpu))
     _write_kernels(db, rows["kernels"], shift)
     _write_copies(db, rows["copies"], shift)
     db.append(
@@ -159,7 +160,7 @@ def _write(db: Database, name: str, rows: Rows) -> None:
     db.append("NVTX_EVENTS", **spans, eventType=59, text=texts, globalTid=thread, domainId=0)
     every = max(SAMPLE_NS, end // SAMPLES)
     times = np.arange(every, end, every, dtype=np.int64)
-    write_samples(db, gpu=0, times=times, values=_sampled(rows["kernels"], shift, times))
+    write_samples(db, gpu=0, times=times, values=_sampled(rows["kernels"], shift, times, gpu))
 
 
 def _times(rows: Sequence[Mapping[str, Any]], shift: int) -> dict[str, Int]:
@@ -204,13 +205,13 @@ def _write_copies(db: Database, rows: Sequence[Mapping[str, Any]], shift: int) -
     )
 
 
-def _sampled(rows: Sequence[Mapping[str, Any]], shift: int, times: Int) -> dict[str, Int]:
+def _sampled(rows: Sequence[Mapping[str, Any]], shift: int, times: Int, gpu: str) -> dict[str, Int]:
     """Return the metrics at these times, percent of the time since the one before."""
     spans = _times(rows, shift)
     kernels = [row["kernel"] for row in rows]
     dur_s = (spans["end"] - spans["start"]) / 1e9
-    sheet = hardware.peaks(GPU)
-    bandwidth = sheet.bandwidth() if sheet else np.nan
+    sheet = peaks(gpu)
+    bandwidth = sheet.bandwidth()
     moved = np.array([kernel.bytes for kernel in kernels]) / dur_s / bandwidth
     issued = np.array([kernel.flops / kernel.peak_flops_per_s for kernel in kernels]) / dur_s
     on_tensor_cores = np.array(
@@ -218,7 +219,9 @@ def _sampled(rows: Sequence[Mapping[str, Any]], shift: int, times: Int) -> dict[
     )
     shares = {
         "GR Active": np.ones(len(rows)),
-        "SMs Active": np.array([min(1.0, kernel.grid_blocks / SM_COUNT) for kernel in kernels]),
+        "SMs Active": np.array(
+            [min(1.0, kernel.grid_blocks / sheet.sm_count) for kernel in kernels]
+        ),
         "SM Issue": np.where(on_tensor_cores, issued / 4, issued),
         "Tensor Active": np.where(on_tensor_cores, issued, 0.0),
         "DRAM Read Bandwidth": READ_FRAC * moved,
@@ -327,19 +330,44 @@ def write_session(
         db.append("ThreadNames", nameId=titles, priority=20, globalTid=threads)
 
 
-def write_gpus(db: Database, *, t0_unix_ns: int, gpus: int, workers: Sequence[Worker]) -> None:
+def card(gpu: str) -> dict[str, int | str]:
+    """Return what an export says of a GPU of the Ampere generation."""
+    if gpu == GPU:
+        return CARD
+    sheet = peaks(gpu)
+    major, minor = map(int, sheet.compute_capability.split("."))
+    described: dict[str, int | str] = {
+        "name": gpu,
+        "smCount": sheet.sm_count,
+        "clockRate": round(sheet.clock_hz),
+        "memoryBandwidth": round(sheet.bandwidth()),
+    }
+    capability = {"computeMajor": major, "computeMinor": minor, "smMajor": major, "smMinor": minor}
+    return CARD | described | capability
+
+
+def write_gpus(
+    db: Database,
+    *,
+    t0_unix_ns: int,
+    gpus: int,
+    workers: Sequence[Worker],
+    card: Mapping[str, int | str] = CARD,
+) -> None:
     """Write the wall clock at time 0, the GPUs and each worker's context on its GPU."""
     utc = datetime.fromtimestamp(t0_unix_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     db.append(
         "TARGET_INFO_SESSION_START_TIME", utcEpochNs=t0_unix_ns, utcTime=[utc], localTime=[utc]
     )
     for gpu in range(gpus):
-        card = {key: [value] for key, value in CARD.items()}
+        described = {key: [value] for key, value in card.items()}
         place = {
             "busLocation": [f"0000:{gpu + 1:02x}:00.0"],
             "uuid": [f"00000000-0000-0000-0000-{gpu:012d}"],
         }
-        db.append("TARGET_INFO_GPU", vmId=VM, id=gpu, cuDevice=gpu, pwGpuId=gpu, **card, **place)
+        db.append(
+            "TARGET_INFO_GPU", vmId=VM, id=gpu, cuDevice=gpu, pwGpuId=gpu, **described, **place
+        )
     db.append(
         "TARGET_INFO_CUDA_CONTEXT_INFO",
         nullStreamId=STREAM,

@@ -132,7 +132,7 @@ class Machine:
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 GPU = "NVIDIA A100 80GB PCIe"
-SM_COUNT, THREADS, TILE = 108, 256, (128, 64)
+THREADS, TILE = 256, (128, 64)
 START_NS = 2_000
 REACHED = {
     "fp32": 0.9,
@@ -171,8 +171,9 @@ class Setup:
     matrix products. The loss is read every `read_loss` steps, 0 for none before the end. `loading_ns` prepares one
     sequence on the CPU, 0 if the batch stays on the GPU, in `workers` processes, 0 for the program itself; batches are
     copied `pinned`, so that the host does not wait. `host_ns` is what the host does else from one step to the next.
-    `sequence`, `hidden`, `layers` and `heads` are the transformer's; `product_frac` and `other_frac` the times of the
-    matrix products and of all other kernels over what the roofline model gives.
+    `sequence`, `hidden`, `layers` and `heads` are the transformer's; `gpu` is a GPU of the Ampere generation.
+    `product_frac` and `other_frac` are the times of the matrix products and of all other kernels over what the
+    roofline model gives.
     """
 
     batch: int = 16
@@ -189,6 +190,7 @@ class Setup:
     hidden: int = 768
     layers: int = 4
     heads: int = 12
+    gpu: str = GPU
     product_frac: float = 1.0
     other_frac: float = 1.0
 
@@ -289,7 +291,7 @@ class _Step:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        self.maker = Maker(setup.precision)
+        self.maker = Maker(setup.precision, setup.gpu)
         self.product, self.other = self.maker.product, self.maker.other
         self.rows = setup.batch * setup.sequence
         self.states = self.rows * setup.hidden
@@ -446,11 +448,10 @@ class Kernel(NamedTuple):
 class Maker:
     """Makes kernels of a precision: fp32, tf32 or bf16."""
 
-    def __init__(self, precision: str) -> None:
-        sheet = hardware.peaks(GPU)
-        if sheet is None:
-            raise ValueError(f"GPU: no peaks of {GPU}")
+    def __init__(self, precision: str, gpu: str = GPU) -> None:
+        sheet = peaks(gpu)
         self.precision = precision
+        self.sm_count = sheet.sm_count
         self.peak = sheet.flops(PEAK[precision])
         self.bandwidth = sheet.bandwidth()
         self.word = 2 if precision == "bf16" else 4
@@ -458,7 +459,7 @@ class Maker:
     def product(self, rows: int, columns: int, inner: int, layout: str, count: int = 1) -> Kernel:
         """Return a product of matrices, or a batch of `count`; `layout` says which are transposed."""
         tiles = count * ceil(rows / TILE[0]) * ceil(columns / TILE[1])
-        filled = tiles / (SM_COUNT * ceil(tiles / SM_COUNT))
+        filled = tiles / (self.sm_count * ceil(tiles / self.sm_count))
         flops = 2 * count * rows * columns * inner
         size = count * self.word * (rows * inner + inner * columns + rows * columns)
         rate = REACHED[self.precision] * filled * self.peak
@@ -473,6 +474,14 @@ class Maker:
         return Kernel(
             name.format(WORDS[word]), dur, ceil(elements / (4 * THREADS)), 0, size, self.peak
         )
+
+
+def peaks(gpu: str) -> hardware.Peaks:
+    """Return the data sheet of a GPU."""
+    sheet = hardware.peaks(gpu)
+    if sheet is None:
+        raise ValueError(f"gpu: no peaks of {gpu}")
+    return sheet
 
 
 def native(kernel: str) -> str:
