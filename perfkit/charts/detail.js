@@ -1,6 +1,7 @@
 /* The timeline that a person zooms into. Text from profiles reaches the page as textContent and canvas text alone.
    Times are ns: offsets from `origin` (the start of the recording, a decimal text), exact in a double for 100 days. */
 const RULER = 20, ROW = 15, CLOSED = 9, LINE = 38, REST = 100, LETTER = 5.8, LEAST = 10;
+const TICK = 3;  // px that a busy share has at least: one short kernel in a long recording is seen
 const UNITS = [["s", 1e9, 9], ["ms", 1e6, 6], ["µs", 1e3, 3], ["ns", 1, 0]];
 const HELP = "wheel or w/s: zoom · shift+wheel, arrows or a/d: move · drag: zoom to it · shift+drag: move · click: " +
     "what is known · f: fit it · shift+click: measure · m: mark · u: back · n/p: next, previous match · double-click: all";
@@ -220,8 +221,8 @@ function render({model, el}) {
             const row = place[bins.lane[i]], left = x(begin + bins.s[i]), right = x(begin + bins.s[i] + bins.d[i]);
             if (!row || right < first || left > last) continue;
             ink.fillStyle = of.colours[of.names[bins.k[i]]];
-            const top = row.top + bins.high[i] / 1000 * row.high;
-            ink.fillRect(left, top, Math.max(right - left, 0.7), (bins.low[i] - bins.high[i]) / 1000 * row.high);
+            const high = Math.max((bins.low[i] - bins.high[i]) / 1000 * row.high, TICK);
+            ink.fillRect(left, row.top + bins.low[i] / 1000 * row.high - high, Math.max(right - left, 1), high);
         }
         for (let i = 0; i < spans.count; i++) {
             const row = place[spans.lane[i]], start = begin + spans.s[i], left = Math.max(x(start), GUTTER - 2);

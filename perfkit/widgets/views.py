@@ -20,7 +20,7 @@ from perfkit.charts.theme import CAUSE_NAMES, DETAIL_NAMES
 from perfkit.diagnosis import machine as diagnosis_machine
 from perfkit.diagnosis.timeline import owners_of
 from perfkit.errors import PerfkitError
-from perfkit.format import percent
+from perfkit.format import percent, several
 from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets import live
@@ -95,10 +95,11 @@ OWNERS = {
 }
 _OWNERS: WeakKeyDictionary[Run, dict[str, live.Later[Owners]]] = WeakKeyDictionary()
 GAP_COLUMNS = ["rank", "gpu", "start_ns", "dur_ns", "cause", "owner", "api", "range"]
+PLACE = ("rank", "gpu")
+MOST_GPUS = 4  # named in a cell
+COPY_KEYS = ("direction", "src_memory", "dst_memory")
 COPY_COLUMNS = [
-    "direction",
-    "src_memory",
-    "dst_memory",
+    *COPY_KEYS,
     "count",
     "bytes",
     "total_ns",
@@ -350,10 +351,20 @@ def kernels(view: Selection, *, top: int = 15) -> list[Part]:
     summary = some(
         analysis.kernels.summary(view.kernels, window=view.window), view, "KERNELS", "kernels"
     )
-    table = charts.tables.searchable(
-        summary, columns=KERNEL_COLUMNS, caption="Kernels by total time"
-    )
+    columns = KERNEL_COLUMNS
+    if len(view.devices) > 1:
+        summary = summary.assign(gpus=summary["name"].map(_gpus_of(view.kernels)))
+        columns = [*KERNEL_COLUMNS[:2], "gpus", *KERNEL_COLUMNS[2:]]
+    table = charts.tables.searchable(summary, columns=columns, caption="Kernels by total time")
     return [charts.kernels.bars(summary, top=top), table]
+
+
+def _gpus_of(kernels: pd.DataFrame) -> pd.Series:
+    """Return by name on which GPUs kernels ran."""
+    places = kernels[["name", *PLACE]].drop_duplicates()
+    labels = charts.theme.devices(places).str.replace("GPU ", "")
+    of_names = labels.groupby(places["name"].astype(str))
+    return of_names.agg(lambda names: several(names, MOST_GPUS))
 
 
 def gaps(source: Selection | Explorer) -> Shown | Live:
@@ -367,14 +378,17 @@ def gaps(source: Selection | Explorer) -> Shown | Live:
 @follows
 def transfers(view: Selection) -> list[Part]:
     """Show copies by direction and memory, the small ones, and copies that wait because their memory is pageable."""
-    every = some(analysis.memory.copied(view.copies, window=view.window), view, "COPIES", "copies")
+    by = (*PLACE, *COPY_KEYS) if len(view.devices) > 1 else COPY_KEYS
+    copied = analysis.memory.copied(view.copies, by=by, window=view.window)
+    every = some(copied, view, "COPIES", "copies")
+    columns = [*PLACE, *COPY_COLUMNS] if len(view.devices) > 1 else COPY_COLUMNS
     small = analysis.memory.small_copies(view.copies, window=view.window)
     small, none = small[small["count"] > 0], "No copy is of 64 KiB or less."
     pageable = analysis.memory.pageable_async(cut(view.copies, view.window), view.api_calls)
     waiting = "Asynchronous copies that wait because their memory is pageable"
     unpaged = "No asynchronous copy has to wait because its memory is pageable."
     return [
-        charts.tables.show(every, columns=COPY_COLUMNS, caption="Copies by direction and memory"),
+        charts.tables.show(every, columns=columns, caption="Copies by direction and memory"),
         charts.tables.show(small, caption="Copies of at most 64 KiB") if len(small) else none,
         charts.tables.searchable(pageable, caption=waiting) if len(pageable) else unpaged,
     ]
