@@ -129,9 +129,8 @@ def card(frame: pd.DataFrame, *, caption: str = "") -> Shown:
     >>> card(pd.DataFrame({"name": ["gemm"], "total_ns": [2_500_000]}), caption="Kernel")
     Kernel: 2 rows of what, value
     """
-    every = [column(frame[name].head(1), str(name), None) for name in frame]
-    made = [one for one in every if one.cells and one.cells[0] not in ("", MISSING)]
-    what = Cells("what", [escape(one.header) for one in made], False)
+    made = [column(frame[name].head(1), str(name), None) for name in frame]
+    what = Cells("what", [escape(one.header) for one in made if one.cells], False)
     value = Cells("value", [cell for one in made for cell in one.cells], False)
     text = f"{caption or 'Table'}: {len(value.cells)} rows of what, value"
     return Shown(_html([what, value], caption, len(value.cells), len(value.cells)), text)

@@ -12,6 +12,7 @@ from perfkit.format import number, percent
 from perfkit.selection import Selection
 from perfkit.widgets.asides import follows_later
 from perfkit.widgets.live import Part, follows
+from perfkit.widgets.needs import some
 
 STEPS = ["rank", "step", "name", "start_ns", "dur_ns", "steady", "how"]
 LEDGER = ["rank", "gpu", "phase", "kind", "cause", "owner", "ns", "share_frac"]
@@ -52,6 +53,8 @@ REMOVABLE = ["name", "count", "cpu_total_ns", "gpu_total_ns", "why", "instead"]
 @follows
 def steps(view: Selection) -> list[Part]:
     """Show the steps that were found; a click on a row leads to it."""
+    if view.steps.empty:
+        return ["No steps were found: the program names none, and no sequence of kernels repeats."]
     caption = "Steps, as far as they were found; click a row to see it"
     return [searchable(view.steps, columns=STEPS, caption=caption)]
 
@@ -91,7 +94,7 @@ def busy(view: Selection) -> list[Part]:
 @follows
 def metrics(view: Selection) -> list[Part]:
     """Show the metrics that were sampled for each device."""
-    means = diagnosis.sampled(view)
+    means = some(diagnosis.sampled(view), view, "SAMPLES", "hardware metrics")
     rows = [_in_units(row) for row in means[means["max"] != 0].to_dict("records")]
     caption = "Hardware metrics, sampled for the whole device"
     return [show(pd.DataFrame(rows, columns=METRICS), caption=caption)]

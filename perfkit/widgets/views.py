@@ -56,6 +56,10 @@ OPERATOR_COLUMNS = [
     "gpu_share_frac",
 ]
 ALONE = f"The run has one rank and no collective. To compare ranks, record every rank: {RECORD['COLLECTIVES']}."
+SIZELESS = (
+    "The run has one rank. Its kernels of communication are in the table above, without the sizes of messages. To "
+    f"compare ranks, record every rank: {RECORD['COLLECTIVES']}."
+)
 UNMATCHED = (
     "perfkit cannot tell which rank waits: this needs collectives of several ranks, recorded over the same steps. "
     "Choose all ranks, or record them."
@@ -238,7 +242,8 @@ def _owners(source: Selection | Explorer, run: Run, by: str) -> Owners:
 def ranks(view: Selection) -> list[Part]:
     """Show where the time of each rank goes, who comes last to collectives, and their bandwidth."""
     if len(set(view.run.capture["rank"])) < 2 and view.run.collectives.empty:
-        return [ALONE]
+        is_heard = view.all_kernels["family"].eq("communication").any()
+        return [SIZELESS if is_heard else ALONE]
     traced = view.framework
     seen = (traced.kernels, traced.copies)
     parts = analysis.timeline.breakdown(*seen, window=traced.measured, others=traced.other_kernels)
@@ -297,8 +302,11 @@ def _waits(view: Selection, per_node: int, every: Run | None) -> list[Part]:
         lost = charts.ranks.losses(
             analysis.clocks.losses(told, view.all_kernels, found, gpus_per_node=per_node)
         )
+    if not late["count"].any():
+        return [UNMATCHED, *lost, *charts.ranks.clocks(found)]
     return [
-        charts.ranks.waits(late) if late["count"].any() else UNMATCHED,
+        charts.ranks.waits(late),
+        charts.ranks.lateness(analysis.communication.matched(held)),
         *lost,
         *charts.ranks.clocks(found),
     ]
@@ -347,16 +355,23 @@ def timeline(source: Selection | Explorer) -> Shown | Live | ipywidgets.DOMWidge
 
 @follows
 def kernels(view: Selection, *, top: int = 15) -> list[Part]:
-    """Show which kernels take the time: the longest as bars, at most `top` (1 or more), all of them in a table."""
+    """Show which kernels take the time: at most `top` (1 or more) as bars, how long the first lasts, and a table."""
     summary = some(
         analysis.kernels.summary(view.kernels, window=view.window), view, "KERNELS", "kernels"
     )
     columns = KERNEL_COLUMNS
-    if len(view.devices) > 1:
+    if _is_of_several(view.kernels):
         summary = summary.assign(gpus=summary["name"].map(_gpus_of(view.kernels)))
         columns = [*KERNEL_COLUMNS[:2], "gpus", *KERNEL_COLUMNS[2:]]
     table = charts.tables.searchable(summary, columns=columns, caption="Kernels by total time")
-    return [charts.kernels.bars(summary, top=top), table]
+    lengths = charts.kernels.durations(cut(view.kernels, view.window))
+    return [charts.kernels.bars(summary, top=top), lengths, table]
+
+
+def _is_of_several(operations: pd.DataFrame) -> bool:
+    """Say whether operations ran on several GPUs."""
+    places = operations[[*PLACE]]
+    return bool(len(places) and places.ne(places.iloc[0]).to_numpy().any())
 
 
 def _gpus_of(kernels: pd.DataFrame) -> pd.Series:
@@ -378,10 +393,11 @@ def gaps(source: Selection | Explorer) -> Shown | Live:
 @follows
 def transfers(view: Selection) -> list[Part]:
     """Show copies by direction and memory, the small ones, and copies that wait because their memory is pageable."""
-    by = (*PLACE, *COPY_KEYS) if len(view.devices) > 1 else COPY_KEYS
+    is_of_several = _is_of_several(view.copies)
+    by = (*PLACE, *COPY_KEYS) if is_of_several else COPY_KEYS
     copied = analysis.memory.copied(view.copies, by=by, window=view.window)
     every = some(copied, view, "COPIES", "copies")
-    columns = [*PLACE, *COPY_COLUMNS] if len(view.devices) > 1 else COPY_COLUMNS
+    columns = [*PLACE, *COPY_COLUMNS] if is_of_several else COPY_COLUMNS
     small = analysis.memory.small_copies(view.copies, window=view.window)
     small, none = small[small["count"] > 0], "No copy is of 64 KiB or less."
     pageable = analysis.memory.pageable_async(cut(view.copies, view.window), view.api_calls)
