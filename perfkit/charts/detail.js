@@ -217,7 +217,7 @@ function render({model, el}) {
         const first = x(from), last = x(to);
         const place = Object.fromEntries(rows.map(row => [row.lane, row])), {bins, spans, lines} = of;
         const begin = of.window[0], hits = model.get("found") ?? {}, hit = of === drawn && hits.hit ? new Set(hits.hit) : null;
-        for (let i = 0; i < bins.count; i++) {
+        for (let i = bins.count - 1; i >= 0; i--) {  // computation last: of two ticks in one place it is the one seen
             const row = place[bins.lane[i]], left = x(begin + bins.s[i]), right = x(begin + bins.s[i] + bins.d[i]);
             if (!row || right < first || left > last) continue;
             ink.fillStyle = shade(of, of.names[bins.k[i]]);

@@ -54,7 +54,7 @@ RECORD = {
 }
 STYLE = (
     "<style>.perfkit-steps th,.perfkit-steps td{text-align:left!important;white-space:normal!important;"
-    "vertical-align:top;padding:.4em 1.2em .4em 0;overflow-wrap:anywhere}"
+    "vertical-align:top;padding:.4em 1.2em .4em 0}.perfkit-steps td{overflow-wrap:anywhere}"
     ".perfkit-steps td:nth-child(2){min-width:14em}"
     ".perfkit-steps td:nth-child(3){white-space:nowrap!important}"
     ".perfkit-steps code{white-space:normal}</style>"

@@ -44,7 +44,7 @@ SHAPES = [
 ]
 PHASES = ["rank", "phase", "start_ns", "dur_ns", "repetitions", "kind", "busy_ns", "how", "name"]
 DOSSIER = ["name", "count", "total_ns", "share_frac", "matched_by", "measured_count", "dur_ns"]
-DOSSIER += ["scaled_dur_ns", "main_stall", "missing"]
+DOSSIER += ["main_stall", "missing"]
 RATES = ["name", "dtype", "count", "gpu_ns", "flops", "bytes", "flops_per_s", "bytes_per_s"]
 RATES += ["intensity"]
 REMOVABLE = ["name", "count", "cpu_total_ns", "gpu_total_ns", "why", "instead"]
