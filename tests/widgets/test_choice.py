@@ -228,7 +228,7 @@ CHOICES: list[dict[str, Any]] = [
         "families": ["gemm", "softmax"],
     },
     {"ranks": [], "gpus": [-1], "window": [-5, 10], "kernels": "--out x", "families": []},
-    {**ALL, "baseline": "/an earlier/run.sqlite", "peaks": "/p'$x.csv"},
+    {**ALL, "baseline": "an earlier run.sqlite", "peaks": "p'$x.csv"},
     {
         "ranks": [],
         "gpus": [],
@@ -241,20 +241,27 @@ CHOICES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("chosen", CHOICES)
 def test_texts_and_command_make_the_choice_again(
-    chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    chosen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (chosen != ALL) == bool(arguments(chosen))
-    cell = texts(chosen, Path("/a b/run")).split("\n\n")[1]
+    place = tmp_path / "a b"
+    place.mkdir()
+    files = {name: tmp_path / chosen[name] for name in ("baseline", "peaks") if name in chosen}
+    for file in files.values():
+        file.touch()
+    is_carried = chosen is not CHOICES[-1]
+    chosen = chosen | {name: str(file) for name, file in files.items()}
+    cell = texts(chosen, place).split("\n\n")[1]
     found: dict[str, Any] = {}
     exec(cell, {}, found)
-    assert {"profile": "/a b/run", **chosen} == found
-    if chosen is CHOICES[-1]:  # which no command can carry
+    assert {"profile": str(place), **chosen} == found
+    if not is_carried:  # by any command
         return
     read: dict[str, Any] = {}
     monkeypatch.setattr(main.commands["report"], "callback", lambda **options: read.update(options))
-    command = texts(chosen, Path("/a b/run")).splitlines()[1]
+    command = texts(chosen, place).splitlines()[1]
     done = CliRunner().invoke(main, shlex.split(command)[1:])
-    assert (0, Path("/a b/run")) == (done.exit_code, read["path"])
+    assert (0, place) == (done.exit_code, read["path"])
     lists = {name for name, value in chosen.items() if isinstance(value, list)}
     assert chosen == {
         name: [*(read[name] or ())] if name in lists else str(read[name]) for name in chosen
