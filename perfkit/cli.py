@@ -401,6 +401,7 @@ def _first_page(summary: Mapping[str, Any]) -> str:
     type=FILE,
     help="Working copy of the notebooks; perfkit-lab/NAME OF THE RUN if not given.",
 )
+@click.option("--baseline", type=FILE, help="An earlier run to compare with.")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option(
     "--jupyter", multiple=True, help="An option for JupyterLab, for example --jupyter=--port=9999."
@@ -409,7 +410,12 @@ def _first_page(summary: Mapping[str, Any]) -> str:
     "--labs", is_flag=True, help="Open the labs of the course instead, copied to perfkit-lab/labs."
 )
 def lab(
-    path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple[str, ...], labs: bool
+    path: Path | None,
+    folder: Path | None,
+    baseline: Path | None,
+    no_browser: bool,
+    jupyter: tuple[str, ...],
+    labs: bool,
 ) -> None:
     """Open JupyterLab on a working copy of the notebooks, with PATH or the sample run as their profile.
 
@@ -423,9 +429,9 @@ def lab(
         if path:
             raise click.UsageError("--labs: the labs have their own profiles; leave PATH out.")
         sys.exit(command(prepare_course(folder), options, "lab1_the_gpu"))
-    if path:
-        load(path)
-    place = prepare(folder, path)
+    for given in filter(None, (path, baseline)):
+        load(given)
+    place = prepare(folder, path, baseline)
     click.echo("\n".join(description(place, path)), err=True)
     sys.exit(command(place, options))
 

@@ -10,11 +10,9 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from perfkit import given
 from perfkit.job import DTYPES, Job
 from perfkit.paths import check
-
-UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "ns": 1}
-
 
 T = TypeVar("T")
 
@@ -31,34 +29,6 @@ class Parsed(click.ParamType[T]):
             return self._parse(value) if isinstance(value, str) else cast(T, value)
         except ValueError as e:
             self.fail(str(e), param, ctx)
-
-
-def duration(text: str) -> int:
-    """Return a time with its unit, such as 5s or 200ms, as nanoseconds."""
-    number = text.rstrip("nmuµs")
-    try:
-        return round(float(number) * UNITS[text[len(number) :]])
-    except (KeyError, ValueError, OverflowError):
-        units = ", ".join(UNITS)
-        raise ValueError(
-            f"{text!r} is no time with a unit of {units}, for example 5s or 200ms"
-        ) from None
-
-
-def window(text: str) -> tuple[int, int]:
-    """Return a window such as 5s:7.5s or 200ms:900ms, as nanoseconds."""
-    first, colon, last = text.partition(":")
-    if not colon:
-        raise ValueError(f"{text!r} is not START:END, for example 5s:7s")
-    return duration(first), duration(last)
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Return ranks or GPUs such as 0,2."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"{text!r} is no list of numbers, for example 0,2") from None
 
 
 def part(text: str) -> tuple[int, int]:
@@ -99,9 +69,11 @@ def count(text: str) -> float:
 
 RUN = Parsed("path", lambda text: check(Path(text)))  # of a profile, a folder, or a report
 COUNT = Parsed("count", count)
-NUMBERS = Parsed("numbers", numbers)
-WORDS = Parsed("words", lambda text: tuple(word.strip() for word in text.split(",")))
-WINDOW, PART, TIME = Parsed("start:end", window), Parsed("I/N", part), Parsed("time", time)
+NUMBERS = Parsed("numbers", given.numbers)
+WORDS = Parsed("words", given.words)
+WINDOW = Parsed("start:end", given.window)
+PART = Parsed("I/N", part)
+TIME = Parsed("time", time)
 
 # What only the user knows, as options of a command by the field of `Job`.
 JOB = (

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 import pandas as pd
 
+from perfkit import given
 from perfkit.analysis import steps as iterations
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import devices, spans
@@ -60,6 +61,7 @@ class Selection:
         self.outside = outside
         # Of the part that is judged: the loop in what the framework's profiler recorded, where that is another run.
         self.traced_window = traced_window
+        self._whole: Selection | None = None
 
     def __repr__(self) -> str:
         return f"<perfkit.Selection: {self.description}>"
@@ -68,6 +70,16 @@ class Selection:
     def selection(self) -> Selection:
         """The choice itself, so that a cell asks a still choice as it asks an explorer for its present one."""
         return self
+
+    @property
+    def choice(self) -> tuple[object, ...]:
+        """What was chosen: equal choices of a run show the same."""
+        return self.ranks, self.gpus, self.window, self.pattern, self.families
+
+    @property
+    def whole(self) -> Selection:
+        """The choice with the recordings of all tools, of which this may be `framework`; else the choice itself."""
+        return self._whole or self
 
     @cached_property
     def measured(self) -> tuple[int, int] | dict[int, tuple[int, int]] | None:
@@ -110,6 +122,29 @@ class Selection:
     def _on_ranks(self, frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["rank"].isin(self.ranks)] if self.ranks else frame
 
+    def _of_processes(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of the chosen ranks, without processes that work on other GPUs only."""
+        kept = self._on_ranks(frame)
+        elsewhere = self._elsewhere
+        if elsewhere.empty or kept.empty:
+            return kept
+        keys = [pd.MultiIndex.from_frame(f[["rank", "process"]]) for f in (kept, elsewhere)]
+        return kept[~keys[0].isin(keys[1])]
+
+    @cached_property
+    def _elsewhere(self) -> pd.DataFrame:
+        """Rank and process of each process that works on GPUs, and on none of the chosen ones."""
+        place = ["rank", "process"]
+        tables = (self.run.kernels, self.run.copies) if self.gpus else ()
+        worked = [table[[*place, "gpu"]].drop_duplicates() for table in tables]
+        if not worked:
+            return self.run.kernels.iloc[:0][place]
+        every = pd.concat(worked)
+        here = every["gpu"].isin(self.gpus).groupby([every["rank"], every["process"]])
+        is_here = here.any().rename("here").reset_index()
+        known = is_here["process"] >= 0  # whose process was recorded
+        return is_here.loc[known & ~is_here["here"], place]
+
     def _on_gpus(self, frame: pd.DataFrame) -> pd.DataFrame:
         kept = self._on_ranks(frame)
         return kept[kept["gpu"].isin(self.gpus)] if self.gpus else kept
@@ -122,26 +157,23 @@ class Selection:
 
     copies = _part(_on_gpus, "COPIES", "of the chosen GPUs")
     collectives = _part(_on_gpus, "COLLECTIVES", "of the chosen GPUs")
-    api_calls = _part(
-        _on_ranks,
-        "API_CALLS",
-        "of all processes of the chosen ranks: a thread may launch on any GPU",
-    )
-    os_calls = _part(_on_ranks, "OS_CALLS", "of all processes of the chosen ranks")
-    stacks = _part(_on_ranks, "STACKS", "of all threads of the chosen ranks")
+    # A thread may launch on any GPU: a process is left out if it works on other GPUs only.
+    api_calls = _part(_of_processes, "API_CALLS", "of the processes of the chosen GPUs")
+    os_calls = _part(_of_processes, "OS_CALLS", "of the processes of the chosen GPUs")
+    stacks = _part(_of_processes, "STACKS", "of the processes of the chosen GPUs")
     frames = _part(_on_ranks, "FRAMES", "of all stacks of the chosen ranks")
-    schedule = _part(_on_ranks, "SCHEDULE", "of all threads of the chosen ranks")
+    schedule = _part(_of_processes, "SCHEDULE", "of the processes of the chosen GPUs")
     waits = _part(
         _on_ranks,
         "WAITS",
         "of all GPUs of the chosen ranks: a stream of one waits for events of another",
     )
-    overhead = _part(_on_ranks, "OVERHEAD", "of all threads of the chosen ranks")
-    diagnostics = _part(_on_ranks, "DIAGNOSTICS", "of all processes of the chosen ranks")
+    overhead = _part(_of_processes, "OVERHEAD", "of the processes of the chosen GPUs")
+    diagnostics = _part(_of_processes, "DIAGNOSTICS", "of the processes of the chosen GPUs")
     memory_events = _part(_on_gpus, "MEMORY_EVENTS", "of the chosen GPUs")
-    ops = _part(_on_ranks, "OPS", "of all threads of the chosen ranks")
-    python_calls = _part(_on_ranks, "PYTHON_CALLS", "of all threads of the chosen ranks")
-    ranges = _part(_on_ranks, "RANGES", "of all threads of the chosen ranks")
+    ops = _part(_of_processes, "OPS", "of the processes of the chosen GPUs")
+    python_calls = _part(_of_processes, "PYTHON_CALLS", "of the processes of the chosen GPUs")
+    ranges = _part(_of_processes, "RANGES", "of the processes of the chosen GPUs")
     counters = _part(_of_launches, "COUNTERS", "of the chosen launches")
     stalls = _part(_of_launches, "STALLS", "of the chosen launches")
     rules = _part(_of_launches, "RULES", "of the chosen launches")
@@ -229,9 +261,10 @@ class Selection:
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self
         window = self.window if self.outside is None else self.traced_window
-        return Selection(
-            self.run.of(min(readers)), self.ranks, self.gpus, window, self.pattern, self.families
-        )
+        traced = self.run.of(min(readers))
+        part = Selection(traced, self.ranks, self.gpus, window, self.pattern, self.families)
+        part._whole = self
+        return part
 
 
 _REACHES: WeakKeyDictionary[Run, pd.DataFrame] = WeakKeyDictionary()
@@ -255,48 +288,62 @@ _HELD: WeakKeyDictionary[Run, WeakValueDictionary[str, Selection]] = (
 def select(
     run: Run,
     *,
-    ranks: Sequence[int] = (),
-    gpus: Sequence[int] = (),
-    window: Sequence[int] = (),
+    ranks: given.Numbers = (),
+    gpus: given.Numbers = (),
+    window: given.Window = (),
     kernels: str = "",
-    families: Sequence[str] = (),
+    families: given.Words = (),
 ) -> Selection:
     """Return `run` seen through a choice; every analysis of it then speaks of the same part.
 
-    What is empty keeps all: `ranks`; `gpus`, CUDA ordinals on every rank; `window`, (start_ns, end_ns) since the start
-    of the capture; `kernels`, a text that the kernel's name contains, or matches where it holds ``*`` or ``?``, upper
-    and lower case alike; `families` of kernels (`perfkit.names.FAMILIES`).
+    What is empty keeps all: `ranks`; `gpus`, CUDA ordinals on every rank; `window`, (start_ns, end_ns) since the
+    start of the capture, or a text such as ``5s:7s``; `kernels`, a text that the kernel's name contains, or matches
+    where it holds ``*`` or ``?``, upper and lower case alike; `families` of kernels (`perfkit.names.FAMILIES`). Lists
+    can also be texts such as ``0,2`` or ``[1]``, or one number, as papermill passes them (`perfkit.given`).
 
     The Selection's `kernels` are the chosen ones; `launches`, `counters`, `stalls` and `rules` were measured in runs of
     their own, to which a window does not apply. PerfkitError if a rank was not recorded, a GPU has no activity in the
     run, the window reaches beyond the recording, a family does not exist, or no kernel matches: a figure of something
     that was not recorded would be wrong, not zero.
     """
-    given = repr([*map(list, (ranks, gpus, window, families)), kernels])
+    of_ranks, of_gpus = parsed("ranks", ranks), parsed("gpus", gpus)
+    edges, of_families = parsed("window", window), parsed("families", families)
+    pattern = str(kernels)  # papermill makes a number of a text such as 1024
     held = _HELD.setdefault(run, WeakValueDictionary())
-    if (same := held.get(given)) is not None:
+    key = repr([of_ranks, of_gpus, edges, of_families, pattern])
+    same = held.get(key)
+    if same is not None:
         return same
     # Refuse families that do not exist.
-    unknown = [one for one in families if one not in FAMILIES]
+    unknown = [one for one in of_families if one not in FAMILIES]
     if unknown:
         raise PerfkitError(
             f"families: {', '.join(map(repr, unknown))} is unknown. Choose from {', '.join(FAMILIES)}."
         )
-    if len(ranks) and run.is_large:
-        run = run.on_ranks(ranks)
-    check_ranks(run, ranks)
-    kept = tuple(int(rank) for rank in ranks), tuple(int(gpu) for gpu in gpus)
-    chosen = Selection(run, *kept, checked_window(run, window), kernels, tuple(families))
+    if of_ranks and run.is_large:
+        run = run.on_ranks(of_ranks)
+    check_ranks(run, of_ranks)
+    of_time = checked_window(run, edges)
+    chosen = Selection(run, of_ranks, of_gpus, of_time, pattern, of_families)
     check_recorded(chosen)
     if chosen.gpus:
         check_gpus(run, chosen.gpus, chosen.ranks)
     if (
         chosen.filtered
-        and not named(chosen.all_kernels, kernels, families).any()
+        and not named(chosen.all_kernels, pattern, of_families).any()
         and not len(chosen.launches)
     ):
-        raise no_kernel(run, kernels, families)
-    return held.setdefault(given, chosen)
+        raise no_kernel(run, pattern, of_families)
+    return held.setdefault(key, chosen)
+
+
+def parsed(name: str, value: Any) -> tuple[Any, ...]:
+    """Return what a part of a choice lists, however it was written; PerfkitError names the part."""
+    parse = {"window": given.window, "families": given.words}.get(name, given.numbers)
+    try:
+        return parse(value)
+    except ValueError as e:
+        raise PerfkitError(f"{name}: {e}.") from e
 
 
 def reaches(run: Run) -> pd.DataFrame:
@@ -359,16 +406,12 @@ def checked_window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
     """Return the window as two integers, None for all; refuse one that reaches beyond the recording."""
     if not len(window):
         return None
-    if len(window) != 2:
-        raise PerfkitError(
-            f"window: {list(window)} is not a start and a later end in ns. Give both, start first."
-        )
-    if window[1] <= window[0]:
-        told = " to ".join(duration(edge) for edge in window)
+    first, last = parsed("window", window)
+    if last <= first:
+        told = " to ".join(duration(edge) for edge in (first, last))
         raise PerfkitError(
             f"window: {told} does not end after its start. Give the start first."
         )
-    first, last = int(window[0]), int(window[1])
     if len(run.calltree) and all(run.table(name).empty for name in (*TIMED, "SAMPLES")):
         raise PerfkitError(
             "window: the metrics of call paths are sums over the whole run, of which no part can be looked at. "

@@ -66,7 +66,7 @@ def test_inspect_says_what_is_there_and_what_is_missing(run: Path, tmp_path: Pat
             "window: 2.00 s to 1.00 s does not end after its start. Give the start first.",
         ),
         (["report", "RUN", "--out", "report", "--window", "5:7"], "no time with a unit"),
-        (["report", "RUN", "--out", "report", "--window", "5s"], "is not START:END"),
+        (["report", "RUN", "--out", "report", "--window", "5s"], "is not a start and a later end"),
         (["report", "RUN", "--out", "report", "--gpus", "one"], "is no list of numbers"),
         (["sample", "nonesuch"], "nonesuch: no such sample. Choose from h100_copies, "),
         (["sample", "../data"], "../data: no such sample."),

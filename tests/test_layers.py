@@ -31,6 +31,7 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
         "profile",
         "format",
         "paths",
+        "given",
         "settings",
         "job",
     ),

@@ -85,9 +85,55 @@ def test_ranks_and_families_choose_rows_of_every_table() -> None:
     assert chosen.selection is chosen
 
 
+def _three_processes() -> perfkit.Run:
+    """Processes 10 and 11 work on a GPU each; process 12 loads data and works on none."""
+    work = kernels(
+        PLACE | {"gpu": 0, "process": 10},
+        PLACE | {"gpu": 1, "process": 11},
+    )
+    calls = api_calls(*(PLACE | {"process": process} for process in (10, 11, 12)))
+    return perfkit.Run([profile(dur_ns=100, KERNELS=work, API_CALLS=calls)])
+
+
+def test_a_process_that_works_on_another_gpu_only_is_left_out() -> None:
+    view = perfkit.select(_three_processes(), gpus=[1])
+    assert [11, 12] == view.api_calls["process"].tolist()
+
+
+def test_all_processes_stay_where_all_gpus_are_chosen() -> None:
+    view = perfkit.select(_three_processes(), gpus=[0, 1])
+    assert [10, 11, 12] == view.api_calls["process"].tolist()
+
+
+@pytest.mark.parametrize("gpus", ["[1]", "1", 1, " 1 ", [1], ["1"]])
+def test_gpus_are_chosen_as_people_and_papermill_write_them(gpus: Any) -> None:
+    assert (1,) == perfkit.select(_run(), gpus=gpus).gpus
+
+
+@pytest.mark.parametrize("window", ["10ns:50ns", "[10, 50]", "0.01us:0.05us", [10, 50], [10.0, 50]])
+def test_a_window_is_chosen_as_people_and_papermill_write_it(window: Any) -> None:
+    assert (10, 50) == perfkit.select(_run(), window=window).window
+
+
+@pytest.mark.parametrize("families", ["gemm", "gemm,", "['gemm']", ["gemm"]])
+def test_families_are_chosen_as_people_and_papermill_write_them(families: Any) -> None:
+    assert ("gemm",) == perfkit.select(_two_ranks(), families=families).families
+
+
+def test_a_number_is_a_text_in_the_names_of_kernels() -> None:
+    with pytest.raises(PerfkitError, match="none of the 3 kernel names contains '1024'"):
+        perfkit.select(_run(), kernels=1024)  # type: ignore[arg-type]  # papermill's -p
+
+
 @pytest.mark.parametrize(
     ("made", "choice", "said"),
     [
+        (_run, {"window": "7s:5s"}, "window: 7.00 s to 5.00 s does not end after its start"),
+        (_run, {"window": "5:7"}, "window: '5' is no time with a unit of s, ms"),
+        (_run, {"window": 5}, "window: 5 is not a start and a later end, for example 5s:7s"),
+        (_run, {"gpus": "one"}, "gpus: 'one' is no list of numbers, for example 0,2"),
+        (_run, {"gpus": 1.5}, "gpus: 1.5 is no list of numbers"),
+        (_run, {"gpus": True}, "gpus: True is no list of numbers"),
         (_run, {"gpus": [3]}, r"gpus: the run has no activity on GPU 3. Choose from 0, 1."),
         (
             _run,

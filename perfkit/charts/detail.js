@@ -1,6 +1,7 @@
 /* The timeline that a person zooms into. Text from profiles reaches the page as textContent and canvas text alone.
    Times are ns: offsets from `origin` (the start of the recording, a decimal text), exact in a double for 100 days. */
 const RULER = 20, ROW = 15, CLOSED = 9, LINE = 38, REST = 100, LETTER = 5.8, LEAST = 10;
+const TICK = 3;  // px that a busy share has at least: one short kernel in a long recording is seen
 const UNITS = [["s", 1e9, 9], ["ms", 1e6, 6], ["µs", 1e3, 3], ["ns", 1, 0]];
 const HELP = "wheel or w/s: zoom · shift+wheel, arrows or a/d: move · drag: zoom to it · shift+drag: move · click: " +
     "what is known · f: fit it · shift+click: measure · m: mark · u: back · n/p: next, previous match · double-click: all";
@@ -216,12 +217,12 @@ function render({model, el}) {
         const first = x(from), last = x(to);
         const place = Object.fromEntries(rows.map(row => [row.lane, row])), {bins, spans, lines} = of;
         const begin = of.window[0], hits = model.get("found") ?? {}, hit = of === drawn && hits.hit ? new Set(hits.hit) : null;
-        for (let i = 0; i < bins.count; i++) {
+        for (let i = bins.count - 1; i >= 0; i--) {  // computation last: of two ticks in one place it is the one seen
             const row = place[bins.lane[i]], left = x(begin + bins.s[i]), right = x(begin + bins.s[i] + bins.d[i]);
             if (!row || right < first || left > last) continue;
-            ink.fillStyle = of.colours[of.names[bins.k[i]]];
-            const top = row.top + bins.high[i] / 1000 * row.high;
-            ink.fillRect(left, top, Math.max(right - left, 0.7), (bins.low[i] - bins.high[i]) / 1000 * row.high);
+            ink.fillStyle = shade(of, of.names[bins.k[i]]);
+            const high = Math.max((bins.low[i] - bins.high[i]) / 1000 * row.high, TICK);
+            ink.fillRect(left, row.top + bins.low[i] / 1000 * row.high - high, Math.max(right - left, 1), high);
         }
         for (let i = 0; i < spans.count; i++) {
             const row = place[spans.lane[i]], start = begin + spans.s[i], left = Math.max(x(start), GUTTER - 2);
@@ -235,7 +236,8 @@ function render({model, el}) {
             const isHit = hit && hit.has(i);
             const isOwned = !picked?.owned || picked.owned.has(spans.id[i]) || row.type !== "gpu";
             ink.globalAlpha = (hit && !isHit) || !isOwned ? 0.25 : 1;
-            ink.fillStyle = of.colours[of.names[spans.k[i]]];
+            const colour = of.colours[of.names[spans.k[i]]];
+            ink.fillStyle = shade(of, of.names[spans.k[i]]);
             ink.fillRect(left, top, width > 3 ? width - 0.6 : width, high);
             const isPicked = picked && picked.id === spans.id[i] && picked.label === row.label;
             if (isPicked || isHit) {
@@ -245,7 +247,7 @@ function render({model, el}) {
             }
             const letters = Math.floor((width - 4) / LETTER), text = of.names[spans.n[i]] ?? "";
             if (letters >= 3 && high >= 11) {
-                ink.fillStyle = bright(ink.fillStyle) ? "#000" : "#fff";
+                ink.fillStyle = bright(colour) ? "#000" : "#fff";
                 ink.textAlign = "left";
                 ink.font = "10px system-ui, sans-serif";
                 ink.fillText(text.length > letters ? `${text.slice(0, letters - 1)}…` : text, left + 3, top + high / 2, width - 4);
@@ -267,6 +269,18 @@ function render({model, el}) {
             for (let i = 0; i < count; i++) ink.lineTo(x(begin + s[i]), y(mean[i]));
             ink.stroke();
         }
+    }
+
+    // Lines aslant stand for time of which nobody knows what the program did.
+    const hatches = {};
+    const shade = (of, name) => of.hatched.includes(name) ? hatches[name] ??= hatch(of.colours[name]) : of.colours[name];
+    function hatch(colour) {
+        const tile = Object.assign(document.createElement("canvas"), {width: 8, height: 8}), pen = tile.getContext("2d");
+        pen.strokeStyle = colour;
+        pen.lineWidth = 2;
+        for (const at of [-8, 0, 8]) { pen.moveTo(at, 8); pen.lineTo(at + 8, 0); }
+        pen.stroke();
+        return pen.createPattern(tile, "repeat");
     }
 
     const shades = {};

@@ -17,7 +17,15 @@ import traitlets
 from numpy.typing import NDArray
 
 from perfkit.charts import checks
-from perfkit.charts.theme import DETAIL_COLOURS, FAMILY_COLOURS, KIND_COLOURS, KIND_NAMES, MOST_ROWS
+from perfkit.charts.theme import (
+    DETAIL_COLOURS,
+    FAMILY_COLOURS,
+    KIND_COLOURS,
+    KIND_NAMES,
+    MOST_ROWS,
+    PHASE_COLOURS,
+    PHASE_NAMES,
+)
 from perfkit.format import elided
 
 CLICKED, FILTER, FIND, LOOKED, SEARCH = (
@@ -66,7 +74,12 @@ BESIDE: dict[str, tuple[str, str]] = {  # the colour and the name of each
     "python": ("#5D4E45", "Python function"),
     "collective": (KIND_COLOURS["communication"], "collective"),
     "step": (GREY, "step"),
+    "scheduled": ("#276B71", "on a core"),
+    "profiler": ("#9A9A9A", "the profiler's own time"),
+    "unknown": ("#9A9A9A", "unknown: not recorded, or not to be believed"),
+    **{phase: (PHASE_COLOURS[phase], name) for phase, name in PHASE_NAMES.items()},
 }
+HATCHED = ("profiler", "unknown")  # time of which nobody knows what the program did
 BESIDE_COLOURS, BESIDE_NAMES = ({key: row[at] for key, row in BESIDE.items()} for at in (0, 1))
 COLOURS: dict[str, str] = {**KIND_COLOURS, **FAMILY_COLOURS, **BESIDE_COLOURS}
 del COLOURS["idle"]
@@ -164,6 +177,7 @@ def timeline(
         ],
         "names": [*names.numbers],
         "colours": {NAMES[kind]: COLOURS[kind] for kind in COLOURS if kind in present},
+        "hatched": [NAMES[kind] for kind in HATCHED if kind in present],
     }
 
 

@@ -7,6 +7,7 @@ from math import pi
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from perfkit.charts import shares, theme
@@ -50,6 +51,7 @@ NO_LAUNCH = "No launch was recorded. Record with `hpcrun -e gpu=nvidia` (amd, le
 COST = (5_000, 10_000)
 MOST_LABELS, LONGEST_BAR_LABEL = 4, 34  # kernels with a name, and its characters
 AREA = (14, 1_400)  # square pixels
+COLUMNS = 40  # of a histogram
 
 
 def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerChart:
@@ -83,6 +85,36 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
         f"{len(summary):,} kernels, {duration(float(summary['total_ns'].sum()))} in all; what overlaps counts in full.",
         picture=f"Bars of GPU time, {len(drawn)} rows, coloured by kind of kernel",
         size=(WIDTH - 180, alt.Step(22)),
+    )
+
+
+def durations(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw how long the launches of the kernel that takes most time last, as a histogram.
+
+    `kernels`: columns name, dur_ns: one row per launch.
+    """
+    need(kernels, "name", "dur_ns")
+    if kernels.empty:
+        return nothing(title or "No kernels", "No kernel ran in this window.")
+    total = kernels.groupby("name", observed=True)["dur_ns"].sum()
+    name = str(total.idxmax())
+    lengths = kernels.loc[kernels["name"] == name, "dur_ns"].to_numpy(np.float64)
+    middle, longest = float(np.median(lengths)), float(lengths.max())
+    scale = unit(middle, TIME)
+    count, edges = np.histogram(lengths / scale.size, bins=COLUMNS)
+    drawn = pd.DataFrame({"lower": edges[:-1], "upper": edges[1:], "launches": count})
+    length = alt.X("lower:Q", title=f"duration ({scale.symbol})", scale=alt.Scale(zero=False))
+    height = alt.Y("launches:Q", title="launches (count)")
+    tips = (("lower", "from", ",.4~g"), ("upper", "to", ",.4~g"), ("launches", "launches", ","))
+    channels = (length, alt.X2("upper"), height, hover(*tips))
+    drawn_as = {"color": theme.KIND_COLOURS["computation"], "stroke": "#808080", "strokeWidth": 0.4}
+    half = f"half of its {len(lengths):,} launches take up to {duration(middle)}"
+    return layered(
+        [theme.marked(drawn, "bar", *channels, **drawn_as)],
+        title or f"{elided(name, LONGEST_BAR_LABEL)}: {half}, the longest {duration(longest)}",
+        "The kernel with the most time of those chosen; a second hill is other work, or another clock.",
+        picture="Histogram of the durations of one kernel",
+        size=(WIDTH, 160),
     )
 
 

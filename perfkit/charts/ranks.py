@@ -46,6 +46,7 @@ LONGEST_GROUP = 40  # characters
 FADED = 0.08  # opacity of what is not chosen in the legend
 EVEN = 0.05  # of the median rank's time: less is even, as in `perfkit.analysis.ranks`
 MOST_CELLS = 4000  # of a map of rank by step
+MOST_COLUMNS = 200  # of a map of rank by collective
 MOST_ROWS = 200  # of that map, 2 pixels each
 MOST_NAMED = 10  # ranks in a note
 NOT_RECORDED, DARK = "not recorded", "#3A2A55"
@@ -184,6 +185,49 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     without = f"Left out: {left_out:,} kernels of collectives that do not match or never held all ranks at once."
     notes += [without] if left_out else []
     return theme.together(pictures, title or _latest(met), notes, picture="Columns for each rank")
+
+
+def lateness(matched: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw by how much each rank comes late to each collective, as a map of rank by collective.
+
+    `matched`: columns collective, rank, wait_ns (until the last rank comes), together: as of `communication.matched`.
+    Of more collectives than columns, a cell is the mean of neighbours.
+    """
+    checks.need(matched, "collective", "rank", "wait_ns", "together")
+    met = matched[matched["together"]]
+    if met.empty:
+        return nothing(title or "No collective says who was late", NO_MEETING)
+    ranks = met["rank"].nunique()
+    columns = min(met["collective"].nunique(), MOST_COLUMNS, max(MOST_CELLS // ranks, 1))
+    each = -(-met["collective"].nunique() // columns)
+    order = pd.factorize(met["collective"], sort=True)[0]
+    # The rank that waits longest came first; the others come late by what they wait less.
+    longest = met.groupby("collective")["wait_ns"].transform("max")
+    late = met.assign(late_ns=longest - met["wait_ns"], first=order // each * each)
+    cells = late.groupby(["rank", "first"], as_index=False)["late_ns"].mean()
+    by_rank = cells.groupby("rank")["late_ns"].mean()
+    scale = unit(float(cells["late_ns"].max()), TIME)
+    drawn = cells.assign(late=cells["late_ns"] / scale.size, told=cells["late_ns"].map(duration))
+    name = f"late by ({scale.symbol})"
+    legend = alt.Legend(title=name, orient="top")
+    shades = alt.Scale(range=["#EEEEEE", LATE], zero=True)
+    bands = alt.Scale(paddingInner=0)
+    axis = alt.Axis(labelAngle=0, labelOverlap=True)
+    channels = (
+        alt.X("first:O", title="collective, by start", scale=bands, axis=axis),
+        alt.Y("rank:O", title="rank", scale=bands, axis=alt.Axis(labelOverlap=True)),
+        alt.Color("late:Q", scale=shades, legend=legend),
+        hover("rank", ("first", "collective"), ("told", "late by")),
+    )
+    most = f"Rank {by_rank.idxmax()} comes {duration(float(by_rank.max()))} after the first, on average"
+    mean = f"A cell is the mean of {each} collectives." if each > 1 else ""
+    return layered(
+        [theme.marked(drawn.drop(columns="late_ns"), "rect", *channels)],
+        title or most,
+        mean,
+        picture=f"A map of {ranks} ranks by {columns} collectives",
+        size=(WIDTH, min(max(18 * ranks, 60), 400)),
+    )
 
 
 def losses(lost: pd.DataFrame) -> list[Shown]:

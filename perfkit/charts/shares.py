@@ -38,7 +38,7 @@ TIME_COLOURS = {
     TIME_NAMES["collector"]: "#6B6B6B",
     TIME_NAMES["unknown"]: "#D9D9D9",
     TIME_NAMES["small"]: "#B9A48C",
-    TIME_NAMES["not_running"]: "#C77DBB",
+    TIME_NAMES["not_running"]: theme.DETAIL_COLOURS["system"],
     TIME_NAMES["cpu_not_recorded"]: "#D9D9D9",
     **{
         TIME_NAMES[n]: shade
@@ -46,7 +46,9 @@ TIME_COLOURS = {
         if n in TIME_NAMES
     },
 }
-TIME_DARK = [TIME_NAMES[n] for n in ("computation_ns", "other_kernels_ns", *theme.DETAIL_COLOURS)]
+LIGHT = ("memory", "host_code")  # details of idle time on which dark text reads better
+TIME_DARK = [TIME_NAMES[n] for n in ("computation_ns", "other_kernels_ns")]
+TIME_DARK += [TIME_NAMES[n] for n in theme.DETAIL_COLOURS if n not in LIGHT]
 BUSY = ("computation_ns", "exposed_copy_ns")  # keys of the work of a GPU in a profile of call paths
 ZOOMED = 0.1  # of the wall time; less work of the GPU has a bar of its own (convention)
 MOST_DEVICES, MOST_BARS = 8, 24

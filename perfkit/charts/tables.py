@@ -39,6 +39,7 @@ from perfkit.format import (
 )
 
 SHORT, LONG = 70, 400  # characters of a name in its cell, and in the tooltip
+NARROW = 24  # characters of a text that needs no second line
 SENTENCE, PROSE = 44, 300  # characters of a sentence on one line, and on several
 LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
 HERTZ = (Unit("Hz", 1), Unit("kHz", 1e3), Unit("MHz", 1e6), Unit("GHz", 1e9))
@@ -63,6 +64,7 @@ MOMENTS = frozenset({"start_ns", "time_ns"})  # of which the difference matters
 MOST_DIGITS = 6  # of a moment, behind the point
 # Columns that are nothing but a unit.
 BARE = {
+    "ns": "duration_ns",
     "bytes": "size_bytes",
     "bytes_per_s": "bandwidth_bytes_per_s",
     "flops": "work_flops",
@@ -146,11 +148,17 @@ def _html(made: list[Cells], caption: str, total: int, rows: int) -> str:
         for cells in zip(*(c.cells for c in made), strict=True)
     )
     named = f"<caption>{label}</caption>" if caption else ""
+    lines = _lines(made)
     note = f"<p>{total - rows:,} more rows are not shown.</p>" if total > rows else ""
     return (
-        f'<div class="perfkit-table" role="region" aria-label="{label}" tabindex="0"><style>{STYLE}</style>'
+        f'<div class="perfkit-table{lines}" role="region" aria-label="{label}" tabindex="0"><style>{STYLE}</style>'
         f"<table>{named}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}</div>"
     )
+
+
+def _lines(made: Sequence[Cells]) -> str:
+    """Return the class of a table of numbers, whose rows have at most two lines; empty for one of sentences."""
+    return " two" if any(one.numeric for one in made) else ""
 
 
 def column(values: pd.Series, name: str, header: str | None) -> Cells:
@@ -182,7 +190,7 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
         )
     if _numeric(values):
         return Cells(header, _each(values, number), True)
-    is_made = name in CODED and values.dropna().astype(str).str.fullmatch(r"[a-z\d_]+").all()
+    is_made = name in CODED and values.dropna().astype(str).str.fullmatch(r"\w+").all()
     return Cells(
         header,
         _each(values, lambda value: _text(_title(value, "_frac") if is_made else value)),
@@ -192,10 +200,12 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
 
 def _moment(values: pd.Series, chosen: Unit) -> Callable[[float], str]:
     """Return how to write moments, with enough digits that the moments of a column differ."""
-    apart = np.diff(np.unique(values.dropna()))
-    if not len(apart):
+    moments = np.unique(values.dropna())
+    if len(moments) < 2:
         return number
-    digits = min(max(math.ceil(-math.log10(float(apart.min()) / chosen.size)), 0), MOST_DIGITS)
+    apart = float(np.diff(moments).min()) / chosen.size
+    least = 2 - math.floor(math.log10(max(float(np.abs(moments).max()) / chosen.size, 1)))
+    digits = min(max(math.ceil(-math.log10(apart)), least, 0), MOST_DIGITS)
     return lambda value: f"{value:,.{digits}f}"
 
 
@@ -203,13 +213,8 @@ def _numeric(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
 
 
-CODED = {
-    "matched_by",
-    "main_stall",
-    "reason",
-    "check",
-    "cause",
-}  # columns whose values are names that perfkit has made
+# Columns whose values are names that perfkit has made.
+CODED = {"bound", "cause", "check", "detail", "main_stall", "matched_by", "phase", "reason"}
 # Words of column names that a reader would have to guess.
 _WORDS = {word: word.upper() for word in ("dram", "sm", "mfu", "mpi", "gpu", "cpu", "l1", "l2")}
 _WORDS |= {
@@ -249,7 +254,7 @@ def _each(values: pd.Series, shown: Callable[[Any], str]) -> list[str]:
 
 
 def _text(value: object) -> str:
-    """Return the text for its cell, escaped: a sentence wrapped, a name cut with a longer piece of it as tooltip."""
+    """Return the text for its cell, escaped: a sentence or name on several lines, the whole of it as tooltip."""
     return value.html if isinstance(value, Shown) else _written(str(value))
 
 
@@ -260,11 +265,17 @@ def _written(value: str) -> str:
     is_long = len(long) > (SENTENCE if long.endswith(".") or is_prose else SHORT)
     # A sentence rather than a name, whose words are longer.
     if CODE.search(long) or (is_long and max(map(len, long.split())) <= LONGEST_WORD):
-        return f'<div class="t">{coded(printable(value, PROSE))}</div>'
-    short = elided(value, SHORT)
-    return (
-        escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
-    )
+        whole = f' title="{escape(long)}"' if len(long) > SHORT else ""
+        return f'<div class="t"{whole}>{coded(printable(value, PROSE))}</div>'
+    return _name(long, elided(value, SHORT))
+
+
+def _name(long: str, short: str) -> str:
+    """Return a name as HTML: a reader sees the short form, and hovers over and copies the long one."""
+    if short != long:
+        seen = f'title="{escape(long)}" data-short="{escape(short)}"'
+        return f'<div class="w" {seen}><span>{escape(long)}</span></div>'
+    return escape(long) if len(long) <= NARROW else f'<div class="w">{escape(long)}</div>'
 
 
 def align(cells: Cells) -> str:
@@ -309,6 +320,11 @@ def _formatted(
     made = [
         column(seen.iloc[:, place], str(name), given.get(name)) for place, name in enumerate(names)
     ]
+    # A column that is n/a in every row says nothing, and takes the room of others.
+    known = [place for place, one in enumerate(made) if {*one.cells} - {MISSING}]
+    if known:
+        made, seen = [made[place] for place in known], seen.iloc[:, known]
+        names = [names[place] for place in known]
     if "metric" in names and "unit" not in names:
         made = _of_metrics(seen, made)
     count = f"{total:,} row" if total == 1 else f"{total:,} rows"
@@ -383,7 +399,7 @@ def _searchable_html(seen: pd.DataFrame, made: Sequence[Cells], caption: str, to
     # the dot goes where the link goes: a printed page has neither
     more = f'<span class="perfkit-dot"> · </span>{left_out}' if total > len(seen) else ""
     return (
-        f'<div class="perfkit-table {CLASS}" role="region" aria-label="{label}" tabindex="0">'
+        f'<div class="perfkit-table{_lines(made)} {CLASS}" role="region" aria-label="{label}" tabindex="0">'
         f'<style>{STYLE}{LOOKS}</style>{named}<table data-rows="{PAGE}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table><p>{_link(seen, caption)}{more}</p></div>"
     )

@@ -18,6 +18,7 @@ import pandas as pd
 from altair.utils import schemapi
 
 from perfkit.charts.vega import MIME
+from perfkit.format import MISSING
 
 with Path(__file__).with_name("words.toml").open("rb") as _file:
     WORDS: dict[str, dict[str, str]] = tomllib.load(_file)
@@ -293,8 +294,20 @@ def hover(*fields: str | tuple[str, ...]) -> list[alt.Tooltip]:
 
 def marked(rows: pd.DataFrame, kind: str, *channels: Any, **look: Any) -> alt.Chart:
     """Return the rows as marks of a kind (bar, rect, line, ...) with this look and these channels."""
-    marks: alt.Chart = getattr(alt.Chart(inline(rows)), f"mark_{kind}")(**look).encode(*channels)
+    told = inline(_told(rows, channels))
+    marks: alt.Chart = getattr(alt.Chart(told), f"mark_{kind}")(**look).encode(*channels)
     return marks
+
+
+def _told(rows: pd.DataFrame, channels: Sequence[Any]) -> pd.DataFrame:
+    """Return the rows with n/a for what is missing in the texts of a tooltip: a page would show null."""
+    tips = (tip for channel in channels if isinstance(channel, list) for tip in channel)
+    texts = {str(tip.shorthand).removesuffix(":N") for tip in tips}
+    lacking = [name for name in rows if name in texts and rows[name].isna().any()]
+    filled = {
+        name: rows[name].astype(object).where(rows[name].notna(), MISSING) for name in lacking
+    }
+    return rows.assign(**filled)
 
 
 def ink(data: alt.InlineData, *, dx: float = 0, **look: Any) -> alt.Chart:

@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from perfkit.report.blocks import (
         about,
         comparison_table,
-        decisions,
         figure_table,
-        findings,
         first_screen,
         first_steps,
         gains,
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
         remarks,
         summary,
     )
-    from perfkit.report.links import next_steps
+    from perfkit.report.following import baseline, decisions, figures, findings, next_steps
     from perfkit.report.making import build
     from perfkit.report.notebooks import record
 
@@ -39,12 +37,14 @@ __all__ = [
     "about",
     "against_promised",
     "against_published",
+    "baseline",
     "bounds",
     "build",
     "claims",
     "comparison_table",
     "decisions",
     "figure_table",
+    "figures",
     "findings",
     "first_screen",
     "first_steps",
@@ -70,7 +70,10 @@ _ELSEWHERE = {
         "first_page",
     ),
     "build": "making",
-    "next_steps": "links",
+    **dict.fromkeys(
+        ("baseline", "decisions", "figures", "findings", "next_steps"),
+        "following",
+    ),
     "record": "notebooks",
 }  # by the name of a function its module; "blocks" if it is not here
 

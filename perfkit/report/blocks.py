@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from perfkit import diagnosis
 from perfkit.diagnosis import headline, recording, verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Gain, Refusal
@@ -272,11 +271,6 @@ def _spoken_gain(finding: Finding) -> str:
 def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Shown:
     """Return findings as a list: title, severity, confidence, evidence (links to cells), and what speaks against."""
     return _listed(list(findings), figures, "key_findings")
-
-
-def findings(view: Selection) -> Shown:
-    """Return the findings on a choice as `key_findings` lists them."""
-    return key_findings(diagnosis.findings(view), diagnosis.figures(view))
 
 
 def _title(finding: Finding) -> str:

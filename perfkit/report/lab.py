@@ -54,33 +54,50 @@ RECORD = {
 }
 STYLE = (
     "<style>.perfkit-steps th,.perfkit-steps td{text-align:left!important;white-space:normal!important;"
-    "vertical-align:top;padding:.4em 1.2em .4em 0}</style>"
+    "vertical-align:top;padding:.4em 1.2em .4em 0}.perfkit-steps td{overflow-wrap:anywhere}"
+    ".perfkit-steps td:nth-child(2){min-width:14em}"
+    ".perfkit-steps td:nth-child(3){white-space:nowrap!important}"
+    ".perfkit-steps code{white-space:normal}</style>"
 )
 
 
-def prepare(target: Path | None, profile: Path | None) -> Path:
+def prepare(target: Path | None, profile: Path | None, baseline: Path | None = None) -> Path:
     """Return the folder of a run's notebooks: copies for a person, with the run as their profile.
 
-    `target` None is the run's own folder in `perfkit-lab`, `profile` None the sample run. Notebooks that are there stay
-    as they are. Raises PerfkitError if the folder holds notebooks of another run, or cannot be written.
+    `target` None is the run's own folder in `perfkit-lab`, `profile` None the sample run, `baseline` an earlier run to
+    compare with. Notebooks that are there stay as they are, but for the baseline that is given. Raises PerfkitError if
+    the folder holds notebooks of another run, or cannot be written.
     """
     run = (profile or sample()).absolute()
-    line = f"profile: str = {str(run)!r}  #"  # of the parameters cell, which keeps its comment
+    given = {"profile": run}
+    earlier = {"baseline": baseline.absolute()} if baseline else {}
     try:
         place = _own(run) if target is None else _chosen(target, run)
         place.mkdir(parents=True, exist_ok=True)
         for name in NAMES:
-            if not os.path.lexists(place / f"{name}.ipynb"):
-                notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
-                cell = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
-                cell.source = re.sub(
-                    "^profile:[^#\n]*#?", lambda _: line, cell.source, count=1, flags=re.M
-                )
-                _write(notebook, place / f"{name}.ipynb")
+            path = place / f"{name}.ipynb"
+            if not os.path.lexists(path):
+                _parametrise(folder() / path.name, path, given | earlier)
+            elif earlier:
+                with suppress(ValueError):  # what a person put there may be no notebook
+                    _parametrise(path, path, earlier)
     except OSError as e:
         text = f"{target or FOLDER}: the notebooks cannot be written ({e.strerror}). Choose another --folder."
         raise PerfkitError(text) from e
     return place
+
+
+def _parametrise(source: Path, target: Path, paths: dict[str, Path]) -> None:
+    """Write a notebook with paths in its parameters cell, whose lines keep their comments."""
+    notebook = nbformat.read(source, as_version=4)
+    cells = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
+    cell = (cells or [nbformat.v4.new_code_cell()])[0]
+    before = cell.source
+    for name, path in paths.items():
+        line = f"{name}: str = {str(path)!r}  #".replace("\\", r"\\")  # as `sub` reads it
+        cell.source = re.sub(f"^{name}:[^#\n]*#?", line, cell.source, count=1, flags=re.M)
+    if source != target or cell.source != before:
+        _write(notebook, target)
 
 
 def prepare_course(target: Path | None) -> Path:

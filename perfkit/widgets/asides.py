@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import partial, wraps
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from perfkit.errors import PerfkitError
@@ -20,6 +20,7 @@ MOVED_ON = "Another choice was made before this one was answered."
 _ONE = Lock()
 _LATER: WeakKeyDictionary[Selection, dict[Hashable, Later[Any]]] = WeakKeyDictionary()
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def aside(
@@ -48,18 +49,32 @@ def _in_turn(source: Explorer, view: Selection, make: Callable[[Selection], T]) 
         return make(view)
 
 
-def after(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Shown | Live:
-    """Show what takes long to make of a choice, such as its findings: an explorer says so, and the answer follows."""
-    return shown(source, lambda view: [aside(source, view, make, make, LOOKING)])
+def after(
+    source: Selection | Explorer,
+    make: Callable[Concatenate[Selection, P], Part | None],
+    *args: P.args,
+    **options: P.kwargs,
+) -> Shown | Live:
+    """Show what takes long to make of a choice, such as its findings: an explorer says so, and the answer follows.
+
+    What `make` returns is shown, nothing of None.
+    """
+    key = make, repr(args), repr(options)
+
+    def parts(view: Selection) -> list[Part]:
+        answer = aside(source, view, key, lambda seen: make(seen, *args, **options), LOOKING)
+        return [] if answer is None else [answer]
+
+    return shown(source, parts)
 
 
 def follows_later(
-    make: Callable[[Selection], Part],
-) -> Callable[[Selection | Explorer], Shown | Live]:
+    make: Callable[Concatenate[Selection, P], Part | None],
+) -> Callable[Concatenate[Selection | Explorer, P], Shown | Live]:
     """Return a view as `follows` does, of what takes long to make."""
 
     @wraps(make)
-    def view(source: Selection | Explorer) -> Shown | Live:
-        return after(source, make)
+    def view(source: Selection | Explorer, *args: P.args, **options: P.kwargs) -> Shown | Live:
+        return after(source, make, *args, **options)
 
-    return view
+    return view  # type: ignore[return-value]  # as in `follows`

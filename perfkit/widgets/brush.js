@@ -3,6 +3,21 @@
    there: to embed it again would take longer, and lose what a hand is drawing. */
 const REST = 100;  // ms without a move after which a brush is told
 
+const LESS = "perfkit-less";  // of a cell that stays at the top of the page while the rest is scrolled
+
+/* A cell that has been scrolled to the top shows its overview alone until a pointer or the keyboard comes to it. The
+   room of what is hidden stays, so that nothing below it jumps. Returns what ends this. */
+function stays(cell) {
+    if (!cell) return () => {};
+    const watch = new IntersectionObserver(([seen]) => {
+        const high = cell.offsetHeight;
+        cell.classList.toggle(LESS, seen.boundingClientRect.top < (seen.rootBounds?.top ?? 0));
+        cell.style.setProperty("--perfkit-less", `${Math.max(high - cell.offsetHeight, 0)}px`);
+    }, {root: cell.closest(".jp-WindowedPanel-outer"), threshold: 1});
+    watch.observe(cell);
+    return () => watch.disconnect();
+}
+
 function render({model, el}) {
     let chart = null, wanted = 0, told = [], waiting = 0, embedding = Promise.resolve();
 
@@ -48,6 +63,8 @@ function render({model, el}) {
     model.on("change:spec", embed);
     model.on("change:edges", show);
     embed();
-    return () => { wanted += 1; clearTimeout(waiting); chart?.finalize(); };
+    let leave = () => {};
+    const placing = setTimeout(() => { leave = stays(el.closest(".perfkit-stays")?.closest(".jp-Cell")); });
+    return () => { wanted += 1; clearTimeout(placing); clearTimeout(waiting); leave(); chart?.finalize(); };
 }
 export default {render};

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 import os
 import stat
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from html import unescape
@@ -109,25 +107,24 @@ CHOICE, LANES = (
 )  # how the names of the files end in which a choice, and arranged lanes are stored
 ARRANGED = ("shown", "hidden", "closed", "pinned", "opened")  # lanes of a timeline
 LONGEST = 120  # characters of a pattern in a sentence
-LAST = 2**63 - 1  # ns that a table can hold
 
 
 class Explorer(traitlets.HasTraits):
     """A choice of a run that can be changed; `view` are the controls, and below them the view of the choice.
 
-    `ranks`, `gpus`, `window`, `kernels` and `families` are what `perfkit.select` takes, and can be set. Observe
+    `ranks`, `gpus`, `window`, `kernels` and `families` can be set to all that `perfkit.select` takes. Observe
     `selection`, the Selection or None, and `problem`, why there is none: both change once per choice. `lanes` are the
     run's sorted operations, `totals` the time per kernel name, `last` the choice of an earlier session, offered and
     never taken, `files` the paths beside the run by the notebooks' parameter. `arranged` are the lanes of the timeline
-    that are `shown` beside the streams, and the labels of those `hidden`, `closed`, `pinned` and `opened`: kept for the
-    run.
+    that are `shown` beside the streams, and the labels of those `hidden`, `closed`, `pinned` and `opened`: kept for
+    the run.
     """
 
-    ranks: Any = traitlets.Tuple()
-    gpus: Any = traitlets.Tuple()
-    window: Any = traitlets.Tuple()
+    ranks: Any = traitlets.Any(())
+    gpus: Any = traitlets.Any(())
+    window: Any = traitlets.Any(())
     kernels = traitlets.Unicode("")
-    families: Any = traitlets.Tuple()
+    families: Any = traitlets.Any(())
     selection: Any = traitlets.Any()
     problem = traitlets.Unicode("")
     arranged: Any = traitlets.Dict()
@@ -144,7 +141,7 @@ class Explorer(traitlets.HasTraits):
         given = {"baseline": baseline, "peaks": peaks}
         self.files = {name: str(Path(path).resolve()) for name, path in given.items() if path}
         start = source if isinstance(source, Selection) else select(source)
-        self.run = start.run
+        self.run, self._start = start.run, start
         self.lanes = lanes_of(self.run)
         self.offer = Offer(self.run, self.lanes)
         self.totals = self.lanes.totals()
@@ -213,19 +210,19 @@ class Explorer(traitlets.HasTraits):
     @traitlets.validate("ranks", "gpus", "families")
     def _listed(self, proposal: Any) -> tuple[Any, ...]:
         name, legal = proposal["trait"].name, getattr(self.offer, proposal["trait"].name)
-        chosen = tuple(dict.fromkeys(proposal["value"]))
-        unknown = [one for one in chosen if isinstance(one, bool) or one not in legal]
+        chosen = tuple(dict.fromkeys(_parsed(name, proposal["value"])))
+        unknown = [one for one in chosen if one not in legal]
         if unknown:
             choices = ", ".join(map(str, legal)) or "nothing: the run has none"
             listed = printable(", ".join(map(repr, unknown)), LONGEST)
             raise traitlets.TraitError(
                 f"{name}: the run does not have {listed}. Choose from {choices}."
             )
-        return tuple(sorted(chosen, key=legal.index) if name == "families" else map(int, chosen))
+        return tuple(sorted(chosen, key=legal.index)) if name == "families" else chosen
 
     @traitlets.validate("window")
     def _inside(self, proposal: Any) -> tuple[int, ...]:
-        window = _whole(proposal["value"])
+        window = _parsed("window", proposal["value"])
         span = self.offer.span
         # Every choice asks: what lies between operations needs no look at the rest of the recording.
         is_inside = len(window) == 2 and span and span[0] <= window[0] < window[1] <= span[1]
@@ -280,6 +277,8 @@ class Explorer(traitlets.HasTraits):
             selection.check_gpus(self.run, self.gpus, self.ranks)
         window: tuple[int, int] | None = self.window or None
         chosen = Selection(self.run, self.ranks, self.gpus, window, self.kernels, self.families)
+        if chosen.choice == self._start.choice:
+            chosen = self._start  # its figures and findings are there, the same as in a report
         selection.check_recorded(chosen)
         asked = self.on_lanes
         self.totals = (
@@ -304,18 +303,12 @@ class Explorer(traitlets.HasTraits):
         )
 
 
-def _whole(edges: Sequence[Any]) -> tuple[int, ...]:
-    """Return times in ns as integers; one that is no whole number is refused."""
+def _parsed(name: str, value: Any) -> tuple[Any, ...]:
+    """Return what a part of a choice lists; TraitError if it is not written as one."""
     try:
-        whole = tuple(int(edge) if edge == int(edge) else operator.index(edge) for edge in edges)
-        if any(abs(edge) > LAST for edge in whole):
-            raise OverflowError
-    except (TypeError, ValueError, OverflowError) as e:
-        listed = printable(list(edges), LONGEST)
-        raise traitlets.TraitError(
-            f"window: {listed} is not a start and an end in whole ns. Give both."
-        ) from e
-    return whole
+        return selection.parsed(name, value)
+    except PerfkitError as e:
+        raise traitlets.TraitError(str(e)) from e
 
 
 def lanes_of(run: Run) -> Lanes:

@@ -19,6 +19,7 @@ from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets.asides import aside
 from perfkit.widgets.live import Live, Part, Shown, shown
+from perfkit.widgets.parameters import neighbours
 
 if TYPE_CHECKING:
     from perfkit.widgets.choice import Explorer
@@ -127,6 +128,11 @@ PARTS = {
     "decisions": View("figures", "decisions", verdict.QUESTION, _decisions),
 }
 VERDICT, RUNS = "verdict", "runs"
+NEEDS_BASELINE = "This needs an earlier run: the first section says how to name one."
+HOW_TO_CHOOSE = (
+    "No earlier run is named. Write its path into `baseline` in the first cell and run all cells, or open the "
+    "notebooks with `perfkit lab RUN --baseline EARLIER`."
+)
 COMPARING = "The two runs are being compared. What changed follows here."
 
 
@@ -157,6 +163,8 @@ def compare(
 
     def parts(view: Selection) -> list[Part]:
         nonlocal earlier
+        if baseline is None:
+            return [how_to_choose(view.run) if part in ("", VERDICT) else NEEDS_BASELINE]
         earlier = verdict.earlier(baseline, view)
         both = (
             compared(view)
@@ -178,6 +186,12 @@ def compare(
         return [sentence, *(one for name in there for one in made(name, both)), *runs]
 
     return shown(source, parts)
+
+
+def how_to_choose(run: Run) -> str:
+    """Return a sentence that says how to name an earlier run, and which runs lie beside this one."""
+    there = ", ".join(f"`{path}`" for path in neighbours(run))
+    return f"{HOW_TO_CHOOSE} Beside this run lie: {there}." if there else HOW_TO_CHOOSE
 
 
 def made(name: str, both: Comparison) -> list[Part]:

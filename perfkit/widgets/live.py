@@ -124,6 +124,7 @@ PAUSE = 0.1  # s without a change of the choice before a live view draws it
 KEPT = 8  # answers of a live view: who returns to a choice does not wait again
 LONGEST = 600  # characters of a sentence
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNgYAAAAAMAASsJTYQAAAAASUVORK5CYII="  # a PNG
+NOTHING = "There is nothing of this kind in what is chosen."
 UNTIL = "Until then the choice before is shown, paler."
 OLD, PALE = (
     "perfkit-old",
@@ -252,13 +253,7 @@ class Live:
         """Return the parts of a choice; Pending where somebody waits for them and will be called."""
         if selection is None:
             return (problem or "Nothing is chosen.",)
-        choice = (
-            selection.ranks,
-            selection.gpus,
-            selection.window,
-            selection.pattern,
-            selection.families,
-        )
+        choice = selection.choice
         if choice not in self._answers:
             try:
                 made = _made(selection, self._make)
@@ -270,7 +265,7 @@ class Live:
                 return (str(e),)
             if len(self._answers) == KEPT:
                 del self._answers[next(iter(self._answers))]
-            self._answers[choice] = made
+            self._answers[choice] = made or (NOTHING,)
         return self._answers[choice]
 
     def _again(self, selection: Selection) -> None:
@@ -296,9 +291,14 @@ def shown(source: Selection | Explorer, make: Make) -> Shown | Live:
     return Shown(_waited(source, make)) if isinstance(source, Selection) else Live(source, make)
 
 
-def follow(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Shown | Live:
+def follow(
+    source: Selection | Explorer,
+    make: Callable[Concatenate[Selection, P], Part],
+    *args: P.args,
+    **options: P.kwargs,
+) -> Shown | Live:
     """Return what a function makes of a choice, such as `perfkit.report.about`: again whenever an Explorer changes."""
-    return shown(source, lambda selection: [make(selection)])
+    return shown(source, lambda selection: [make(selection, *args, **options)])
 
 
 def follows(

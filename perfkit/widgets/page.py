@@ -373,8 +373,16 @@ NOTHING_TO_CHOOSE = (
 )
 
 
-# The window to the nanosecond is longer than the place that a slider gives it.
-READOUT = "<style>.perfkit-explorer .widget-slider .widget-readout{max-width:none;min-width:fit-content}</style>"
+# The window to the nanosecond is longer than the place that a slider gives it. An explorer without a
+# view below it stays at the top of a notebook while the rest is scrolled: its overview (brush.js), and
+# all of it under the pointer.
+STYLE = """<style>
+.perfkit-explorer .widget-slider .widget-readout{max-width:none;min-width:fit-content}
+.jp-Cell:has(.perfkit-stays){position:sticky;top:-1px;z-index:4;background:var(--jp-layout-color0)}
+.jp-Cell.perfkit-less:not(:hover,:focus-within){margin-bottom:var(--perfkit-less)}
+.jp-Cell.perfkit-less:not(:hover,:focus-within) :is(.perfkit-more,.jp-Cell-inputWrapper){display:none}
+@media print{.jp-Cell:has(.perfkit-stays){position:static}}
+</style>"""
 
 
 class Page(ipywidgets.VBox):  # type: ignore[misc]
@@ -383,7 +391,7 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
     def __init__(self, explorer: Explorer, show: str) -> None:
         super().__init__()
         self.add_class("perfkit-explorer")
-        self.explorer, self._style = explorer, follow_cells() + READOUT
+        self.explorer, self._style = explorer, follow_cells() + STYLE
         axis = Axis(*explorer.offer.span) if explorer.offer.span else None
         self.controls, self.steps = Controls(explorer, axis), Steps(explorer)
         is_told = show == "timeline"  # of a new size, by the timeline
@@ -425,8 +433,12 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
             self.parameters,
             self.reporting.view,
         ]
+        for box in (*self.controls.rows, self.steps.view, row):
+            box.add_class("perfkit-more")
         make = maker(show)
         shown = [make(explorer)] if make else []
+        if make is None:
+            self.add_class("perfkit-stays")
         self.children = [*upper, *(getattr(one, "view", one) for one in shown)]
         explorer.observe(self._say, CHOICES)
         self._say()

@@ -2,6 +2,8 @@
 
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ FIELDS: dict[str, type] = {
     "families": str,
 }
 CHOICES = list(FIELDS)
+MOST_LOOKED, MOST_NAMED = 20, 5  # paths beside a run
 
 
 def place(run: Run) -> Path | None:
@@ -39,6 +42,19 @@ def place(run: Run) -> Path | None:
     )
 
 
+def neighbours(run: Run) -> list[Path]:
+    """Return the first few paths beside a run that perfkit can read, too."""
+    here = place(run)
+    if here is None:
+        return []
+    beside = (path for path in sorted(here.parent.iterdir()) if path != here)
+    found = []
+    for path in islice(beside, MOST_LOOKED):
+        with suppress(ReadError):
+            found += [path] if discovered([path])[0] else []
+    return found[:MOST_NAMED]
+
+
 def arguments(chosen: Mapping[str, Any]) -> list[str]:
     """Return the options of ``perfkit report`` that make this choice; what is not chosen or given has none.
 
@@ -53,24 +69,31 @@ def arguments(chosen: Mapping[str, Any]) -> list[str]:
 
 
 def texts(chosen: Mapping[str, Any], path: Path | None) -> str:
-    """Return a command, the lines of a notebook's parameters, and a file for ``papermill -f``."""
+    """Return two commands, and between them the lines of a notebook's parameters."""
+    place = str(path or "PATH")
+    options = arguments(chosen)
     named = {"profile": str(path), **chosen} if path else dict(chosen)
-    values = {name: _literal(value) for name, value in named.items()}
-    lines = [
-        "# in a terminal",
-        shlex.join(["perfkit", "report", str(path or "PATH"), *arguments(chosen)]),
-    ]
-    lines += [
-        "",
-        "# in the first cell of a notebook",
-        *(f"{name} = {value}" for name, value in values.items()),
-    ]
-    lines += ["", "# in a file FILE.yaml, for: papermill NOTEBOOK OUT -f FILE.yaml"]
-    return "\n".join([*lines, *(f"{name}: {value}" for name, value in values.items())])
+    lines = [f"{name} = {_literal(value)}" for name, value in named.items()]
+    # -r passes a text as it is: -p would make a number of a kernel's name such as 1e5.
+    given = ["-r", "profile", place]
+    for option, value in zip(options[::2], options[1::2], strict=True):
+        given += ["-r", option.removeprefix("--"), value]
+    return "\n".join(
+        [
+            "# in a terminal",
+            shlex.join(["perfkit", "report", place, *options]),
+            "",
+            "# in the first cell of a notebook",
+            *lines,
+            "",
+            "# to run a notebook without a person",
+            shlex.join(["papermill", "NOTEBOOK", "OUT", *given]),
+        ]
+    )
 
 
 def _literal(value: object) -> str:
-    """Return a text, number or list as Python and YAML both write it."""
+    """Return a text, number or list as Python writes it; a text without a sign that is not seen."""
     if isinstance(value, str):
         signs = (
             f"\\{c}" if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in value

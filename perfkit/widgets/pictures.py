@@ -17,6 +17,13 @@ def parts(view: Selection) -> list[Part]:
 
 
 @follows
+def phases(view: Selection) -> list[Part]:
+    """Show when start-up, loop, pauses and end are: of the judged loop, where it lies in the recording."""
+    recorded = diagnosis.phases.recorded(view)
+    return [charts.timeline.phases(diagnosis.phases.phases(recorded))]
+
+
+@follows
 def ledger(view: Selection) -> list[Part]:
     """Show where the time of the GPUs goes, each nanosecond booked once."""
     return [charts.shares.time(diagnosis.ledger.judged(view))]
@@ -39,3 +46,9 @@ def formats(view: Selection) -> list[Part]:
     """Show in which formats of numbers operators compute, by GPU time."""
     time = kernels.precision(view.ops, view.kernels, view.api_calls, window=view.window)
     return [charts.kernels.formats(time)]
+
+
+@follows_later
+def operator_roofline(view: Selection, *, peaks: str = "") -> Part:
+    """Show how fast operators are for the operations that their shapes make necessary."""
+    return charts.roofline.roofline(*diagnosis.shape_roofline(view, peaks=peaks))

@@ -6,11 +6,13 @@ from typing import Any
 import pandas as pd
 
 from perfkit import analysis, diagnosis
-from perfkit.charts.tables import searchable, show
+from perfkit.analysis.intervals import cut
+from perfkit.charts.tables import card, searchable, show
 from perfkit.format import number, percent
 from perfkit.selection import Selection
 from perfkit.widgets.asides import follows_later
 from perfkit.widgets.live import Part, follows
+from perfkit.widgets.needs import some
 
 STEPS = ["rank", "step", "name", "start_ns", "dur_ns", "steady", "how"]
 LEDGER = ["rank", "gpu", "phase", "kind", "cause", "owner", "ns", "share_frac"]
@@ -40,20 +42,37 @@ SHAPES = [
     "kernel_count",
     "gpu_share_frac",
 ]
+PHASES = ["rank", "phase", "start_ns", "dur_ns", "repetitions", "kind", "busy_ns", "how", "name"]
+DOSSIER = ["name", "count", "total_ns", "share_frac", "matched_by", "measured_count", "dur_ns"]
+DOSSIER += ["main_stall", "missing"]
+RATES = ["name", "dtype", "count", "gpu_ns", "flops", "bytes", "flops_per_s", "bytes_per_s"]
+RATES += ["intensity"]
 REMOVABLE = ["name", "count", "cpu_total_ns", "gpu_total_ns", "why", "instead"]
 
 
 @follows
 def steps(view: Selection) -> list[Part]:
     """Show the steps that were found; a click on a row leads to it."""
+    if view.steps.empty:
+        return ["No steps were found: the program names none, and no sequence of kernels repeats."]
     caption = "Steps, as far as they were found; click a row to see it"
     return [searchable(view.steps, columns=STEPS, caption=caption)]
 
 
 @follows
+def phases(view: Selection) -> list[Part]:
+    """Show the phases of each rank: start-up, loop, pauses and end."""
+    found = diagnosis.phases.phases(diagnosis.phases.recorded(view))
+    return [show(found, columns=PHASES, rows=20, caption="Phases of each rank")]
+
+
+@follows
 def doubts(view: Selection) -> list[Part]:
     """Show why parts of the recording cannot be believed."""
-    return [show(diagnosis.recording.table(view), caption="Doubts about the recording")]
+    table = diagnosis.recording.table(view)
+    if table.empty:
+        return ["perfkit found no doubt about this recording."]
+    return [show(table, caption="Doubts about the recording")]
 
 
 @follows
@@ -75,7 +94,7 @@ def busy(view: Selection) -> list[Part]:
 @follows
 def metrics(view: Selection) -> list[Part]:
     """Show the metrics that were sampled for each device."""
-    means = diagnosis.sampled(view)
+    means = some(diagnosis.sampled(view), view, "SAMPLES", "hardware metrics")
     rows = [_in_units(row) for row in means[means["max"] != 0].to_dict("records")]
     caption = "Hardware metrics, sampled for the whole device"
     return [show(pd.DataFrame(rows, columns=METRICS), caption=caption)]
@@ -123,9 +142,40 @@ def latency(view: Selection) -> Part:
 
 @follows
 def overlap(view: Selection) -> list[Part]:
-    """Show how much of the communication other kernels hide."""
+    """Show how much of the communication other kernels hide; nothing where nothing communicates."""
+    if not view.kernels["family"].eq("communication").any():
+        return []
     hidden = analysis.communication.overlap(view.kernels, window=view.window)
     return [show(hidden, caption="Communication kernels and what hides them")]
+
+
+@follows_later
+def dossier(view: Selection) -> Part:
+    """Show the time of each kernel on the timeline, and what counters say of it."""
+    caption = "Time on the timeline, and what was measured"
+    return show(_dossier(view), columns=DOSSIER, rows=10, caption=caption)
+
+
+@follows_later
+def longest_kernel(view: Selection) -> Part:
+    """Show all that the recordings say about the kernel that takes the most time."""
+    return card(_dossier(view), caption="Dossier of the kernel that takes the most time")
+
+
+def _dossier(view: Selection) -> pd.DataFrame:
+    traced = view.framework
+    return analysis.dossier.kernels(
+        cut(view.kernels, view.window),
+        view.launches,
+        view.stalls,
+        traced.ops,
+        view.run.calltree,
+        view.run.call_metrics,
+        devices=view.devices,
+        traced=traced.kernels,
+        api_calls=traced.api_calls,
+        python_calls=traced.python_calls,
+    )
 
 
 @follows
@@ -211,6 +261,24 @@ def removable(view: Selection) -> Part:
     )
     caption = "Operators that cost more than they seem to"
     return show(found, columns=REMOVABLE, rows=15, caption=caption)
+
+
+@follows_later
+def operator_rates(view: Selection) -> Part:
+    """Show the operations and bytes that the shapes of operators make necessary, and the rates."""
+    rates = analysis.flops.roofline(view.ops, diagnosis.gpu_time(view))
+    longest = rates.sort_values("gpu_ns", ascending=False, kind="stable")
+    caption = "Operators with a model: work, rates, FLOP per byte"
+    return show(longest, columns=RATES, rows=12, caption=caption)
+
+
+@follows_later
+def fusible(view: Selection) -> Part | None:
+    """Show the chains of operators that a fused kernel would spare traffic; nothing without one."""
+    chains = analysis.flops.fusible(view.ops, diagnosis.gpu_time(view))
+    if chains.empty:
+        return None
+    return show(chains, rows=12, caption="Traffic that fusing saves at most")
 
 
 @follows_later

@@ -12,6 +12,7 @@ import ipywidgets
 import numpy as np
 import pandas as pd
 
+from perfkit import diagnosis
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.lanes import Launching
 from perfkit.charts import detail
@@ -19,7 +20,7 @@ from perfkit.charts.detail import BINS, FLAME, GPU, GROUP, SPANS, Canvas
 from perfkit.charts.tables import card
 from perfkit.charts.theme import FAMILY_COLOURS, MOST_ROWS
 from perfkit.format import duration, elided, printable, size
-from perfkit.selection import Selection, extent
+from perfkit.selection import Selection, extent, select
 from perfkit.tables import API_CALLS
 from perfkit.widgets import timeline_data, timeline_search
 from perfkit.widgets.live import Later
@@ -59,7 +60,14 @@ BESIDE: dict[
     "OS calls": (timeline_data.os_calls, "OS_CALLS"),
     "collectives": (timeline_data.collectives, "COLLECTIVES"),
     "steps": (timeline_data.steps, "KERNELS"),
+    "phases": (timeline_data.phases, "KERNELS"),
+    "scheduling": (timeline_data.scheduled, "SCHEDULE"),
+    "profiler": (timeline_data.profiled, "OVERHEAD"),
+    "unknown time": (timeline_data.unknown, "KERNELS"),
 }
+ABOVE = ("phases", ON_GPU)  # the streams
+# Lanes at the start: what the threads do that launch work, and where the recording says nothing.
+AT_START = ("phases", "API calls", "NVTX ranges", "profiler", "unknown time")
 # The table of the run without which nothing can be switched on.
 NEEDED = {name: table for name, (_, table) in BESIDE.items()} | dict.fromkeys(LINED, "SAMPLES")
 
@@ -94,7 +102,13 @@ class Levels:
         lanes_of, table = BESIDE[name]
         if name == ON_GPU:
             return lanes_of(timeline_data.projected(*map(self.run.table, PROJECTED)))
-        return lanes_of(self._explorer.steps if name == "steps" else self.run.table(table))
+        if name == "steps":
+            return lanes_of(self._explorer.steps)
+        if name == "phases":
+            return lanes_of(diagnosis.phases.phases(select(self.run)))
+        if name == "unknown time":
+            return lanes_of(diagnosis.recording.unknown(select(self.run)))
+        return lanes_of(self.run.table(table))
 
     def _lacking(self, later: Later[Any], what: str) -> str:
         """Have a table sorted if it is not; return the sentence why it is not there, empty if it is."""
@@ -256,7 +270,8 @@ class Zoomable:
         present = {name for profile in explorer.run.profiles for name in profile.loaders}
         for name, toggle in self.beside.items():
             toggle.layout.display = None if NEEDED[name] in present else "none"
-            toggle.value = NEEDED[name] in present and name in explorer.arranged.get("shown", ())
+            shown = explorer.arranged.get("shown", () if self.levels.is_large else AT_START)
+            toggle.value = NEEDED[name] in present and name in shown
         self.picture.arranged = explorer.arranged
         self.said, self.known = ipywidgets.HTML(), ipywidgets.HTML()
         buttons = [ipywidgets.Label("also show"), *self.beside.values()]
@@ -355,7 +370,7 @@ class Zoomable:
             for name in beside
             if name in BESIDE
         }
-        above = [named.pop(ON_GPU)] if ON_GPU in named else []
+        above = [named.pop(name) for name in ABOVE if name in named]
         parts = [*above, operations, *named.values()]
         of = dict.fromkeys(operations.shared, GROUP)
         types = [

@@ -16,7 +16,7 @@ from perfkit.analysis.lanes import Spans
 from perfkit.analysis.timeline import KINDS
 from perfkit.charts.detail import BINS, LINES, SPANS
 from perfkit.charts.ranks import STRIP_UNITS
-from perfkit.charts.theme import MOST_ROWS, STRIP_NAMES, devices
+from perfkit.charts.theme import MOST_ROWS, PHASE_NAMES, STRIP_NAMES, devices
 from perfkit.format import duration, number, printable, size, unit
 from perfkit.selection import Selection
 
@@ -24,6 +24,7 @@ CALLS = ("launch", "sync", "memory", "call")
 DIRECTIONS = ("H2D", "D2H", "D2D", "P2P", "H2H", "memset", "unknown")
 THREAD = ["rank", "process", "thread"]
 STREAM = ["rank", "gpu", "stream"]
+PLURALS = {"OS call": "OS calls", "turn on a core": "turns on a core"}
 MOST_STREAMS = 40  # of more, those of a GPU share a lane
 
 
@@ -338,7 +339,7 @@ def on_threads(frame: pd.DataFrame, *, what: str, noun: str, kind: str, table: s
     lanes, lane = _numbered(frame, THREAD)
     lanes["label"] = f"{what} · " + _threads(lanes)
     nouns, spans = (
-        (noun, f"{noun}s" if kind != "os_call" else "OS calls"),
+        (noun, PLURALS.get(noun, f"{noun}s")),
         Spans(frame, lane, len(lanes)),
     )
     return Source(nouns, frame, spans, lanes, (kind,), is_sparse=True, table=table)
@@ -350,6 +351,36 @@ python_calls = partial(
     on_threads, what="Python", noun="Python function", kind="python", table="PYTHON_CALLS"
 )
 os_calls = partial(on_threads, what="OS calls", noun="OS call", kind="os_call", table="OS_CALLS")
+
+
+profiled = partial(on_threads, what="profiler", noun="profiler event", kind="profiler", table="")
+
+
+def scheduled(frame: pd.DataFrame) -> Source:
+    """Return a lane per thread of SCHEDULE: when it was on a core; between, it was blocked or waited for one."""
+    named = frame.assign(name="on core " + frame["cpu"].astype(str))
+    about = {"what": "scheduling", "noun": "turn on a core", "kind": "scheduled"}
+    return on_threads(named, table="", **about)
+
+
+def unknown(frame: pd.DataFrame) -> Source:
+    """Return a lane per GPU of stretches (rank, gpu, start_ns, dur_ns) that tell nothing of it."""
+    lanes, lane = _numbered(frame, ["rank", "gpu"])
+    lanes["label"] = devices(lanes) + " · unknown"
+    named, spans = frame.assign(name="unknown"), Spans(frame, lane, len(lanes))
+    return Source(("unknown stretch", "unknown stretches"), named, spans, lanes, ("unknown",))
+
+
+def phases(frame: pd.DataFrame) -> Source:
+    """Return a lane per rank of PHASES."""
+    named = frame.assign(name=frame["phase"].astype(str).map(PHASE_NAMES))
+    lanes, lane = _numbered(frame, ["rank"])
+    several = "rank " + lanes["rank"].astype(str) + " · phases"
+    lanes["label"] = several if len(lanes) > 1 else "phases"
+    kinds = tuple(PHASE_NAMES)
+    group = lane * len(kinds) + frame["phase"].astype(str).map(kinds.index).to_numpy(np.int64)
+    spans = Spans(named, group, len(lanes) * len(kinds))
+    return Source(("phase", "phases"), named, spans, lanes, kinds, is_sparse=True)
 
 
 def on_gpus(frame: pd.DataFrame) -> Source:

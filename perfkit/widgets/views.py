@@ -20,7 +20,7 @@ from perfkit.charts.theme import CAUSE_NAMES, DETAIL_NAMES
 from perfkit.diagnosis import machine as diagnosis_machine
 from perfkit.diagnosis.timeline import owners_of
 from perfkit.errors import PerfkitError
-from perfkit.format import percent
+from perfkit.format import percent, several
 from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets import live
@@ -56,6 +56,10 @@ OPERATOR_COLUMNS = [
     "gpu_share_frac",
 ]
 ALONE = f"The run has one rank and no collective. To compare ranks, record every rank: {RECORD['COLLECTIVES']}."
+SIZELESS = (
+    "The run has one rank. Its kernels of communication are in the table above, without the sizes of messages. To "
+    f"compare ranks, record every rank: {RECORD['COLLECTIVES']}."
+)
 UNMATCHED = (
     "perfkit cannot tell which rank waits: this needs collectives of several ranks, recorded over the same steps. "
     "Choose all ranks, or record them."
@@ -95,10 +99,11 @@ OWNERS = {
 }
 _OWNERS: WeakKeyDictionary[Run, dict[str, live.Later[Owners]]] = WeakKeyDictionary()
 GAP_COLUMNS = ["rank", "gpu", "start_ns", "dur_ns", "cause", "owner", "api", "range"]
+PLACE = ("rank", "gpu")
+MOST_GPUS = 4  # named in a cell
+COPY_KEYS = ("direction", "src_memory", "dst_memory")
 COPY_COLUMNS = [
-    "direction",
-    "src_memory",
-    "dst_memory",
+    *COPY_KEYS,
     "count",
     "bytes",
     "total_ns",
@@ -237,7 +242,8 @@ def _owners(source: Selection | Explorer, run: Run, by: str) -> Owners:
 def ranks(view: Selection) -> list[Part]:
     """Show where the time of each rank goes, who comes last to collectives, and their bandwidth."""
     if len(set(view.run.capture["rank"])) < 2 and view.run.collectives.empty:
-        return [ALONE]
+        is_heard = view.all_kernels["family"].eq("communication").any()
+        return [SIZELESS if is_heard else ALONE]
     traced = view.framework
     seen = (traced.kernels, traced.copies)
     parts = analysis.timeline.breakdown(*seen, window=traced.measured, others=traced.other_kernels)
@@ -296,8 +302,11 @@ def _waits(view: Selection, per_node: int, every: Run | None) -> list[Part]:
         lost = charts.ranks.losses(
             analysis.clocks.losses(told, view.all_kernels, found, gpus_per_node=per_node)
         )
+    if not late["count"].any():
+        return [UNMATCHED, *lost, *charts.ranks.clocks(found)]
     return [
-        charts.ranks.waits(late) if late["count"].any() else UNMATCHED,
+        charts.ranks.waits(late),
+        charts.ranks.lateness(analysis.communication.matched(held)),
         *lost,
         *charts.ranks.clocks(found),
     ]
@@ -346,14 +355,31 @@ def timeline(source: Selection | Explorer) -> Shown | Live | ipywidgets.DOMWidge
 
 @follows
 def kernels(view: Selection, *, top: int = 15) -> list[Part]:
-    """Show which kernels take the time: the longest as bars, at most `top` (1 or more), all of them in a table."""
+    """Show which kernels take the time: at most `top` (1 or more) as bars, how long the first lasts, and a table."""
     summary = some(
         analysis.kernels.summary(view.kernels, window=view.window), view, "KERNELS", "kernels"
     )
-    table = charts.tables.searchable(
-        summary, columns=KERNEL_COLUMNS, caption="Kernels by total time"
-    )
-    return [charts.kernels.bars(summary, top=top), table]
+    columns = KERNEL_COLUMNS
+    if _is_of_several(view.kernels):
+        summary = summary.assign(gpus=summary["name"].map(_gpus_of(view.kernels)))
+        columns = [*KERNEL_COLUMNS[:2], "gpus", *KERNEL_COLUMNS[2:]]
+    table = charts.tables.searchable(summary, columns=columns, caption="Kernels by total time")
+    lengths = charts.kernels.durations(cut(view.kernels, view.window))
+    return [charts.kernels.bars(summary, top=top), lengths, table]
+
+
+def _is_of_several(operations: pd.DataFrame) -> bool:
+    """Say whether operations ran on several GPUs."""
+    places = operations[[*PLACE]]
+    return bool(len(places) and places.ne(places.iloc[0]).to_numpy().any())
+
+
+def _gpus_of(kernels: pd.DataFrame) -> pd.Series:
+    """Return by name on which GPUs kernels ran."""
+    places = kernels[["name", *PLACE]].drop_duplicates()
+    labels = charts.theme.devices(places).str.replace("GPU ", "")
+    of_names = labels.groupby(places["name"].astype(str))
+    return of_names.agg(lambda names: several(names, MOST_GPUS))
 
 
 def gaps(source: Selection | Explorer) -> Shown | Live:
@@ -367,14 +393,18 @@ def gaps(source: Selection | Explorer) -> Shown | Live:
 @follows
 def transfers(view: Selection) -> list[Part]:
     """Show copies by direction and memory, the small ones, and copies that wait because their memory is pageable."""
-    every = some(analysis.memory.copied(view.copies, window=view.window), view, "COPIES", "copies")
+    is_of_several = _is_of_several(view.copies)
+    by = (*PLACE, *COPY_KEYS) if is_of_several else COPY_KEYS
+    copied = analysis.memory.copied(view.copies, by=by, window=view.window)
+    every = some(copied, view, "COPIES", "copies")
+    columns = [*PLACE, *COPY_COLUMNS] if is_of_several else COPY_COLUMNS
     small = analysis.memory.small_copies(view.copies, window=view.window)
     small, none = small[small["count"] > 0], "No copy is of 64 KiB or less."
     pageable = analysis.memory.pageable_async(cut(view.copies, view.window), view.api_calls)
     waiting = "Asynchronous copies that wait because their memory is pageable"
     unpaged = "No asynchronous copy has to wait because its memory is pageable."
     return [
-        charts.tables.show(every, columns=COPY_COLUMNS, caption="Copies by direction and memory"),
+        charts.tables.show(every, columns=columns, caption="Copies by direction and memory"),
         charts.tables.show(small, caption="Copies of at most 64 KiB") if len(small) else none,
         charts.tables.searchable(pageable, caption=waiting) if len(pageable) else unpaged,
     ]

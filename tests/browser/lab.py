@@ -26,6 +26,8 @@ SETTINGS = {
     },
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
+# The debugger asks each kernel, and complains if a page is left before the answer.
+LEFT_OUT = {"disabledExtensions": {"@jupyterlab/debugger-extension": True}}
 QUIET = ("--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--expose-app-in-browser")
 
 KERNEL_IS_READY = (
@@ -49,6 +51,9 @@ class Lab:
         self.folder.mkdir()
         for name in ("config", "data", "runtime", "settings", "workspaces", "cache"):
             (folder / name).mkdir()
+        configured = folder / "config" / "labconfig"
+        configured.mkdir()
+        (configured / "page_config.json").write_text(json.dumps(LEFT_OUT))
         self._log = (folder / "log").open("w")
         command = [
             sys.executable,

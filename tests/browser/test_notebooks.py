@@ -551,9 +551,7 @@ def test_a_number_leads_to_the_cell_that_shows_it(page: Page) -> None:
     page.tab.wait_for_function(IS_OPEN, arg=f"{numbers}.ipynb", timeout=RUN * 1000)
     page.tab.locator("a.perfkit-figure").click()
     page.tab.wait_for_function(IS_SEEN, arg=cell.id, timeout=RUN * 1000)
-    # JupyterLab still asks the debuggers of the kernels, and complains if the page is left before they answer.
     page.idle()
-    page.tab.wait_for_timeout(3_000)
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,32 @@ from charts.checking import checked, drawn, subtitle, title
 
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.charts import kernels as charts_kernels
-from perfkit.charts.kernels import bars, formats, stalled_kernels, stalls
+from perfkit.charts.kernels import bars, durations, formats, stalled_kernels, stalls
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
 LAUNCHES = pd.DataFrame(
     {"rank": [0, 0], "launch": [0, 1], "name": ["short", "long"], "dur_ns": [10.0, 90.0]}
 )
+
+
+def launched(**lengths: list[int]) -> pd.DataFrame:
+    """Launches by the name of their kernel, in ns."""
+    rows = [(name, length) for name, every in lengths.items() for length in every]
+    return pd.DataFrame(rows, columns=["name", "dur_ns"]).astype({"name": "category"})
+
+
+def test_durations_are_those_of_the_kernel_with_the_most_time() -> None:
+    chart = durations(launched(often=[1000] * 5, long=[4000, 8000]))
+    assert "long: half of its 2 launches take up to 6.00 µs, the longest 8.00 µs" == title(chart)
+
+
+def test_each_launch_is_in_one_column_of_the_durations() -> None:
+    chart = checked(durations(launched(gemm=[1000, 2000, 2000, 9000])))
+    assert 4 == sum(launches for (launches,) in drawn(chart, "launches"))
+
+
+def test_durations_of_no_kernel_are_a_sentence() -> None:
+    assert "No kernel ran" in subtitle(durations(launched()))[0]
 
 
 def summary(**totals: int) -> pd.DataFrame:

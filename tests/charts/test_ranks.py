@@ -11,7 +11,15 @@ import perfkit
 from perfkit import analysis
 from perfkit.analysis import communication
 from perfkit.analysis.timeline import PARTS
-from perfkit.charts.ranks import bandwidth, bars, connections, parts, step_times, waits
+from perfkit.charts.ranks import (
+    bandwidth,
+    bars,
+    connections,
+    lateness,
+    parts,
+    step_times,
+    waits,
+)
 from perfkit.tables import COLLECTIVES
 
 STRAGGLERS = [
@@ -147,6 +155,24 @@ def test_without_figures_the_charts_say_so() -> None:
         communication.summary(COLLECTIVES.empty()),
     ):
         assert "nccl-tests" in subtitle(bandwidth(empty))[0]
+
+
+def met(*waits: tuple[int, int, int]) -> pd.DataFrame:
+    """MATCHED from collective, rank and what it waits for the last one, in µs."""
+    frame = pd.DataFrame(waits, columns=["collective", "rank", "wait_ns"])
+    return frame.assign(wait_ns=frame["wait_ns"] * 1000, together=True)
+
+
+def test_a_map_of_collectives_shows_by_how_much_a_rank_is_late() -> None:
+    chart = lateness(met((0, 0, 30), (0, 1, 0), (1, 0, 0), (1, 1, 10)))
+    cells = drawn(checked(chart), "rank", "first", "told")
+    assert [(0, 0, "0 ns"), (0, 1, "10.0 µs"), (1, 0, "30.0 µs"), (1, 1, "0 ns")] == cells
+    assert "Rank 1 comes 15.0 µs after the first, on average" == title(chart)
+
+
+def test_a_map_of_collectives_that_no_ranks_were_in_together_is_a_sentence() -> None:
+    apart = met((0, 0, 30), (0, 1, 0)).assign(together=False)
+    assert "collectives of several ranks" in subtitle(lateness(apart))[0]
 
 
 def test_connections_are_squares_in_the_colour_of_their_way(profiles: Path) -> None:

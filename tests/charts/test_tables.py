@@ -126,8 +126,8 @@ def test_text_from_a_profile_cannot_become_markup() -> None:
 
 def test_long_names_are_cut_and_sentences_and_commands_are_wrapped() -> None:
     html = show(pd.DataFrame({"name": ["<" * 10_000]})).html
-    assert (70, True) == (len(_Page(html).rows[1][0]), len(html) < 4_000)
-    assert 'title="&lt;&lt;' in html
+    short = [one["data-short"] for one in _Page(html).attributes if "data-short" in one]
+    assert ([70], True) == ([len(name) for name in short], len(html) < 6_000)
     sentence = ("at most everything but the computation disappears, " * 4).strip()
     query = "nvidia-smi --query-gpu=timestamp,index,power.draw,enforced.power.limit --format=csv"
     whole = [sentence, f"power is not recorded: `{query}`"]
@@ -137,7 +137,9 @@ def test_long_names_are_cut_and_sentences_and_commands_are_wrapped() -> None:
     assert whole == [cells[0], cells[1].replace(query, f"`{query}`")]
     for text in (whole[1], f"`{query}`", f"<b> `{query}`"):  # of any length
         assert f"<code>{query}</code>" in show(pd.DataFrame({"why": [text]})).html
-    assert [(70, "…")] * 2 == [(len(cell), "".join(re.findall("…", cell))) for cell in cells[2:]]
+    html = show(pd.DataFrame({"why": cut})).html
+    short = [one["data-short"] for one in _Page(html).attributes if "data-short" in one]
+    assert [(70, 1)] * 2 == [(len(name), name.count("…")) for name in short]
     for short in (
         "Warps wait for data from global, local or texture memory.",
         "Does the GPU wait for other CUDA calls of the CPU?",
@@ -148,6 +150,30 @@ def test_long_names_are_cut_and_sentences_and_commands_are_wrapped() -> None:
         "void scale(float, float, uint, int, int, bool, int)",
     ]
     assert '<div class="t">' not in show(pd.DataFrame({"name": names})).html
+
+
+def test_a_long_name_is_whole_on_hover_and_on_copy() -> None:
+    name = "gemm_" + "x" * 100
+    parsed = _Page(show(pd.DataFrame({"name": [name]})).html)
+    assert [[name]] == parsed.rows[1:]
+    assert [name] == [one["title"] for one in parsed.attributes if "title" in one]
+
+
+def test_a_column_that_is_missing_in_every_row_is_hidden() -> None:
+    frame = pd.DataFrame({"count": [1, 2], "api": [None, None], "stream": [-1, -1]})
+    assert [["count"], ["1"], ["2"]] == _Page(show(frame).html).rows
+
+
+def test_a_column_that_is_missing_in_one_row_is_shown() -> None:
+    assert ["count", "range"] == shown(count=[1, 2], range=[None, "step"])[0]
+
+
+def test_a_table_of_numbers_has_rows_of_two_lines_at_most() -> None:
+    assert 'class="perfkit-table two"' in show(pd.DataFrame({"name": ["a"], "count": [1]})).html
+
+
+def test_a_table_of_sentences_shows_them_whole() -> None:
+    assert 'class="perfkit-table"' in show(pd.DataFrame({"question": ["a"], "step": ["b"]})).html
 
 
 def test_columns_and_rows_are_chosen() -> None:
@@ -237,8 +263,8 @@ def test_hostile_names_are_text_and_elided_ones_are_found() -> None:
     assert HOSTILE == [unescape(value) for value in names.values()]
     assert not [value for value in names.values() if "<" in value]
     name = "gemm_" + "x" * 200 + "_needle_" + "y" * 100
-    (_, (cell, attributes)) = _Page(searchable(pd.DataFrame({"name": [name]})).html).cells
-    assert "needle" not in cell
+    (_, (_, attributes)) = _Page(searchable(pd.DataFrame({"name": [name]})).html).cells
+    assert "needle" not in attributes.get("data-short", "")
     assert name == attributes["data-search"]
 
 

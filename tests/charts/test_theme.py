@@ -13,7 +13,7 @@ from charts.checking import refuses
 from perfkit.analysis import causes, phases
 from perfkit.charts import icicle, kernels, ranks, shares, theme
 from perfkit.charts.checks import fraction, known, need
-from perfkit.charts.theme import DETAIL_COLOURS, inline
+from perfkit.charts.theme import inline
 from perfkit.errors import SchemaError
 from perfkit.logs.charts import monitor
 from perfkit.logs.monitoring import states
@@ -64,8 +64,13 @@ def _contrast(colour: str, page: str) -> float:
     return float(light[1] / light[0])
 
 
+# Parts of a GPU's time that one bar shows; the colours of calls on the timeline are among them.
+OF_TIME = {**theme.KIND_COLOURS, **theme.DETAIL_COLOURS} | {
+    cause: theme.CAUSE_COLOURS[cause] for cause in ("kernel_wait", "other")
+}
 PALETTES = {
     "kinds": theme.KIND_COLOURS,
+    "parts of the time": OF_TIME,
     "families": theme.FAMILY_COLOURS,
     "causes": theme.CAUSE_COLOURS,
     "phases": theme.PHASE_COLOURS,
@@ -92,7 +97,7 @@ def test_colours_stay_apart(sight: str) -> None:
 
 
 def test_colours_show_on_light_and_dark_and_under_dark_text() -> None:
-    for palette, colours in {**PALETTES, "details": DETAIL_COLOURS}.items():
+    for palette, colours in PALETTES.items():
         assert (
             min(_contrast(c, page) for c in colours.values() for page in ("#FFFFFF", "#16181C"))
             >= 1.6
@@ -235,3 +240,10 @@ def test_panels_that_follow_their_cell_share_the_width_that_is_added(
     assert ["/signals/-"] * 2 == [step["path"] for step in patch]
     assert f"max(container_width - {labels}, 120)" == patch[0]["value"]["on"][0]["update"]
     assert all(len(one["title"]["text"]) > 1 for one in wide["vconcat"])
+
+
+def test_a_tooltip_reads_na_where_a_name_is_missing() -> None:
+    rows = pd.DataFrame({"x": [1, 2], "name": ["gemm", None]})
+    chart = theme.marked(rows, "point", alt.X("x:Q"), theme.hover("name"))
+    (data,) = chart.to_dict()["datasets"].values()
+    assert ["gemm", "n/a"] == [row["name"] for row in data]

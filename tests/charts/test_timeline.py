@@ -191,9 +191,9 @@ def test_phases_lie_end_to_end() -> None:
     )
     strip = drawn(checked(chart), "rank", "phase", "start", "end", "repetitions")
     assert strip == [  # in µs
-        ("rank 0", "start-up", 0, 0.2, None),
-        ("rank 0", "loop", 0.2, 0.9, 10),
-        ("rank 0", "end", 0.9, 1, None),
+        ("rank 0", "start-up", 0, 0.2, "n/a"),
+        ("rank 0", "loop", 0.2, 0.9, "10"),
+        ("rank 0", "end", 0.9, 1, "n/a"),
     ]
 
 

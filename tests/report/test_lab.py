@@ -94,6 +94,24 @@ def test_other_runs_are_named_and_folders_that_cannot_be_made_refused(
             lab.prepare(folder, runs[0])
 
 
+def test_a_baseline_is_named_in_new_notebooks_and_in_those_that_are_there(
+    runs: tuple[Path, Path],
+) -> None:
+    place = lab.prepare(None, runs[0], runs[1])
+    assert f"baseline: str = {str(runs[1])!r}  #" in lab._parameters(place / "6_compare.ipynb")
+    lab.prepare(None, runs[0], runs[0])
+    assert f"baseline: str = {str(runs[0])!r}  #" in lab._parameters(place / "6_compare.ipynb")
+
+
+def test_a_file_of_a_person_that_is_no_notebook_stays_beside_a_baseline(
+    runs: tuple[Path, Path],
+) -> None:
+    place = lab.prepare(None, runs[0])
+    (place / "6_compare.ipynb").write_text("mine")
+    lab.prepare(None, runs[0], runs[1])
+    assert "mine" == (place / "6_compare.ipynb").read_text()
+
+
 def test_notebooks_of_a_person_stay(runs: tuple[Path, Path]) -> None:
     place = lab.prepare(None, runs[0])
     (place / "3_system.ipynb").write_text("mine")

@@ -10,7 +10,8 @@ from widgets.viewed import Chooser, chosen, csv, recorded, sentences, small, sti
 
 import perfkit
 from perfkit.diagnosis import comparison, verdict
-from perfkit.run import Run
+from perfkit.report.notebooks import sample
+from perfkit.run import Run, load
 from perfkit.widgets import asides, views
 from perfkit.widgets import comparison as view_of_two
 from perfkit.widgets.live import Live, Shown, bundle
@@ -99,16 +100,24 @@ def test_what_the_earlier_run_lacks_is_a_sentence(choice: dict[str, Any], said: 
         assert said in sentence
 
 
-@pytest.mark.parametrize("part", ["", *(name for name in PARTS if name != "runs")])
-def test_without_a_baseline_there_is_a_sentence(part: str) -> None:
+@pytest.mark.parametrize("part", [name for name in PARTS if name != "verdict"])
+def test_without_a_baseline_each_part_says_what_it_needs(part: str) -> None:
     (said,) = still(views.compare(chosen(small()), part=part)).parts
-    assert "no baseline was given" in str(said)
+    assert "This needs an earlier run" in str(said)
+
+
+@pytest.mark.parametrize("part", ["", "verdict"])
+def test_without_a_baseline_the_verdict_says_how_to_name_one(part: str) -> None:
+    (said,) = still(views.compare(chosen(small()), part=part)).parts
+    assert "`perfkit lab RUN --baseline EARLIER`" in str(said)
+
+
+def test_without_a_baseline_the_runs_beside_this_one_are_named() -> None:
+    (said,) = still(views.compare(chosen(load(sample())), part="verdict")).parts
+    assert f"`{sample('bert_a100').resolve()}`" in str(said)
 
 
 def test_what_a_comparison_lacks_is_said() -> None:
-    assert "perfkit report RUN --baseline EARLIER" in html(
-        still(views.compare(chosen(small()), part="runs"))
-    )
     (said,) = still(views.compare(chosen(Run([])), baseline=Run([]))).parts
     assert "the first run has nothing, the second has nothing" in str(said)
     with pytest.raises(

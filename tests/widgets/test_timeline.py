@@ -21,11 +21,14 @@ from perfkit.charts.detail import CLICKED, FILTER, FIND, SEARCH
 from perfkit.charts.theme import MOST_ROWS
 from perfkit.errors import PerfkitError
 from perfkit.selection import select
+from perfkit.tables import OVERHEAD, SCHEDULE
 from perfkit.widgets import timeline, timeline_search
 from perfkit.widgets.choice import Explorer
 from perfkit.widgets.timeline import MOST, ON_GPU, Zoomable
 from perfkit.widgets.timeline_data import projected
 from perfkit.widgets.timeline_search import Dossiers
+
+ON_THREAD = {"rank": 0, "process": 1, "thread": 1}
 
 
 def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:
@@ -38,6 +41,31 @@ def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:
         ("k2", "cudaLaunchKernel"),
         ("H2D 4.00 kB", None),
     } == found
+
+
+def test_at_the_start_the_threads_that_launch_and_the_phases_are_seen(tmp_path: Path) -> None:
+    chooser = Chooser(run_of(tmp_path, table()))
+    chooser.arranged = {}
+    assert ["phases", "GPU 0 · stream 7", "GPU 0 · stream 9"] == labels(Zoomable(chooser))[:3]
+    assert {"CUDA calls", "NVTX"} == {
+        label.split(" · ")[0] for label in labels(Zoomable(chooser))[3:]
+    }
+
+
+def test_time_of_the_profiler_is_hatched(tmp_path: Path) -> None:
+    flush = lasting(3 * MS, MS, "flush", kind="flush", correlation=-1, **ON_THREAD)
+    taken = OVERHEAD.make(pd.DataFrame([flush]))
+    _, view = opened(tmp_path, table() | {"OVERHEAD": taken})
+    view.beside["profiler"].value = True
+    assert ["the profiler's own time"] == view.picture.drawing["hatched"]
+
+
+def test_a_thread_on_a_core_has_a_lane_of_its_turns(tmp_path: Path) -> None:
+    turn = lasting(0, 5 * MS, cpu=3, stopped=None, **ON_THREAD)
+    turns = SCHEDULE.make(pd.DataFrame([turn]))
+    _, view = opened(tmp_path, table() | {"SCHEDULE": turns})
+    view.beside["scheduling"].value = True
+    assert "on core 3" in {row["name"] for row in rows(view, "spans")}
 
 
 def test_many_are_drawn_as_bins(tmp_path: Path) -> None:

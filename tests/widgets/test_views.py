@@ -77,7 +77,7 @@ def test_kernels_hold_all_kernel_time(mlp: Run, window: tuple[int, ...]) -> None
     first, last = window or (0, int(ends.max()))
     total = int((ends.clip(upper=last) - inside["start_ns"].clip(lower=first)).clip(lower=0).sum())
     view = still(views.kernels(chosen(mlp, window=window), top=3))
-    (bars,) = specs(view)
+    bars, _durations = specs(view)
     rows = values(bars, "share")
     assert 4 == len(rows)
     assert total == csv(view)["total_ns"].sum()
@@ -270,11 +270,12 @@ def test_ranks_name_who_is_late(tmp_path: Path) -> None:
     truth = simulated_ranks(tmp_path, ranks=4, events=2_000, straggler=2)
     run = perfkit.load(tmp_path)
     view = seen(views.ranks, run)
-    _, steps, waits, bandwidth = specs(view)
+    _, steps, waits, lateness, bandwidth = specs(view)
     assert title(steps).startswith(
         "All ranks take each step in the same time"
     )  # it ends where all wait for rank 2
     assert title(waits).startswith("Rank 2 comes last to 100 %")
+    assert title(lateness).startswith("Rank 2 comes ")
     assert "GB/s" in json.dumps(bandwidth)
     assert truth["collectives"] * 4 == csv(view)["count"].sum()
     starts = run.collectives["start_ns"]

@@ -26,6 +26,7 @@ class Chooser(traitlets.HasTraits):
 
     def __init__(self, run: perfkit.Run) -> None:
         super().__init__()
+        self.arranged = {"shown": []}  # of a person who sees the streams alone
         self.run, self.lanes = run, Lanes(run.kernels, run.copies)
         self.steps = steps.detect(run.ranges, run.kernels)
         self.observe(self._settle, ["window", "kernels"])
