@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from perfkit.selection import Selection, select
 
 __all__ = ["PerfkitError", "ReadError", "Run", "SchemaError", "Selection", "load", "select"]
-_LATER = {"Run": "run", "load": "run", "Selection": "selection", "select": "selection"}
+_LATER = {
+    "Run": "run",
+    "Selection": "selection",
+    "load": "run",
+    "load_ipython_extension": "recorders.cells",  # %load_ext perfkit
+    "select": "selection",
+}
 _MODULES = {
     "cache",
     "discovery",

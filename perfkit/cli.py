@@ -166,15 +166,25 @@ class Recorders(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all."""
-        return sorted([*super().list_commands(ctx), *_recorders()])
+        from perfkit.recorders import commands
+
+        return sorted([*commands.COMMANDS, *_recorders()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; the module of a reader's is imported now."""
-        own = super().get_command(ctx, cmd_name)
+        from perfkit.recorders import commands
+
+        own = commands.COMMANDS.get(cmd_name)
         if own is not None or cmd_name not in _recorders():
             return own
         command: click.Command = import_module(_recorders()[cmd_name]).command
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `--all` for the command `all`."""
+        if args[:1] == ["--all"]:
+            args = ["all", *args[1:]]
+        return super().parse_args(ctx, args)
 
 
 def _recorders() -> dict[str, str]:
@@ -186,7 +196,10 @@ def _recorders() -> dict[str, str]:
 
 @main.group(cls=Recorders)
 def record() -> None:
-    """Record a profile, or print how to record one."""
+    """Record a program with a profiler, and make the report.
+
+    For example: perfkit record nsys -- python train.py
+    """
 
 
 @main.command()
@@ -572,14 +585,6 @@ def baseline_copy(out: Path, seconds: float) -> None:
     ):
         click.echo(f"{direction} {memory}: {size(rate)}/s")
     say(files)
-
-
-@record.command("torch")
-def record_torch() -> None:
-    """Print the lines that record a PyTorch program."""
-    from perfkit.workloads import SNIPPET
-
-    click.echo(SNIPPET, nl=False)
 
 
 @main.command()

@@ -34,12 +34,14 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
         "given",
         "settings",
         "job",
+        "profilers",
     ),
     ("readers", "analysis", "charts", "workloads", "parallel"),
     ("cache", "discovery", "joining", "store", "run", "selection", "testing", "__init__"),
     ("diagnosis",),
     ("widgets", "report"),
     ("options", "terminal"),
+    ("recorders",),
     ("logs",),  # a room of its own: nothing imports it
     ("dumps",),  # another one
     ("agents",),
@@ -52,7 +54,7 @@ HOMES = {
     "altair": "charts|logs|dumps",
     "ipywidgets": "widgets|logs",
     "torch": "workloads",
-    "click": "cli|options|terminal|logs",
+    "click": "cli|options|terminal|recorders|logs",
     "mcp": "agents",
     "mcp_types": "agents",
 }
@@ -198,7 +200,8 @@ NAMED = (
     "readers",
     *ROOMS,
     "workloads",
-)  # parts that may name a reader; workloads run such programs
+    "recorders",
+)  # parts that may name a reader; workloads and recorders run such programs
 
 
 def test_no_part_but_readers_names_a_reader() -> None:

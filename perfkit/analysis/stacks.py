@@ -46,6 +46,10 @@ SHARED_LIBRARY = re.compile(r".*\.(?:so|dll|dylib)\b", re.IGNORECASE)
 # A function of Python in a trace of PyTorch: "file.py(line): function", and what is built in.
 PYTHON_LINE = re.compile(r"\.py\(\d+\): ")
 ABSOLUTE_FOLDER = re.compile(r"^(?:/|[A-Za-z]:\\).*[/\\](?=[^/\\]+\.py\(\d+\): )")
+# The file of a notebook's cell, as the kernel of IPython or its terminal calls it.
+CELL_FILE = re.compile(
+    r"^(?:.*[/\\])?(?:ipykernel_\d+[/\\]\d+\.py|<ipython-input-\d+-\w+>)(?=\(\d+\): )"
+)
 OBJECT_ADDRESS = re.compile(r" of .{1,80} at 0x[0-9a-fA-F]+(?=>$)")
 
 
@@ -60,7 +64,7 @@ def shown(function: str) -> str:
     """Return a function's name without Rust's hash, and without parameters and return type of C++.
 
     A function of Python keeps its file and line, without the folders of an absolute path. One that is
-    built in loses the address of its object.
+    built in loses the address of its object. The file of a notebook's cell is called cell.
 
     >>> shown("void io::write<std::vector<int> >(std::vector<int>&, int) const")
     'io::write<std::vector<int> >'
@@ -70,7 +74,11 @@ def shown(function: str) -> str:
     ('cov463.py(12): call', 'torch/nn/modules/module.py(1501): _call_impl')
     >>> shown("<built-in method randn of type object at 0x7ba0d98e4b40>")
     '<built-in method randn>'
+    >>> shown("/tmp/ipykernel_71/3263.py(4): step")
+    'cell(4): step'
     """
+    if CELL_FILE.search(function):
+        return CELL_FILE.sub("cell", function)
     if PYTHON_LINE.search(function):
         return ABSOLUTE_FOLDER.sub("", function)
     name = OBJECT_ADDRESS.sub("", RUST_HASH.sub("", function))

@@ -9,6 +9,7 @@ import re
 
 import numpy as np
 
+from perfkit import profilers
 from perfkit.analysis import steps
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
@@ -34,10 +35,13 @@ def _nsys(view: Selection) -> str:
     if is_amd(view):
         return "rocprofv3 --sys-trace -- PROGRAM"
     has_graphs = cut(view.kernels, view.window)["in_graph"].any()
-    graphs = " --cuda-graph-trace=node" if has_graphs else ""
-    system = "" if is_on(view, "windows") else ",osrt"  # Nsight Systems traces no calls of Windows
-    traced = f"cuda,nvtx{system} --gpu-metrics-devices=all{graphs}"
-    return f"nsys profile --trace={traced}{_out(view)} PROGRAM"
+    names = list(profilers.NSYS_TRACED)
+    if is_on(view, "windows"):  # Nsight Systems traces no calls of Windows
+        names.remove("osrt")
+    options = [profilers.traced(names), profilers.GPU_METRICS]
+    if has_graphs:
+        options.append(profilers.GRAPH_NODES)
+    return f"nsys profile {' '.join(options)}{_out(view)} PROGRAM"
 
 
 def _out(view: Selection) -> str:
@@ -58,17 +62,18 @@ def _ncu(view: Selection) -> str:
     """
     if is_amd(view):
         return "hpcrun -e gpu=rocm,pc PROGRAM"
-    functions = _longest(view)
+    functions = longest(view)
     chosen = ""
     if functions:
         quote = '"' if is_on(view, "windows") else "'"
-        chosen = f" --kernel-name {quote}regex:^({'|'.join(functions)})${quote}"
-        skipped = _before_steady(view, functions)
+        chosen = f" --kernel-name {quote}{profilers.named_kernels(functions)}{quote}"
+        skipped = before_steady(view, functions)
         chosen += f" --launch-skip {skipped}" if skipped else ""
-    return f"ncu --set full{chosen} --launch-count 50{_out(view)} PROGRAM"
+    counted = f"{chosen} --launch-count {profilers.NCU_LAUNCHES}{_out(view)}"
+    return f"ncu {' '.join(profilers.NCU_SET)}{counted} PROGRAM"
 
 
-def _longest(view: Selection) -> list[str]:
+def longest(view: Selection) -> list[str]:
     """Return the functions of the kernels with most time that can stand in a command."""
     kernels = cut(view.kernels[["family", "full_name", "start_ns", "dur_ns"]], view.window)
     computing = kernels[kernels["family"] != "communication"]
@@ -77,7 +82,7 @@ def _longest(view: Selection) -> list[str]:
     return [function for function in functions if PLAIN.fullmatch(function)][:LONGEST]
 
 
-def _before_steady(view: Selection, functions: list[str]) -> int:
+def before_steady(view: Selection, functions: list[str]) -> int:
     """Return how often these kernels ran on the first rank before its first steady step.
 
     0 where no step is known.
@@ -95,7 +100,8 @@ def _before_steady(view: Selection, functions: list[str]) -> int:
 def _stacks(view: Selection) -> str:
     if is_amd(view):
         return "hpcrun -e CPUTIME -e gpu=rocm PROGRAM"
-    return _nsys(view).replace("PROGRAM", "--sample=process-tree --cudabacktrace=all PROGRAM")
+    stacks = " ".join(profilers.CALL_STACKS)
+    return _nsys(view).replace("PROGRAM", f"{stacks} PROGRAM")
 
 
 def _torch(view: Selection) -> str:

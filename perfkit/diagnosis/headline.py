@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from perfkit.analysis import python_functions, stacks
 from perfkit.diagnosis import confidence, path_verdict, paths, phases, picture, recording
 from perfkit.diagnosis.finding import (
     CONFIDENCES,
@@ -48,6 +49,7 @@ FAILED = "The run failed"  # how the verdict begins where a reader's note says s
 TIMED = {"span_ns", "paths_wall_ns"}  # of a run whose time is known
 CLOSE = 1.1  # a range this narrow is one number
 NOTABLE = 0.05  # of the time
+LONGEST_NAME = 80  # characters of a function
 OF_KERNELS = (
     0.04  # counted for kernels of which nobody knows how much faster they can be (convention)
 )
@@ -430,7 +432,10 @@ def _only_recorded(view: Selection) -> str:
         )
         return f"The benchmark timed {names} with messages of {sizes}. The log does not show the bus bandwidth."
     if len(view.ops):
-        return f"The recording holds {len(view.ops):,} operators of the CPU and no work of a GPU."
+        held = f"{len(view.ops):,} operators of the CPU"
+        return f"The recording holds {held} and no work of a GPU.{_of_python(view)}"
+    if len(view.run.python_calls):
+        return f"The recording holds Python functions and no work of a GPU.{_of_python(view)}"
     if len(view.run.os_calls):
         return f"The recording holds {len(view.run.os_calls):,} calls of the operating system and no work of a GPU."
     if is_logged(view):
@@ -444,6 +449,16 @@ def _only_recorded(view: Selection) -> str:
         return f"The log does not say how busy the GPU was.{known}"
     names = ", ".join(sorted({printable(name, 60) for name in view.devices["name"]}))
     return f"The recording describes {names or 'a machine'}, but no work of a program."
+
+
+def _of_python(view: Selection) -> str:
+    """Say which Python function takes most time of its own; empty where none was recorded."""
+    functions = python_functions.summary(view.run.python_calls, view.run.ops)
+    if functions.empty:
+        return ""
+    first = functions.iloc[0]
+    name = printable(stacks.shown(str(first["name"])), LONGEST_NAME)
+    return f" The longest Python function is {name}: {percent(first['share_frac'])} of the time."
 
 
 def _who(view: Selection, figures: Mapping[str, Figure]) -> str:

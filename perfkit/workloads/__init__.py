@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfkit.errors import PerfkitError
+from perfkit.workloads import torch_launcher
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -180,7 +181,7 @@ from perfkit.workloads import torch_profile
 with torch_profile("trace") as profiler:  # around the loop: 1 step waits, 1 warms up, 3 are recorded
     profiler.step()  # in the loop, after each step
 """
-TRACE = ".pt.trace.json.gz"
+TRACE = torch_launcher.SUFFIX
 OF_A_RANK = re.compile(rf"rank-(\d+){re.escape(TRACE)}")
 
 
@@ -272,7 +273,8 @@ def run(command: Command) -> str | None:
         command.stdout.write_text(done.stdout, encoding="utf-8")
     if done.returncode == 0 and command.makes.exists():
         return None
-    command.makes.unlink(missing_ok=True)
+    if command.makes.is_file():
+        command.makes.unlink()
     lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
     return lines[-1] if lines else f"ended with {done.returncode} and made no {command.makes.name}"
 
@@ -351,9 +353,8 @@ def torch_profile(
             finally:
                 part.unlink(missing_ok=True)
 
-    activities = torch.profiler.ProfilerActivity
-    profiler = torch.profiler.profile(
-        activities=[activities.CPU, *([activities.CUDA] if torch.cuda.is_available() else [])],
+    profiler = torch_launcher.profiler(
+        torch,
         schedule=torch.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=1),
         on_trace_ready=save,
         record_shapes=record_shapes,

@@ -166,6 +166,7 @@ REMEDIES = {
     ),
 }
 HEAD = 1 << 16
+LONGEST_TOOL = 80  # characters of what recorded a trace
 KEY = re.compile(rb'"([^"\\]*)"\s*:')
 HEADER = {
     "deviceProperties",
@@ -199,7 +200,11 @@ def read(path: Path) -> Profile:
         reader="torch_trace",
         path=path,
         capture=capture_table(
-            path, "PyTorch profiler", reading.header.version, t0, reading.last - zero
+            path,
+            printable(reading.header.tool, LONGEST_TOOL),
+            reading.header.version,
+            t0,
+            reading.last - zero,
         ),
         loaders=loaders,
         missing=tuple(

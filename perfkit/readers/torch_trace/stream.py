@@ -118,6 +118,7 @@ class Distributed(msgspec.Struct):
 class Header(msgspec.Struct):
     """The keys of a trace that are used."""
 
+    tool: str = msgspec.field(default="PyTorch profiler", name="recordedBy")
     base: Large = msgspec.field(default=0, name="baseTimeNanoseconds")
     distributed: Distributed = msgspec.field(default_factory=Distributed, name="distributedInfo")
     devices: list[Device] = msgspec.field(default_factory=list, name="deviceProperties")

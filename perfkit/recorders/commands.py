@@ -1,0 +1,290 @@
+"""`perfkit record nsys|torch|ncu|smi|hpctoolkit|all -- PROGRAM`: record a program and make its report."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perfkit import profilers, workloads
+from perfkit.errors import PerfkitError
+from perfkit.recorders import running
+from perfkit.recorders.tools import TOOLS, Plan, Wish
+from perfkit.report import output
+from perfkit.terminal import say, say_note
+from perfkit.workloads import Command, torch_launcher
+
+REPORT = "report"  # the folder of the report, in that of the recording
+TORCH_S = 20  # s that the PyTorch profiler records by default: it holds them in memory
+ALL = ("nsys", "torch", "ncu")  # smi runs beside the first
+BY_TIME = ("nsys", "torch", "all")  # that can wait and end by the clock
+FAILED = 2  # the exit status where the program was right and the recording was not
+HELP = {
+    "nsys": "Record a timeline with Nsight Systems.",
+    "torch": "Record a Python script with PyTorch's profiler; without a program, print the lines "
+    "that record a part of one.",
+    "ncu": "Measure the kernels of a program with Nsight Compute.",
+    "smi": "Log the GPUs with nvidia-smi or rocm-smi while a program runs.",
+    "hpctoolkit": "Record the call paths of a program with HPCToolkit.",
+    "all": "Run a program under nsys, torch and ncu, one after the other, and make one report.",
+}
+DURATION = "Record for so long, then end the program; if not given, record {}, and let it go on."
+EXAMPLE = ("python", "train.py")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the options of `perfkit record` say."""
+
+    program: tuple[str, ...]
+    out: Path
+    delay: int
+    duration: int
+    stacks: bool
+    kernels: str
+    launches: int
+    no_report: bool
+
+
+def _options(command: Callable[..., None], tool: str) -> Callable[..., None]:
+    """Give a command the options of its tool."""
+    by_time = tool in BY_TIME
+    counted = tool in ("ncu", "all")
+    seconds: dict[str, Any] = {
+        "type": click.IntRange(0),
+        "metavar": "SECONDS",
+        "default": 0,
+        "hidden": not by_time,
+    }
+    usual = f"the first {TORCH_S} s" if tool == "torch" else "all of it"
+    options = [
+        click.argument("program", nargs=-1, type=click.UNPROCESSED),
+        click.option(
+            "--out",
+            "-o",
+            type=click.Path(path_type=Path),
+            default=Path("recording"),
+            show_default=True,
+            help="Folder to make; the ranks of one job share it.",
+        ),
+        click.option("--delay", help="Wait before recording; 0 if not given.", **seconds),
+        click.option("--duration", help=DURATION.format(usual), **seconds),
+        click.option(
+            "--stacks",
+            is_flag=True,
+            hidden=tool not in ("nsys", "all"),
+            help="Sample the call stacks of the CPU too.",
+        ),
+        click.option(
+            "--kernels",
+            default="",
+            metavar="NAME,...",
+            hidden=tool != "ncu",
+            help="Functions of the kernels to measure; any if not given.",
+        ),
+        click.option(
+            "--launches",
+            type=click.IntRange(1),
+            default=profilers.NCU_LAUNCHES,
+            show_default=True,
+            hidden=not counted,
+            help="Measure so many launches.",
+        ),
+        click.option("--no-report", is_flag=True, help="Only record."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _command(tool: str) -> click.Command:
+    def record(**given: Any) -> None:
+        choice = Choice(**given)
+        _refuse(tool, choice)
+        if tool == "torch" and not choice.program:
+            click.echo(workloads.SNIPPET, nl=False)
+            return
+        sys.exit(_recorded(tool, choice))
+
+    made = click.command(
+        tool,
+        help=HELP[tool],
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )
+    return made(_options(record, tool))
+
+
+def _refuse(tool: str, choice: Choice) -> None:
+    """Refuse options that would have no effect."""
+    if (choice.delay or choice.duration) and tool not in BY_TIME:
+        raise click.UsageError(
+            f"--delay, --duration: `perfkit record {tool}` cannot start and end by the clock. "
+            f"Leave them out, or record with {', '.join(BY_TIME[:2])}."
+        )
+
+
+def _recorded(tool: str, choice: Choice) -> int:
+    """Record a program and return the exit status: that of the program, unless the recording failed."""
+    wish = _wish(tool, choice)
+    if not choice.program or not _installed(tool):
+        _print(tool, wish)
+        return running.NOT_FOUND if choice.program else 0
+    _prepare(choice.out, wish)
+    _say_limits(tool, choice)
+    status = _every(wish) if tool == "all" else _one(tool, wish)
+    if not choice.no_report and torch_launcher.rank()[1] == 1:
+        status = (
+            _report(choice.out) or status if status in (0, FAILED) else _tried(choice.out, status)
+        )
+    elif not choice.no_report:
+        say_note(f"when all ranks have ended, make the report: perfkit report {choice.out}")
+    return status
+
+
+def _wish(tool: str, choice: Choice) -> Wish:
+    duration = choice.duration or (TORCH_S if tool == "torch" else 0)
+    return Wish(
+        choice.program or EXAMPLE,
+        choice.out.absolute() / torch_launcher.stem(),
+        delay_s=choice.delay,
+        duration_s=duration,
+        stops=choice.duration > 0,
+        has_stacks=choice.stacks,
+        functions=tuple(name.strip() for name in choice.kernels.split(",") if name.strip()),
+        launches=choice.launches,
+    )
+
+
+def _installed(tool: str) -> bool:
+    if tool == "all":
+        return any(TOOLS[name].is_installed for name in ALL)
+    return TOOLS[tool].is_installed
+
+
+def _print(tool: str, wish: Wish) -> None:
+    """Print the commands that would run, and where to get the tools."""
+    for name in ALL if tool == "all" else (tool,):
+        wanted = TOOLS[name]
+        if not wanted.is_installed:
+            say_note(f"{' or '.join(wanted.programs)}: not on PATH. Get it from {wanted.source}.")
+        for command in wanted.plan(wish).commands:
+            say(workloads.shell(command))
+
+
+def _prepare(out: Path, wish: Wish) -> None:
+    """Make the folder; refuse one that holds anything but files of other ranks of this job."""
+    number, count = torch_launcher.rank()
+    if count == 1:
+        output.check(out, None, note=say_note)
+    out.mkdir(parents=True, exist_ok=True)
+    mine = sorted(file.name for file in out.glob(f"{wish.stem.name}.*"))
+    if mine:
+        raise PerfkitError(
+            f"{out}: holds {mine[0]} of rank {number} already. Choose another --out, or remove it."
+        )
+
+
+def _say_limits(tool: str, choice: Choice) -> None:
+    """Say which part of the program is recorded, where nobody chose it."""
+    if tool == "torch" and not choice.duration:
+        say_note(
+            f"records the first {TORCH_S} s with start-up; --delay and --duration choose others"
+        )
+    elif tool in BY_TIME and not choice.duration:
+        say_note("records the whole program; --delay 60 --duration 20 leaves out start-up")
+    elif tool == "ncu" and not choice.kernels:
+        say_note(f"measures the first {choice.launches} launches; --kernels names others")
+
+
+def _one(tool: str, wish: Wish, beside: Command | None = None) -> int:
+    """Run the program under a tool, then the exports; return the exit status of the program."""
+    plan = TOOLS[tool].plan(wish)
+    say_note(f"runs: {workloads.shell(plan.main)}")
+    for command in plan.before:
+        _ran(command)
+    with ExitStack() as stack:
+        for command in filter(None, (plan.beside, beside)):
+            stack.enter_context(running.beside(command.argv))
+        status = running.run(plan.main.argv)
+    if wish.stops and status == running.SIGNALLED + signal.SIGTERM:
+        status = 0  # the recording was over
+    is_written = _exported(plan)
+    return status or (0 if is_written else FAILED)
+
+
+def _exported(plan: Plan) -> bool:
+    """Run the exports of a recording and return whether all files are there."""
+    if not plan.main.makes.exists():
+        say_note(f"{plan.main.makes.name}: the profiler has not written it")
+        return False
+    ran = [_ran(command) for command in plan.exports]
+    return all(ran)
+
+
+def _ran(command: Command) -> bool:
+    """Run a command that is no program of the user; say what went wrong, if anything did."""
+    failed = workloads.run(command)
+    if failed:
+        say_note(f"{command.argv[0]}: {failed}")
+    return failed is None
+
+
+def _every(wish: Wish) -> int:
+    """Run the program under each tool there is, the GPUs logged beside the first; return the first bad status."""
+    log = TOOLS["smi"].plan(wish) if TOOLS["smi"].is_installed else None
+    for command in log.before if log else ():
+        _ran(command)
+    status = 0
+    for tool in ALL:
+        if not TOOLS[tool].is_installed:
+            say_note(f"left out: {TOOLS[tool].programs[0]} is not on PATH ({TOOLS[tool].source})")
+            continue
+        if tool == "ncu":
+            wish = _on_longest(wish)
+        if tool == "torch" and not wish.duration_s:
+            wish = replace(wish, duration_s=TORCH_S)
+        status = _one(tool, wish, log.beside if log and tool == ALL[0] else None) or status
+    return status
+
+
+def _on_longest(wish: Wish) -> Wish:
+    """Return a wish for the longest kernels that the first recordings show, past the warm-up."""
+    from perfkit import load, select
+    from perfkit.diagnosis import commands
+
+    try:
+        view = select(load(wish.stem.parent))
+    except PerfkitError as e:
+        say_note(f"perfkit does not know the longest kernels: {e}")
+        return wish
+    functions = commands.longest(view)
+    return replace(
+        wish, functions=tuple(functions), skipped=commands.before_steady(view, functions)
+    )
+
+
+def _report(out: Path) -> int:
+    """Make the report of a recording, and return 0."""
+    context = click.get_current_context()
+    root = context.find_root()
+    report = root.command.get_command(root, "report")  # type: ignore[attr-defined]
+    context.invoke(report, path=out, out=out / REPORT)
+    return 0
+
+
+def _tried(out: Path, status: int) -> int:
+    """Make the report of a program that failed or was ended, if it left anything; return its status."""
+    try:
+        _report(out)
+    except PerfkitError as e:
+        say_note(str(e))
+    return status
+
+
+COMMANDS = {tool: _command(tool) for tool in HELP}
