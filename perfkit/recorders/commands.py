@@ -220,11 +220,17 @@ def _one(tool: str, wish: Wish, beside: Command | None = None) -> int:
 
 def _exported(plan: Plan) -> bool:
     """Run the exports of a recording and return whether all files are there."""
-    if not plan.main.makes.exists():
+    if not _is_written(plan.main.makes):
         say_note(f"{plan.main.makes.name}: the profiler has not written it")
         return False
     ran = [_ran(command) for command in plan.exports]
     return all(ran)
+
+
+def _is_written(file: Path) -> bool:
+    """Tell whether a recording is there: this file, or those of the ranks that the program has started."""
+    suffix = file.name.removeprefix(torch_launcher.stem())
+    return file.exists() or any(file.parent.glob(f"rank-*{suffix}"))
 
 
 def _ran(command: Command) -> bool:

@@ -1,0 +1,73 @@
+"""A program that is recorded keeps its exit status, gets signals, and leaves nothing behind."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from perfkit.errors import PerfkitError
+from perfkit.recorders import running
+
+SOON_S = 10.0
+
+
+def is_there(process: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def ends_soon(process: int) -> bool:
+    """Whether a process ends: who was killed may take a moment."""
+    end = time.monotonic() + SOON_S
+    while is_there(process) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not is_there(process)
+
+
+def signal_when(file: Path, number: int) -> None:
+    """Send this process a signal as soon as a file has content."""
+
+    def wait() -> None:
+        end = time.monotonic() + SOON_S
+        while time.monotonic() < end and not (file.exists() and file.read_text()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+@pytest.mark.parametrize(("code", "status"), [("exit 3", 3), ("kill -KILL $$", 137)])
+def test_the_status_is_that_of_the_program(code: str, status: int) -> None:
+    assert status == running.run(["sh", "-c", code])
+
+
+def test_a_command_that_is_not_there_is_refused() -> None:
+    with pytest.raises(PerfkitError, match="no-such-program: cannot be run"):
+        running.run(["no-such-program"])
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_program_and_what_it_started(
+    number: int, status: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "pid"
+    code = f"trap 'exit {status}' INT TERM; (sleep 60) & echo $! > {file}; wait"
+    signal_when(file, number)
+    assert status == running.run(["sh", "-c", code])
+    assert ends_soon(int(file.read_text()))
+
+
+def test_a_log_ends_with_the_program(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with running.beside(["sh", "-c", f"echo $$ > {file}; exec sleep 60"]):
+        end = time.monotonic() + SOON_S
+        while time.monotonic() < end and not (file.exists() and file.read_text()):
+            time.sleep(0.01)
+    assert not is_there(int(file.read_text()))
