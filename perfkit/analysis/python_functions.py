@@ -1,7 +1,8 @@
 """Which Python functions take the time of their threads?
 
-Conventions: times are ns. The own time of a call is its duration without that of the calls directly inside it, Python
-and built-in functions alike. The total time of a function counts a call inside a call of the same function once.
+Conventions: times are ns. The own time of a call is its duration without that of the calls directly
+inside it, Python and built-in functions alike. The total time of a function counts a call inside a
+call of the same function once.
 
 Measures:
 
@@ -20,7 +21,8 @@ THREAD = ["rank", "process", "thread"]
 def summary(python_calls: pd.DataFrame, ops: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return the functions by falling own time.
 
-    Where some threads run operators, the others are left out: they mostly wait, such as those of a notebook's kernel.
+    Where some threads run operators, the others are left out: they mostly wait, such as those of a
+    notebook's kernel.
 
     Parameters
     ----------
@@ -29,8 +31,8 @@ def summary(python_calls: pd.DataFrame, ops: pd.DataFrame | None = None) -> pd.D
 
     Returns
     -------
-    DataFrame with `name`, text; `count`, calls; `own_ns` and `total_ns`, int64; `share_frac`, own time over the own
-    time of all functions, 0 to 1.
+    DataFrame with `name`, text; `count`, calls; `own_ns` and `total_ns`, int64;
+    `share_frac`, own time over the own time of all functions, 0 to 1.
     """
     calls = _working(PYTHON_CALLS.check(python_calls), OPS.empty() if ops is None else ops)
     times = pd.DataFrame(
@@ -58,7 +60,8 @@ def _working(calls: pd.DataFrame, ops: pd.DataFrame) -> pd.DataFrame:
 def _own(calls: pd.DataFrame) -> Int:
     """Return the own time of each call.
 
-    The table is sorted by thread and start: the call around one is the last before it that is one level less deep.
+    The table is sorted by thread and start: the call around one is the last before it that is one
+    level less deep.
     """
     own = calls["dur_ns"].to_numpy().copy()
     depth = calls["depth"].to_numpy()

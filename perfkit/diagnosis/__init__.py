@@ -65,6 +65,7 @@ from perfkit.diagnosis.program import is_amd
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, unrecorded
 from perfkit.diagnosis.timeline_figures import system_figures
+from perfkit.profilers import DMON, NCU_LAUNCHES, NCU_SET
 from perfkit.readers import kind
 from perfkit.run import Run, share
 from perfkit.selection import Selection, select
@@ -119,14 +120,14 @@ GRAPH_NODES = {
 COUNTERS = Refusal(
     "Why are the longest kernels slow (main stall type, roofline, tensor cores)?",
     "the recording has no hardware counters of single kernels",
-    "ncu --set full --launch-count 50 -o report PROGRAM; where perfkit cannot read its file, then "
-    "ncu --import report.ncu-rep --csv --page raw > report.csv",
+    f"ncu {' '.join(NCU_SET)} --launch-count {NCU_LAUNCHES} -o report PROGRAM; "
+    "where perfkit cannot read its file, then ncu --import report.ncu-rep --csv --page raw > report.csv",
     is_of_another_tool=True,
 )
 CLOCK = Refusal(
     "Was the clock lowered by power or heat while kernels ran?",
     "the recording has neither the clock nor the reasons for lowering it",
-    "nvidia-smi dmon -s pucvmet -o DT (or --query-gpu=clocks.sm,clocks.max.sm,clocks_event_reasons.active) meanwhile",
+    f"{' '.join(DMON)} (or --query-gpu=clocks.sm,clocks.max.sm,clocks_event_reasons.active) meanwhile",
     is_of_another_tool=True,
 )
 # What records the same on AMD's GPUs.

@@ -1,7 +1,7 @@
 """`%%perfkit`: record a cell of a notebook, and show below it where its time went.
 
-The cell runs as it would without the magic: IPython runs it, and perfkit only starts and stops a recording around it.
-So its variables, its output and its exceptions are those of any other cell.
+The cell runs as it would without the magic: IPython runs it, and perfkit only starts and stops a
+recording around it. So its variables, its output and its exceptions are those of any other cell.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Cells:
 
 
 def recorder(code: str, *, samples: bool) -> Any:
-    """Return what records a cell: PyTorch's profiler for a program of PyTorch, else samples of Python."""
+    """Return PyTorch's profiler for a cell that uses PyTorch, else what samples Python."""
     is_torch = "torch" in sys.modules or TORCH.search(code)
     if samples or not is_torch or importlib.util.find_spec("torch") is None:
         return Sampler()
@@ -147,7 +147,7 @@ def recorder(code: str, *, samples: bool) -> Any:
 
 
 def written(recording: Any, out: Path | None) -> Path:
-    """Write a recording to a folder, and return its file; without a folder, to one that goes with the session."""
+    """Write a recording to a folder, or to one that goes with the session; return its file."""
     if out is None:
         folder = Path(tempfile.mkdtemp(prefix="perfkit-cell-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -163,7 +163,7 @@ def written(recording: Any, out: Path | None) -> Path:
 
 
 def shown(view: Selection) -> list[Any]:
-    """Return the verdict of a cell, then its timeline and kernels, or what the CPU did where no GPU worked."""
+    """Return the verdict of a cell, its timeline and kernels; without a GPU, what the CPU did."""
     figures = diagnosis.figures(view)
     findings = diagnosis.findings(view)
     parts: list[Any] = [report.first_screen(view, figures, findings)]
@@ -190,7 +190,7 @@ def functions_of(view: Selection) -> pd.DataFrame:
 
 
 def compared(before: Selection, after: Selection, name: str) -> list[Any]:
-    """Return two cells side by side: the verdict of the comparison, and the functions that changed most."""
+    """Return two cells side by side: the verdict, and the functions that changed most."""
     found = verdict.attempted(before, after)
     sentences = [f"The cell {name} took {lasted(before)}, this one {lasted(after)}."]
     if len(found.figures):
@@ -217,7 +217,7 @@ def side_by_side(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_magic(lines: list[str]) -> list[str]:
-    """Return the lines of a cell with an empty one in the place of `%%perfkit`, so that line numbers stay."""
+    """Return the lines of a cell, the first one empty, so that line numbers stay."""
     if lines and lines[0].split()[:1] == [MAGIC]:
         return ["\n", *lines[1:]]
     return lines

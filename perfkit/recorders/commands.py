@@ -1,4 +1,4 @@
-"""`perfkit record nsys|torch|ncu|smi|hpctoolkit|all -- PROGRAM`: record a program and make its report."""
+"""`perfkit record TOOL -- PROGRAM`: record a program with a profiler, and make its report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from perfkit.workloads import Command, torch_launcher
 REPORT = "report"  # the folder of the report, in that of the recording
 TORCH_S = 20  # s that the PyTorch profiler records by default: it holds them in memory
 ALL = ("nsys", "torch", "ncu")  # smi runs beside the first
-BY_TIME = ("nsys", "torch", "all")  # that can wait and end by the clock
 FAILED = 2  # the exit status where the program was right and the recording was not
 HELP = {
     "nsys": "Record a timeline with Nsight Systems.",
@@ -34,8 +33,47 @@ HELP = {
     "hpctoolkit": "Record the call paths of a program with HPCToolkit.",
     "all": "Run a program under nsys, torch and ncu, one after the other, and make one report.",
 }
-DURATION = "Record for so long, then end the program; if not given, record {}, and let it go on."
 EXAMPLE = ("python", "train.py")
+SECONDS: dict[str, Any] = {"type": click.IntRange(0), "metavar": "SECONDS", "default": 0}
+PROGRAM = click.argument("program", nargs=-1, type=click.UNPROCESSED)
+OUT = click.option(
+    "--out",
+    "-o",
+    type=click.Path(path_type=Path),
+    default=Path("recording"),
+    show_default=True,
+    help="Folder to make; the ranks of one job share it.",
+)
+NO_REPORT = click.option("--no-report", is_flag=True, help="Only record.")
+DELAY = click.option("--delay", help="Wait before recording; 0 if not given.", **SECONDS)
+DURATION = click.option(
+    "--duration",
+    help="Record for so long, then end the program. If not given, the program runs to its end: "
+    f"nsys records all of it, torch the first {TORCH_S} s.",
+    **SECONDS,
+)
+STACKS = click.option("--stacks", is_flag=True, help="Sample the call stacks of the CPU too.")
+KERNELS = click.option(
+    "--kernels",
+    default="",
+    metavar="NAME,...",
+    help="Functions of the kernels to measure; any if not given.",
+)
+LAUNCHES = click.option(
+    "--launches",
+    type=click.IntRange(1),
+    default=profilers.NCU_LAUNCHES,
+    show_default=True,
+    help="Measure so many launches.",
+)
+OPTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "nsys": (DELAY, DURATION, STACKS),
+    "torch": (DELAY, DURATION),
+    "ncu": (KERNELS, LAUNCHES),
+    "smi": (),
+    "hpctoolkit": (),
+    "all": (DELAY, DURATION, STACKS, LAUNCHES),
+}
 
 
 @dataclass(frozen=True)
@@ -44,93 +82,32 @@ class Choice:
 
     program: tuple[str, ...]
     out: Path
-    delay: int
-    duration: int
-    stacks: bool
-    kernels: str
-    launches: int
     no_report: bool
-
-
-def _options(command: Callable[..., None], tool: str) -> Callable[..., None]:
-    """Give a command the options of its tool."""
-    by_time = tool in BY_TIME
-    counted = tool in ("ncu", "all")
-    seconds: dict[str, Any] = {
-        "type": click.IntRange(0),
-        "metavar": "SECONDS",
-        "default": 0,
-        "hidden": not by_time,
-    }
-    usual = f"the first {TORCH_S} s" if tool == "torch" else "all of it"
-    options = [
-        click.argument("program", nargs=-1, type=click.UNPROCESSED),
-        click.option(
-            "--out",
-            "-o",
-            type=click.Path(path_type=Path),
-            default=Path("recording"),
-            show_default=True,
-            help="Folder to make; the ranks of one job share it.",
-        ),
-        click.option("--delay", help="Wait before recording; 0 if not given.", **seconds),
-        click.option("--duration", help=DURATION.format(usual), **seconds),
-        click.option(
-            "--stacks",
-            is_flag=True,
-            hidden=tool not in ("nsys", "all"),
-            help="Sample the call stacks of the CPU too.",
-        ),
-        click.option(
-            "--kernels",
-            default="",
-            metavar="NAME,...",
-            hidden=tool != "ncu",
-            help="Functions of the kernels to measure; any if not given.",
-        ),
-        click.option(
-            "--launches",
-            type=click.IntRange(1),
-            default=profilers.NCU_LAUNCHES,
-            show_default=True,
-            hidden=not counted,
-            help="Measure so many launches.",
-        ),
-        click.option("--no-report", is_flag=True, help="Only record."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    delay: int = 0
+    duration: int = 0
+    stacks: bool = False
+    kernels: str = ""
+    launches: int = profilers.NCU_LAUNCHES
 
 
 def _command(tool: str) -> click.Command:
+    """Return the command that records with a tool."""
+
     def record(**given: Any) -> None:
         choice = Choice(**given)
-        _refuse(tool, choice)
         if tool == "torch" and not choice.program:
             click.echo(workloads.SNIPPET, nl=False)
             return
         sys.exit(_recorded(tool, choice))
 
-    made = click.command(
-        tool,
-        help=HELP[tool],
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    )
-    return made(_options(record, tool))
-
-
-def _refuse(tool: str, choice: Choice) -> None:
-    """Refuse options that would have no effect."""
-    if (choice.delay or choice.duration) and tool not in BY_TIME:
-        raise click.UsageError(
-            f"--delay, --duration: `perfkit record {tool}` cannot start and end by the clock. "
-            f"Leave them out, or record with {', '.join(BY_TIME[:2])}."
-        )
+    for option in reversed((PROGRAM, OUT, *OPTIONS[tool], NO_REPORT)):
+        record = option(record)
+    settings = {"allow_interspersed_args": False}  # options after the program are the program's
+    return click.command(tool, help=HELP[tool], context_settings=settings)(record)
 
 
 def _recorded(tool: str, choice: Choice) -> int:
-    """Record a program and return the exit status: that of the program, unless the recording failed."""
+    """Record a program and return its exit status, or FAILED if only the recording failed."""
     wish = _wish(tool, choice)
     if not choice.program or not _installed(tool):
         _print(tool, wish)
@@ -196,7 +173,7 @@ def _say_limits(tool: str, choice: Choice) -> None:
         say_note(
             f"records the first {TORCH_S} s with start-up; --delay and --duration choose others"
         )
-    elif tool in BY_TIME and not choice.duration:
+    elif tool in ("nsys", "all") and not choice.duration:
         say_note("records the whole program; --delay 60 --duration 20 leaves out start-up")
     elif tool == "ncu" and not choice.kernels:
         say_note(f"measures the first {choice.launches} launches; --kernels names others")
@@ -228,7 +205,7 @@ def _exported(plan: Plan) -> bool:
 
 
 def _is_written(file: Path) -> bool:
-    """Tell whether a recording is there: this file, or those of the ranks that the program has started."""
+    """Tell whether this file is there, or the files of ranks that the program has started."""
     suffix = file.name.removeprefix(torch_launcher.stem())
     return file.exists() or any(file.parent.glob(f"rank-*{suffix}"))
 
@@ -242,7 +219,7 @@ def _ran(command: Command) -> bool:
 
 
 def _every(wish: Wish) -> int:
-    """Run the program under each tool there is, the GPUs logged beside the first; return the first bad status."""
+    """Run the program under each tool, with a log of the GPUs beside the first; return a status."""
     log = TOOLS["smi"].plan(wish) if TOOLS["smi"].is_installed else None
     for command in log.before if log else ():
         _ran(command)
@@ -285,7 +262,7 @@ def _report(out: Path) -> int:
 
 
 def _tried(out: Path, status: int) -> int:
-    """Make the report of a program that failed or was ended, if it left anything; return its status."""
+    """Make the report of a program that failed, if it left anything; return its status."""
     try:
         _report(out)
     except PerfkitError as e:

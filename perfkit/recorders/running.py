@@ -1,4 +1,4 @@
-"""Run a program under a profiler: signals reach it, nothing is left behind, and its exit status is kept."""
+"""Run a program under a profiler: it gets signals, leaves nothing behind, keeps its status."""
 
 import os
 import signal
@@ -18,8 +18,8 @@ SIGNALLED = 128  # the exit status of a shell for a process that a signal ended,
 def run(argv: Sequence[str]) -> int:
     """Run a command in the foreground and return its exit status, as a shell would.
 
-    The command has a group of processes of its own. A signal to perfkit goes to this group, and a second one kills it.
-    Ctrl-C reaches the group from the terminal.
+    The command has a group of processes of its own. A signal to perfkit goes to this group, and a
+    second one kills it. Ctrl-C reaches the group from the terminal.
     """
     try:
         process = subprocess.Popen(argv, process_group=0)

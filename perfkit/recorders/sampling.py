@@ -1,9 +1,9 @@
 """Sample the Python stacks of a thread, as a trace that perfkit reads.
 
-A second thread looks at the stack every few milliseconds. Frames that neighbouring samples share become one call, from
-the first sample that shows it to the first that does not. So a call that is shorter than the distance of two samples is
-seen by chance, and two calls one after the other can become one. The trace has the form of PyTorch's profiler: Python
-functions alone.
+A second thread looks at the stack every few milliseconds. Frames that neighbouring samples share
+become one call, from the first sample that shows it to the first that does not. So a call that is
+shorter than the distance of two samples is seen by chance, and two calls one after the other can
+become one. The trace has the form of PyTorch's profiler: Python functions alone.
 """
 
 import gzip
@@ -78,10 +78,10 @@ class Sampler:
 
 
 def names(frame: FrameType | None) -> list[str]:
-    """Return the functions of a cell that are on a stack, the outermost first; none while no cell runs.
+    """Return the functions of a cell on a stack, the outermost first; none while no cell runs.
 
-    The outermost function of a cell has a name such as <module>. Those of IPython, such as what shows an exception,
-    have none.
+    The outermost function of a cell has a name such as <module>. Those of IPython, such as what
+    shows an exception, have none.
     """
     found: list[str] = []
     while frame is not None and frame.f_code.co_name != RUNS_CELL:

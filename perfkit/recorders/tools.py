@@ -1,8 +1,9 @@
 """The commands that record a program, tool by tool, with the options that the installed tool knows.
 
-Each tool is asked what it knows (`--help`): names of options differ between versions. Where a tool is not installed,
-its commands have the options of a current version. Options: Nsight Systems User Guide, CLI options; Nsight Compute
-CLI; HPCToolkit User's Manual, hpcrun; manual of nvidia-smi, device monitoring.
+Each tool is asked what it knows (`--help`): names of options differ between versions. Where a tool
+is not installed, its commands have the options of a current version. Options: Nsight Systems User
+Guide, CLI options; Nsight Compute CLI; HPCToolkit User's Manual, hpcrun; manual of nvidia-smi,
+device monitoring.
 """
 
 import re
@@ -26,9 +27,10 @@ SAMPLED_GPU = re.compile(r"^\s*(all|\d+): (?!.*not supported)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Wish:
-    """What to record: a program, into files that begin with `stem`; 0 s is no delay, or no end before the program's.
+    """What to record: a program, into files that begin with `stem`.
 
-    `stops`: whether the program ends with the recording. `functions`, `skipped` and `launches` choose what Nsight
+    A delay of 0 s is none; a duration of 0 s lasts until the program ends. `stops`: whether the
+    program ends with the recording. `functions`, `skipped` and `launches` choose what Nsight
     Compute measures.
     """
 
@@ -49,7 +51,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Plan:
-    """The commands of one recording: `main` runs the program, with `beside` at the same time; `exports` follow."""
+    """The commands of a recording: `main` and `beside` at the same time, then `exports`."""
 
     main: Command
     exports: tuple[Command, ...] = ()
@@ -65,7 +67,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool: its programs on PATH, any of which will do, where to get it, and the commands for a wish."""
+    """A tool: its programs, any of which will do, where to get it, and its commands."""
 
     programs: tuple[str, ...]
     source: str
@@ -172,7 +174,7 @@ def torch(wish: Wish) -> Plan:
 def _script(program: Sequence[str]) -> int:
     """Return which word of a command is its Python script, or the -m of its module.
 
-    The last word before another program's arguments wins: of `python -m torch.distributed.run train.py` the script.
+    Of `python -m torch.distributed.run train.py` it is the script.
     """
     for place, word in enumerate(program):
         if word.endswith(".py"):
@@ -207,7 +209,7 @@ def smi(wish: Wish) -> Plan:
 
 
 def hpctoolkit(wish: Wish) -> Plan:
-    """Return the commands of HPCToolkit: measure, find the structure of the binaries, make the database."""
+    """Return the commands of HPCToolkit: measure, read the binaries, make the database."""
     said = answer("hpcrun", "-L")
     options = [*profilers.HPCRUN_CPU]
     if not said.strip() or "gpu=nvidia" in said:

@@ -1,12 +1,13 @@
 """Run a Python script under PyTorch's profiler, without a change of the script.
 
-`perfkit record torch` calls this file by its path, with the Python of the script: it needs PyTorch, but not perfkit::
+`perfkit record torch` calls this file by its path, with the Python of the script: it needs PyTorch,
+but not perfkit::
 
     python torch_launcher.py FOLDER DELAY_S DURATION_S stop|go SCRIPT ARGUMENTS...
     python torch_launcher.py FOLDER DELAY_S DURATION_S stop|go -m MODULE ARGUMENTS...
 
-PyTorch records the thread that starts the profiler. So the timers do not touch it: they ask the main thread, which
-then starts and stops it between two lines of the script.
+PyTorch records the thread that starts the profiler. So the timers do not touch it: they ask the
+main thread, which then starts and stops it between two lines of the script.
 """
 
 import _thread
@@ -33,7 +34,7 @@ TURN = getattr(signal, "SIGRTMAX", signal.SIGTERM + 5)
 
 
 def rank() -> tuple[int, int]:
-    """Return the rank of this process and the number of ranks, as the environment says: 0 and 1 without one."""
+    """Return the rank of this process and the number of ranks; 0 and 1 if no variable says so."""
     for name, count in RANKS:
         numbers = [os.environ.get(name, ""), os.environ.get(count, "")]
         if all(number.isdecimal() for number in numbers):
@@ -48,7 +49,7 @@ def stem() -> str:
 
 
 def profiler(torch: Any, **options: Any) -> Any:
-    """Return PyTorch's profiler of the CPU, and of the GPU where there is one, with shapes, memory and stacks."""
+    """Return PyTorch's profiler of CPU and GPU, with shapes, memory and stacks."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(torch.profiler.ProfilerActivity.CUDA)

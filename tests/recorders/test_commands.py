@@ -93,9 +93,9 @@ def test_without_the_tool_its_commands_are_printed(nsys: Path) -> None:
     assert "https://developer.nvidia.com/nsight-compute" in result.output
 
 
-def test_options_without_effect_are_refused(nsys: Path) -> None:
+def test_an_option_of_another_tool_is_refused(nsys: Path) -> None:
     result = record("ncu", "--delay", "5", "--", "./a.out")
-    assert (2, True) == (result.exit_code, "cannot start and end by the clock" in result.output)
+    assert (2, True) == (result.exit_code, "--delay" in result.output)
 
 
 def test_all_is_a_command_and_an_option(nsys: Path) -> None:

@@ -26,12 +26,13 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit import profilers
 from perfkit.errors import ReadError
 from perfkit.logs.text import EVERY, HARDWARE, HARDWARE_CAUSES, OTHER, THROTTLING, lowered
 from perfkit.profile import QUERY
 from perfkit.readers.text import csv_rows
 
-DMON_COMMAND = "nvidia-smi dmon -s pucvmet -o DT -f LOG"
+DMON_COMMAND = f"{' '.join(profilers.DMON)} -f LOG"
 
 # By the name of --query-gpu: the metric; the path below a GPU in the text and in the XML of -q, empty where there is
 # none; dmon's column and its unit, for a log that lost the row of units. Of several rows of -q for a column the first
