@@ -15,7 +15,7 @@ import click
 from perfkit import profilers, workloads
 from perfkit.errors import PerfkitError
 from perfkit.recorders import running
-from perfkit.recorders.tools import TOOLS, Plan, Wish
+from perfkit.recorders.tools import TOOLS, Plan, Wish, script
 from perfkit.report import output
 from perfkit.terminal import say, say_note
 from perfkit.workloads import Command, torch_launcher
@@ -228,11 +228,16 @@ def _every(wish: Wish) -> int:
         if not TOOLS[tool].is_installed:
             say_note(f"left out: {TOOLS[tool].programs[0]} is not on PATH ({TOOLS[tool].source})")
             continue
+        if tool == "torch" and script(wish.program) is None:
+            say_note("left out: PyTorch's profiler, for the program is no Python script")
+            continue
         if tool == "ncu":
             wish = _on_longest(wish)
         if tool == "torch" and not wish.duration_s:
             wish = replace(wish, duration_s=TORCH_S)
         status = _one(tool, wish, log.beside if log and tool == ALL[0] else None) or status
+        if status > running.SIGNALLED:  # somebody ended it
+            break
     return status
 
 

@@ -163,7 +163,12 @@ def torch(wish: Wish) -> Plan:
         str(wish.duration_s),
         "stop" if wish.stops else "go",
     )
-    place = _script(wish.program)
+    place = script(wish.program)
+    if place is None:
+        raise PerfkitError(
+            f"{' '.join(wish.program)}: names no Python script. Give `python SCRIPT.py ARGUMENTS`, "
+            "`python -m MODULE ARGUMENTS` or `torchrun OPTIONS SCRIPT.py ARGUMENTS`."
+        )
     launcher = (str(Path(torch_launcher.__file__).resolve()), *options)
     argv = (*wish.program[:place], *launcher, *wish.program[place:])
     if place == 0:
@@ -171,8 +176,8 @@ def torch(wish: Wish) -> Plan:
     return Plan(Command(argv, wish.file(torch_launcher.SUFFIX)))
 
 
-def _script(program: Sequence[str]) -> int:
-    """Return which word of a command is its Python script, or the -m of its module.
+def script(program: Sequence[str]) -> int | None:
+    """Return which word of a command is its Python script, or the -m of its module; None if none.
 
     Of `python -m torch.distributed.run train.py` it is the script.
     """
@@ -182,10 +187,7 @@ def _script(program: Sequence[str]) -> int:
     for place, word in enumerate(program[1:-1], start=1):
         if word == "-m":
             return place
-    raise PerfkitError(
-        f"{' '.join(program)}: names no Python script. Give `python SCRIPT.py ARGUMENTS`, "
-        "`python -m MODULE ARGUMENTS` or `torchrun OPTIONS SCRIPT.py ARGUMENTS`."
-    )
+    return None
 
 
 def smi(wish: Wish) -> Plan:

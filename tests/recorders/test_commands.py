@@ -111,3 +111,26 @@ def test_a_profiler_that_writes_nothing_is_told(nsys: Path) -> None:
         result.exit_code,
         "run.nsys-rep: the profiler has not written it" in result.output,
     )
+
+
+def test_no_further_tool_runs_after_a_signal(nsys: Path) -> None:
+    result = record("all", "-o", "out", "--no-report", "--", "sh", "-c", "kill -TERM $$")
+    assert 143 == result.exit_code
+    assert "torch_launcher" not in result.output
+
+
+def test_a_program_without_python_is_not_recorded_by_pytorch(
+    nsys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(commands, "_one", lambda tool, *more: ran.append(tool) or 0)
+    assert 0 == record("all", "-o", "out", "--no-report", "--", "./a.out").exit_code
+    assert ["nsys"] == ran
+
+
+def test_all_measures_with_each_tool_there_is(nsys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(commands, "_one", lambda tool, *more: ran.append(tool) or 0)
+    result = record("all", "-o", "out", "--no-report", "--", "python", "train.py")
+    assert (0, ["nsys", "torch"]) == (result.exit_code, ran)
+    assert "left out: ncu is not on PATH" in result.output
