@@ -7,7 +7,7 @@ import pytest
 from diagnosis.test_gpus import kernel
 from diagnosis.traces import MS, US, all_of, of_tables, told, view, work
 from diagnosis.traces import run as traced
-from frames import api_calls, copies, kernels, os_calls
+from frames import api_calls, copies, kernels, os_calls, ranges
 from ops import op, ops
 
 import perfkit
@@ -328,3 +328,23 @@ def test_the_profiler_takes_no_more_than_what_it_stores_in_a_gap(
     inside = [op("aten::add", (210 + i) * US, (211 + i) * US) for i in range(operators)]
     recorded = traced(first, second, ops=ops(*inside))
     assert pytest.approx(share) == slowing.by_profiler(all_of(recorded))
+
+
+def saving_gpu() -> perfkit.Selection:
+    """GPU 0 saves for 10 ms after each of four steps of 9 ms; GPU 1 computes for 6 of them in a collective."""
+    rows: list[dict[str, Any]] = []
+    for at in range(0, 80, 20):
+        rows += [kernel(0, at, 9), kernel(0, at + 19, 1, "nccl")]
+        rows += [kernel(1, at, 15), kernel(1, at + 9, 11, "nccl", stream=20)]
+    state = [{"start_ns": (20 * i + 9) * MS, "dur_ns": 9 * MS, "bytes": 10**8} for i in range(4)]
+    copied = copies(*({**row, "direction": "D2H", "dst_memory": "pageable"} for row in state))
+    saves = [op("save_checkpoint", (20 * i + 9) * MS, (20 * i + 19) * MS) for i in range(4)]
+    return view(kernels=kernels(*rows), copies=copied, ranges=ranges(*saves))
+
+
+def test_the_gpu_that_saves_holds_up_the_others_of_its_file() -> None:
+    """Of 160 ms GPU 0 saves for 40 and GPU 1 only waits for 16; without that all takes half as long."""
+    gain = told(saving_gpu())["checkpointing"].gain
+    assert pytest.approx(56 / 160) == gain.share
+    assert pytest.approx(2) == gain.high
+    assert ("collective",) == gain.beyond
