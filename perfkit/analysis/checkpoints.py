@@ -10,7 +10,8 @@ file      calls that write or flush files cover at least half of it, on threads 
           and no range says that data are loaded or results are evaluated
 copies    nothing names it, but it looks like one: in a steady step, at least 5 times as long as the longest pause of
           half of the steps and 10 ms, in two to half of the steps, at least 10 MB are copied to the host, ten times as
-          much as in a step otherwise, and no range says anything else, as above (conventions). The end of the
+          much as in a step otherwise, less than half of it comes back, and no range says anything else, as above
+          (conventions). The end of the
           recording is no recurrence: what is copied there needs two such pauses before it
 
 Recomputing activations, which PyTorch calls checkpointing too, saves no state.
@@ -25,7 +26,8 @@ from numpy.typing import NDArray
 
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.intervals import Int, Window
+from perfkit.analysis.intervals import Int, Window, ends
+from perfkit.analysis.steps import outlasting
 from perfkit.schema import Column, Table
 from perfkit.tables import (
     API_CALLS,
@@ -127,26 +129,28 @@ def detect(
     others = _named(
         functions, lambda name: causes.DATA_LOADING.search(name) or EVALUATING.search(name)
     )
-    # The bytes of the copies to the host that run in each pause; of several pauses the last has the copy.
-    to_host = copies[copies["direction"] == "D2H"]
-    (start, end), (first, last) = causes.on_one_axis([to_host, pauses], ["rank", "gpu"])
-    place = np.searchsorted(first, end, side="left") - 1
-    inside = (place >= 0) & (start < np.append(last, 0)[place])
     pauses = pauses.assign(
-        bytes=np.bincount(place[inside], to_host["bytes"].to_numpy()[inside], len(pauses)).astype(
-            np.int64
-        ),
+        bytes=_copied(copies[copies["direction"] == "D2H"], pauses),
         named_ns=causes.covered_by(pauses, saving),
         written_ns=causes.covered_by(pauses, writing),
         step=_steps(steps, pauses),
     )
     dur = pauses["dur_ns"].to_numpy()
-    free = 2 * causes.covered_by(pauses, others) < dur
+    # A pause that outlasts all the rest is told as a pause.
+    lone = causes.covered(outlasting(*ends(kernels)), *ends(pauses)) > 0
+    free = (2 * causes.covered_by(pauses, others) < dur) & ~lone
+    # What comes back at once, such as weights from an optimizer on the CPU, is not saved.
+    back = _copied(copies[copies["direction"] == "H2D"], pauses)
+    stays = 2 * back < pauses["bytes"].to_numpy()
     by_name, by_file = (
         2 * pauses[column].to_numpy() >= dur for column in ("named_ns", "written_ns")
     )
     witness = np.select(
-        [by_name, by_file & free & ~pauses["is_last"], free & _alike(pauses, copies, steps)],
+        [
+            by_name,
+            by_file & free & ~pauses["is_last"],
+            free & stays & _alike(pauses, copies, steps),
+        ],
         range(len(WITNESSES)),
         -1,
     )
@@ -164,6 +168,15 @@ def detect(
         meets = (of["start_ns"] < begin + length) & (of["start_ns"] + of["dur_ns"] > begin)
         names.append(next(iter(of["name"][meets].astype(str)), ""))
     return CHECKPOINTS.make(found.drop(columns="is_last").assign(name=names))
+
+
+def _copied(copies: pd.DataFrame, pauses: pd.DataFrame) -> Int:
+    """Return the bytes of the copies that run in each pause; of several pauses the last has the copy."""
+    (start, end), (first, last) = causes.on_one_axis([copies, pauses], ["rank", "gpu"])
+    place = np.searchsorted(first, end, side="left") - 1
+    inside = (place >= 0) & (start < np.append(last, 0)[place])
+    moved = np.bincount(place[inside], copies["bytes"].to_numpy()[inside], len(pauses))
+    return np.asarray(moved, np.int64)
 
 
 def _ended(operations: pd.DataFrame, keys: list[str]) -> pd.Series:

@@ -6,7 +6,8 @@ An iteration (step) is found in one of three ways, the first that works for a ra
 2. "nvtx": ranges a person named, that repeat on one thread at one depth, outermost first. One called a step or a batch
    is the step; when siblings repeat, or the range is a part, a step goes from one start of the first to the next.
 3. "kernel sequence": the sequence of kernels that repeats (`analysis.sequences`), of the device and process with the
-   most. The step starts where the device regularly idles longest.
+   most. The step starts where the device regularly idles longest. Where one kernel repeats alone, a step is a burst
+   of it, if long pauses part bursts of about as many.
 
 Steps are found in the whole capture: a window selects among them and changes neither numbers nor bounds. Ranges are
 told apart by their *label*: the name up to the first ", " (frameworks append numbers and sizes after it) and without a
@@ -71,6 +72,9 @@ STEPS = Table(
 )
 _NEVER = np.iinfo(np.int64).max  # of other types `ufunc.at` is slow
 OUTLASTING = 100  # times all the rest, from which on a gap is a pause whatever repeats (convention)
+BURST = 10  # times the median pause: a pause that ends a burst of one kernel (convention)
+LEAST_PAUSE_NS = 1_000  # which a median pause counts for at least
+SEVERAL = 2  # kernels of a burst
 SLOW = 1.5
 MOST_WARM = 1 / 3
 RECURRING = (
@@ -326,6 +330,9 @@ def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
     pause[1:] = np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)
     pause[:1] = pause.max(initial=0) + 1  # nothing ran before the first kernel
     first, stop = repeats(there["full_name"].cat.codes.to_numpy().astype(np.int64), pause)
+    if len(first) and (stop - first == 1).all():  # one kernel may run many times in a step
+        of_bursts = _bursts(pause)
+        first, stop = of_bursts if len(of_bursts[0]) else (first, stop)
     begun = there.iloc[first]
     if begun["in_graph"].all() and len(begun["correlation"].unique()) == 1:
         first = stop = first[:0]  # layers: an iteration launches a graph, no graph holds iterations
@@ -333,6 +340,26 @@ def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
     name = there["name"].iloc[first].astype(object).to_numpy()
     times = {"start_ns": begin, "dur_ns": finish - begin}
     return pd.DataFrame({**times, "name": name, "how": "kernel sequence", "place": place[first]})
+
+
+def _bursts(pause: Int) -> tuple[Int, Int]:
+    """Return the first place of each burst of about as many kernels, and the place after its last; maybe none.
+
+    A pause that is much longer than the usual one (convention) comes before a burst.
+
+    >>> first, stop = _bursts(np.array([9, 0, 0, 8, 0, 0, 9, 0, 0]) * 10_000)
+    >>> first.tolist(), stop.tolist()
+    ([0, 3, 6], [3, 6, 9])
+    """
+    first = np.flatnonzero(pause >= BURST * max(float(np.median(pause)), LEAST_PAUSE_NS))
+    if len(first) < FEWEST:
+        return first[:0], first[:0]
+    stop = np.append(first[1:], len(pause))
+    usual = np.median(stop - first)
+    even = np.abs(stop - first - usual) <= EVEN * usual
+    if even.mean() < ALIKE or usual < SEVERAL:
+        return first[:0], stop[:0]
+    return first[even], stop[even]
 
 
 def _most(frame: pd.DataFrame, keys: list[str]) -> Int:

@@ -29,7 +29,8 @@ NOTABLE = 0.1
 TAKEN = 0.3
 SHORT_NS = 10_000
 HALF_COVERED = 0.5  # of a kernel's time (convention)
-MANY = 5  # kernels of a name (convention)
+MANY = 5  # kernels of a kind (convention)
+MOST_OF = 0.9  # of the kernels of a kind (convention)
 LITTLE = 0.05  # of the time (convention)
 Bool = NDArray[np.bool_]
 
@@ -254,9 +255,8 @@ def _few_blocks(view: Selection) -> Iterator[Finding]:
 def slowed_beside(view: Selection) -> Slowed | None:
     """Return the GPU whose kernels take most longer while collectives run beside them.
 
-    None where none is known. Kernels of one name and grid are compared: collectives cover some of
-    them for half of their time or more, and none of the others. Each side needs MANY kernels.
-    Medians are compared, because one name may have other data.
+    None where none is known. Kernels of one name and grid after the same kernel are compared:
+    collectives cover some of them for half of their time or more, and none of the others.
     """
     kernels = cut(view.all_kernels, view.window)
     start, end = ends(kernels, None)
@@ -272,7 +272,7 @@ def slowed_beside(view: Selection) -> Slowed | None:
         mine = np.flatnonzero(here & ~is_collective & (end - start >= SHORT_NS))
         inside = covered(cover, start[mine], end[mine]) / (end[mine] - start[mine])
         frame = kernels.iloc[mine][["full_name", "grid_blocks", "dur_ns"]].assign(
-            beside=inside >= HALF_COVERED, alone=inside == 0
+            before=_before(kernels.iloc[mine]), beside=inside >= HALF_COVERED, alone=inside == 0
         )
         ratio, lost = _slower(frame.assign(grid_blocks=frame["grid_blocks"].fillna(-1)))
         name = named(index.iloc[at], index)
@@ -280,18 +280,34 @@ def slowed_beside(view: Selection) -> Slowed | None:
     return max(found, key=lambda one: one.lost_ns / one.span_ns, default=None)
 
 
+def _before(kernels: pd.DataFrame) -> pd.Series:
+    """Return the code of the kernel's name that ran before each of them on its stream; -1 without one."""
+    in_order = kernels.sort_values("start_ns", kind="stable")
+    names = in_order["full_name"].cat.codes
+    return names.groupby(in_order["stream"]).shift(fill_value=-1).reindex(kernels.index)
+
+
 def _slower(kernels: pd.DataFrame) -> tuple[float, float]:
-    """Return how many times as long the same kernels take beside collectives, and how much that costs, ns."""
-    kind = ["full_name", "grid_blocks"]
-    beside, alone = (
-        kernels[kernels[side]].groupby(kind, observed=True)["dur_ns"].agg(["median", "size"])
-        for side in ("beside", "alone")
-    )
-    both = beside.join(alone, how="inner", lsuffix="_beside", rsuffix="_alone")
-    both = both[(both["size_beside"] >= MANY) & (both["size_alone"] >= MANY)]
-    usual = float((both["median_alone"] * both["size_beside"]).sum())
-    taken = float((both["median_beside"] * both["size_beside"]).sum())
+    """Return how many times as long the same kernels take beside collectives, and how much that costs, ns.
+
+    One name may stand for work on other data. So each side of a kind needs MANY kernels, and counts
+    only if nine of ten beside collectives take longer than nine of ten without them.
+    """
+    beside = _of_kinds(kernels[kernels["beside"]], 1 - MOST_OF)
+    alone = _of_kinds(kernels[kernels["alone"]], MOST_OF)
+    both = beside.join(alone, how="inner", rsuffix="_alone")
+    is_known = (both["size"] >= MANY) & (both["size_alone"] >= MANY)
+    both = both[is_known & (both["edge"] > both["edge_alone"])]
+    usual = float((both["median_alone"] * both["size"]).sum())
+    taken = float((both["median"] * both["size"]).sum())
     return (taken / usual, taken - usual) if usual else (1.0, 0.0)
+
+
+def _of_kinds(kernels: pd.DataFrame, part: float) -> pd.DataFrame:
+    """Return how long the kernels of each kind take, ns: `median`, `edge` (of this part), and their number `size`."""
+    kind = ["full_name", "grid_blocks", "before"]
+    lasted = kernels.groupby(kind, observed=True)["dur_ns"]
+    return lasted.agg(["median", "size"]).assign(edge=lasted.quantile(part))
 
 
 def _slowed_kernels(view: Selection) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ from perfkit.diagnosis.measured import binding
 from perfkit.diagnosis.replayed import BLOCKED
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.rule import Rule
-from perfkit.diagnosis.slowing import SLOWED, slowed
+from perfkit.diagnosis.slowing import SLOWED, by_profiler, slowed
 from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.tiles import readings
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, ONCE, warming
@@ -246,7 +246,7 @@ def _profiled(view: Selection, known: Known, finding: Finding) -> str:
     """A CPU that launches faster without the profiler may leave no short gap on a GPU that computes for long enough."""
     # collectives wait for other ranks' launches
     busy = known["computation_frac"]
-    short = sum(pauses(view).values())
+    short = min(sum(pauses(view).values()), by_profiler(view))
     if short < HALF * (finding.gain.share or 0.0) or busy.value * slowed(view) < busy.value + short:
         return ""
     return (

@@ -26,6 +26,7 @@ from perfkit.analysis.intervals import Window, cut, devices, spans
 from perfkit.diagnosis import launching
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.idle_time import CAUSES
+from perfkit.diagnosis.replayed import with_others
 from perfkit.diagnosis.rules.collectives import (
     LATE_GPU,
     LATE_IN_TURN,
@@ -466,6 +467,8 @@ def _in_turn(view: Selection) -> Iterator[Finding]:
     gain = removing(
         share, "best case: each GPU gets the same work before each collective, and none waits"
     )
+    # What is computed beside the waits then begins earlier, too.
+    gain = with_others(gain, {"collective": float(last["wait_ns"].sum()) / span_ns(view) - share})
     yield tell(LATE_IN_TURN, title, severity(share), text, (wait, alike), gain)
 
 

@@ -414,15 +414,19 @@ def _share(view: Selection, found: pd.DataFrame) -> float:
 
 
 def _waiting_ns(view: Selection, found: pd.DataFrame) -> int:
-    """Return the time in which ranks only communicate while another one saves, summed over their GPUs."""
+    """Return the time in which GPUs only communicate while another one saves, summed over them."""
     total = 0
-    if found.empty or view.all_kernels["rank"].nunique() < 2:
+    devices = view.all_kernels[["rank", "gpu"]].drop_duplicates()
+    if found.empty or len(devices) < 2:
         return total
-    for rank, start, dur in found[["rank", "start_ns", "dur_ns"]].itertuples(index=False):
+    for rank, gpu, start, dur in found[["rank", "gpu", "start_ns", "dur_ns"]].itertuples(
+        index=False
+    ):
         parts = timeline.breakdown(
             view.all_kernels, view.copies, window=(int(start), int(start + dur))
         )
-        total += int(parts.loc[parts["rank"] != rank, "exposed_communication_ns"].sum())
+        is_another = parts["rank"].ne(rank) | parts["gpu"].ne(gpu)
+        total += int(parts.loc[is_another, "exposed_communication_ns"].sum())
     return total
 
 
@@ -438,6 +442,10 @@ def checkpoint_findings(view: Selection) -> Iterator[Finding]:
     gain = removing(
         share, "best case: the run saves all of this time; copying the state to the CPU remains"
     )
+    # The GPU that saves most holds up the others for longer than they wait idly.
+    longest_ns = found.groupby(["rank", "gpu"])["dur_ns"].sum().max()
+    whole = min(float(longest_ns) * len(busy(view)) / span_ns(view), 1.0)
+    gain = with_others(gain, {"collective": whole - share})
     text = _described(view, found, {figure.id: figure for figure in evidence})
     finding = tell(CHECKPOINTING, title, severity(share), text, evidence, gain)
     longest = found.iloc[int(found["dur_ns"].to_numpy().argmax())]

@@ -103,6 +103,11 @@ def communicates_by(view: Selection) -> str:
     return _named_in_trace(view)
 
 
+def exchanges(view: Selection) -> bool:
+    """Tell whether the next kernels need what most collectives bring: all but gradients and parameters in training."""
+    return communicates_by(view) in ("all_to_all", "send") or not goes_backward(view)
+
+
 def _sending(view: Selection) -> str:
     """Return for what NCCL sends and receives: an all-to-all, or by itself, as between the stages of a pipeline.
 

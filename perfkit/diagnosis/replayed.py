@@ -40,6 +40,7 @@ from perfkit.diagnosis.finding import (
 )
 from perfkit.diagnosis.framework import synchronisations
 from perfkit.diagnosis.phases import stops
+from perfkit.diagnosis.program import exchanges
 from perfkit.diagnosis.programs import own
 from perfkit.diagnosis.recording import NOTABLE, unknown_frac
 from perfkit.diagnosis.rules import rules
@@ -215,7 +216,7 @@ def _likely(view: Selection, replay: Replay, changes: tuple[Replayed, ...]) -> t
     low, usual, _ = _factors(view, replay)
     doubts = ""
     if any(isinstance(change, whatif.Copies | whatif.Communication) for change in changes):
-        low, doubt = _if_overlapped(view, low, usual)
+        low, doubt = _if_overlapped(view, low, usual, changes)
         doubts += doubt
     if HIDDEN_LOADING.replayed in changes:
         low, doubt = _if_loaded_ahead(view, low, replay, changes)
@@ -226,8 +227,12 @@ def _likely(view: Selection, replay: Replay, changes: tuple[Replayed, ...]) -> t
     return low, doubts
 
 
-def _if_overlapped(view: Selection, low: float, usual: float) -> tuple[float, str]:
+def _if_overlapped(
+    view: Selection, low: float, usual: float, changes: tuple[Replayed, ...]
+) -> tuple[float, str]:
     """Return what copies or collectives gain at least that run beside kernels, and why it is no more."""
+    if any(isinstance(change, whatif.Communication) for change in changes) and exchanges(view):
+        return low, " (less if the next kernels need what is exchanged)"
     to_host = view.copies[view.copies["direction"].eq("D2H")]
     if idle_after(view, to_host).get("host_code", 0.0) >= NOTABLE:
         return low, " (less if the CPU must wait for what is copied to it)"

@@ -13,6 +13,9 @@ these gaps and made a step 1.4 to 2.3 times as long. Of the other nine, six lie 
 import math
 from dataclasses import replace
 
+import numpy as np
+
+from perfkit.analysis.intervals import ends
 from perfkit.diagnosis.finding import Gain, kept
 from perfkit.diagnosis.timeline import STEADY, busy, idle_gaps
 from perfkit.format import percent
@@ -26,6 +29,9 @@ PAUSE_NS = 1_000_000  # a longer gap belongs to what no launch explains
 USUAL = 4  # times the median gap: up to it a gap is like the others (convention)
 HALF = 0.5  # of what remains; short gaps that take it hold the rest up (convention)
 LITTLE = 0.01  # of the time
+STORED_NS = (
+    20_000  # of an operator, a call or a function: more than the profiler needs (convention)
+)
 COLLECTOR = "collector"  # the profiler's line of the ledger
 OF_THE_TIME = (
     Gain.whole,
@@ -66,6 +72,26 @@ def short_gaps(view: Selection) -> float:
         return 0.0
     short = gaps["dur_ns"][gaps["dur_ns"] < pause_ns(view)].sum()
     return float(short / busy(view)["span_ns"].sum())
+
+
+@kept
+def by_profiler(view: Selection) -> float:
+    """Return the share of the time in short gaps that the profiler can take at most.
+
+    It stores what begins in a gap: operators, calls and functions.
+    """
+    gaps = idle_gaps(view)
+    if slowed(view) == 1 or gaps is None:
+        return 0.0
+    short = gaps[gaps["dur_ns"] < pause_ns(view)]
+    taken = 0
+    for rank, mine in short.groupby("rank"):
+        tables = (view.framework.ops, view.api_calls, view.python_calls)
+        begun = np.sort(np.concatenate([t.loc[t["rank"] == rank, "start_ns"] for t in tables]))
+        start, end = ends(mine)
+        stored = np.searchsorted(begun, end) - np.searchsorted(begun, start)
+        taken += int(np.minimum(end - start, STORED_NS * stored).sum())
+    return float(taken / busy(view)["span_ns"].sum())
 
 
 def _working(view: Selection) -> float:

@@ -14,6 +14,7 @@ Exposed communication above 0.2 of the time exceeds the guide's target of less t
 parts. Only the rest is told as communication.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -72,6 +73,7 @@ OUTLASTS = (
 LITTLE = 0.01  # of the time
 # Idle time before a copy that is gone with it.
 OF_COPIES = ("sync", "launch", "cuda_call", "host_code", "kernel_wait", "other")
+COPYING = re.compile(r"aten::(?:to|_to_copy|copy_|_?pin_memory|contiguous|empty\w*)")
 SAME = 0.9  # of the bytes of the other direction, so that the same data may go there and back (convention)
 STAY = (
     "Keep what goes to the GPU and comes back, such as weights, on the GPU: as many bytes move "
@@ -307,8 +309,8 @@ def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:
     """Return the idle time that one of these copies ends, by cause, as shares of the span.
 
     Nothing of unknown causes. What the CPU does for `PAUSE_NS` or more is no cost of a copy, unless
-    operators are recorded and the CPU is in no range that lies in the gap: it then allocates or
-    releases the memory of the copies.
+    operators are recorded and the CPU is in none, nor in a range, that lies in the gap: it then
+    allocates or releases the memory of the copies.
     """
     gaps = idle_gaps(view)
     keys = ["rank", "gpu", "end_ns"]
@@ -323,7 +325,7 @@ def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:
     parts = idle_parts(gaps)
     code = parts["host_code"].to_numpy()
     is_known = len(view.framework.ops) > 0
-    alone = np.maximum(code - _in_own_ranges(view, gaps), 0) if is_known else np.zeros_like(code)
+    alone = np.maximum(code - _in_own_code(view, gaps), 0) if is_known else np.zeros_like(code)
     parts["host_code"] = np.where(code < PAUSE_NS, code, alone)
     shares = parts[list(OF_COPIES)].sum() / span_ns(view)
     return (
@@ -333,13 +335,20 @@ def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:
     )
 
 
-def _in_own_ranges(view: Selection, gaps: pd.DataFrame) -> Int:
-    """Return how much of each gap lies in ranges of its thread that begin and end in a gap, ns."""
-    (start, end), (first, last) = on_one_axis([view.ranges, gaps], ["rank"])
+def _in_own_code(view: Selection, gaps: pd.DataFrame) -> Int:
+    """Return how much of each gap lies in ranges and operators of its thread that begin and end in a gap, ns.
+
+    Operators that copy, or make room for it, do not count.
+    """
+    ops = view.framework.ops
+    working = ops[~where(ops["name"], COPYING.fullmatch)]
+    columns = [*THREAD, "start_ns", "dur_ns"]
+    code = pd.concat([view.ranges[columns], working[columns]])
+    (start, end), (first, last) = on_one_axis([code, gaps], ["rank"])
     order = np.argsort(first, kind="stable")
     place = np.searchsorted(first[order], start, side="right") - 1
     inside = (place >= 0) & (end <= np.append(last[order], 0)[place])
-    return covered_by(gaps, view.ranges[inside], THREAD)
+    return covered_by(gaps, code[inside], THREAD)
 
 
 @kept

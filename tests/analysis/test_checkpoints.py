@@ -3,6 +3,7 @@
 from typing import Any
 
 import pandas as pd
+import pytest
 from frames import api_calls, copies, kernels, lasting, os_calls, python_calls, ranges, tuples
 from ops import op
 
@@ -114,6 +115,31 @@ def test_long_rare_pauses_after_large_copies_look_like_it() -> None:
         assert found(tables | {"ranges": named(name, pauses, tables)}).empty, name
     assert found(program(saved=MB)[0]).empty
     assert found(program(loss=10 * MB)[0]).empty
+
+
+@pytest.mark.parametrize(("back", "count"), [(0, 2), (31 * MB, 2), (32 * MB + 2, 0)])
+def test_what_comes_back_to_the_gpu_is_not_saved(back: int, count: int) -> None:
+    """At the end of each pause half of the 64 MB and the loss come back, as from an optimizer on the CPU."""
+    tables, pauses = program()
+    at_end = [
+        lasting(start + dur - 20 * MS, 10 * MS, direction="H2D", bytes=back)
+        for start, dur in pauses
+    ]
+    rows = tables["copies"][["start_ns", "dur_ns", "direction", "bytes"]].to_dict("records")
+    assert count == len(found(tables | {"copies": copies(*rows, *at_end)}))
+
+
+def test_a_pause_that_outlasts_the_run_is_no_checkpoint() -> None:
+    """After the second save nothing happens for a thousand times as long as the run took until then."""
+    tables, pauses = program()
+    end = sum(pauses[1])
+    last = {name: table["start_ns"] >= end for name, table in tables.items()}
+    long = 1_000 * end
+    later = {n: t.assign(start_ns=t["start_ns"] + long * last[n]) for n, t in tables.items()}
+    assert [pauses[0][0]] == found(later)["start_ns"].tolist()
+    saved = lasting(pauses[1][0], pauses[1][1] + long, "save_checkpoint", depth=1)
+    spans = ranges(*later["ranges"].to_dict("records"), saved)
+    assert 2 == len(found(later | {"ranges": spans})), "but where a range says so"
 
 
 def test_once_and_warm_up_are_not_enough_to_look_like_it() -> None:

@@ -158,6 +158,7 @@ CASES = (
                 "the first finding is warm-up",
                 first_says("warm-up", "warm up", "start-up"),
             ),
+            Fact("the steady steps are told too", verdict_says("computes")),
             Fact(
                 "the steady steps do not allocate",
                 nothing_gained("allocat", "free memory"),

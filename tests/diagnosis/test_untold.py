@@ -5,12 +5,13 @@ from typing import Any
 import pandas as pd
 import pytest
 from diagnosis.test_gpus import kernel
-from diagnosis.traces import MS, of_tables, told, view
-from frames import api_calls, copies, kernels, os_calls
+from diagnosis.traces import MS, US, all_of, of_tables, told, view, work
+from diagnosis.traces import run as traced
+from frames import api_calls, copies, kernels, os_calls, ranges
 from ops import op, ops
 
 import perfkit
-from perfkit.diagnosis import gpus, program, transfers
+from perfkit.diagnosis import blocks, gpus, program, slowing, transfers
 from perfkit.diagnosis.evidence import commands
 from perfkit.diagnosis.rules import allocator, requests, sharing
 from perfkit.tables import SCHEDULE
@@ -256,3 +257,94 @@ def test_nccl_sends_for_what_the_operators_call(names: list[str], operation: str
 def test_a_report_of_ncu_is_written_to_a_file() -> None:
     of = view(kernels=kernels({"start_ns": 0, "dur_ns": MS}))
     assert "-o report PROGRAM" in commands(of, "{ncu}")
+
+
+def products(alone_us: list[int], beside_us: list[int]) -> perfkit.Selection:
+    """Products of one kind before a collective, and products beside it."""
+    rows: list[dict[str, Any]] = []
+    at = 0
+    for dur_us in (*alone_us, *beside_us):
+        named = {"name": "product", "full_name": "product", "family": "gemm", "grid_blocks": 132}
+        rows.append({**named, "start_ns": at, "dur_ns": dur_us * 1_000, "stream": 7})
+        at += dur_us * 1_000
+    first = sum(alone_us) * 1_000
+    reduce = {"name": "nccl", "full_name": "nccl", "family": "communication", "stream": 20}
+    return view(kernels=kernels(*rows, {**reduce, "start_ns": first, "dur_ns": at - first}))
+
+
+def test_products_that_always_take_longer_beside_a_collective_are_slowed() -> None:
+    slowed = blocks.slowed_beside(products([100] * 12, [150] * 12))
+    assert slowed is not None
+    assert pytest.approx(1.5) == slowed.ratio
+
+
+def test_products_that_take_as_long_without_a_collective_now_and_then_are_not_slowed() -> None:
+    """Some products without a collective have more data, as all beside it have: of a backward pass."""
+    slowed = blocks.slowed_beside(products([100] * 10 + [150] * 3, [150] * 12))
+    assert slowed is not None
+    assert 1.0 == slowed.ratio
+
+
+def test_what_is_computed_beside_a_wait_begins_earlier_without_it() -> None:
+    """In each of 12 steps one of two GPUs waits for 4 of 10 ms, and computes beside it for 2 of them."""
+    rows: list[dict[str, Any]] = []
+    for step in range(12):
+        for gpu in (0, 1):
+            work = 9 if gpu == step % 2 else 5
+            rows.append(kernel(gpu, 10 * step, work))
+            rows.append(kernel(gpu, 10 * step + work, 10 - work, "nccl", stream=20))
+            if work == 5:
+                rows.append(kernel(gpu, 10 * step + work, 2))
+    gain = told(view(kernels=kernels(*rows)))["late_in_turn"].gain
+    assert pytest.approx(0.1) == gain.share
+    assert pytest.approx(1.25) == gain.high
+    assert ("collective",) == gain.beyond
+
+
+@pytest.mark.parametrize(
+    ("name", "backward", "needed"),
+    [
+        ("ncclDevKernel_AllReduce", "MulBackward0", False),
+        ("ncclDevKernel_AllReduce", "aten::mul", True),
+        ("ncclDevKernel_SendRecv", "MulBackward0", True),
+    ],
+)
+def test_the_next_kernels_need_what_is_exchanged_but_gradients(
+    name: str, backward: str, needed: bool
+) -> None:
+    """Two kernels of a collective; the operator shows whether there is a backward pass."""
+    rows = [{"start_ns": i * MS, "dur_ns": MS, "family": "communication"} for i in range(2)]
+    collectives = kernels(*({**row, "name": name, "full_name": name} for row in rows))
+    assert needed == program.exchanges(view(kernels=collectives, ops=ops(op(backward, 0, MS))))
+
+
+@pytest.mark.parametrize(("operators", "share"), [(1, 0.08), (100, 0.6)])
+def test_the_profiler_takes_no_more_than_what_it_stores_in_a_gap(
+    operators: int, share: float
+) -> None:
+    """A gap of 0.3 in 0.5 ms: each operator in it, and the call that ends it, costs 20 µs at most."""
+    first = work("aten::mul", 50 * US, 100 * US, 100 * US)
+    second = work("aten::mul", 499 * US, 500 * US, 100 * US)
+    inside = [op("aten::add", (210 + i) * US, (211 + i) * US) for i in range(operators)]
+    recorded = traced(first, second, ops=ops(*inside))
+    assert pytest.approx(share) == slowing.by_profiler(all_of(recorded))
+
+
+def saving_gpu() -> perfkit.Selection:
+    """GPU 0 saves for 10 ms after each of four steps of 9 ms; GPU 1 computes for 6 of them in a collective."""
+    rows: list[dict[str, Any]] = []
+    for at in range(0, 80, 20):
+        rows += [kernel(0, at, 9), kernel(0, at + 19, 1, "nccl")]
+        rows += [kernel(1, at, 15), kernel(1, at + 9, 11, "nccl", stream=20)]
+    state = [{"start_ns": (20 * i + 9) * MS, "dur_ns": 9 * MS, "bytes": 10**8} for i in range(4)]
+    copied = copies(*({**row, "direction": "D2H", "dst_memory": "pageable"} for row in state))
+    saves = [op("save_checkpoint", (20 * i + 9) * MS, (20 * i + 19) * MS) for i in range(4)]
+    return view(kernels=kernels(*rows), copies=copied, ranges=ranges(*saves))
+
+
+def test_the_gpu_that_saves_holds_up_the_others_of_its_file() -> None:
+    """Of 160 ms GPU 0 saves for 40 and GPU 1 only waits for 16; without that all takes half as long."""
+    gain = told(saving_gpu())["checkpointing"].gain
+    assert pytest.approx(56 / 160) == gain.share
+    assert pytest.approx(2) == gain.high
+    assert ("collective",) == gain.beyond

@@ -236,6 +236,15 @@ def test_a_failed_run_says_so_first_whatever_else_is_found(profiles: Path) -> No
     assert "no problem" in report.first_steps([], {}, ended).text
 
 
+def test_what_half_of_the_time_is_no_median_step_is_saved_per_run() -> None:
+    """Ten median steps of 100 ms in 2 s: what fills the other second happens in few steps."""
+    step = Figure("step_median_ns", "Median step", 100e6, "ns", "", "")
+    count = Figure("step_count", "Steps", 10, "count", "", "")
+    span = Figure("span_ns", "Span", 2e9, "ns", "", "")
+    known = {figure.id: figure for figure in (step, count, span)}
+    assert "1.00 s per run" == saved(Gain(2, 2, ""), known)
+
+
 def test_gains_in_time_and_words() -> None:
     # Of a step of 100 ms: 2x saves 50 ms, 4x 75 ms; without steps it is that of the run.
     step = Figure("step_median_ns", "Median step", 100e6, "ns", "", "")

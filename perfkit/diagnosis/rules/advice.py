@@ -178,8 +178,12 @@ FOR_MPI = (
 
 FOR_COPIES = (
     now(
+        "Exchange the pointers of two buffers of a GPU instead of copying one into the other",
+        when=~Fact.LINK_COPIES,
+    ),
+    now(
         "Allocate pinned CPU memory (pin_memory=True), and copy with non_blocking=True",
-        when=Fact.PYTORCH & ~Fact.PINNED,
+        when=Fact.PYTORCH & Fact.LINK_COPIES & ~Fact.PINNED,
     ),
     now(
         (
@@ -194,7 +198,7 @@ FOR_COPIES = (
     ),
     now(
         "Allocate pinned CPU memory (cudaHostAlloc)",
-        when=~Fact.PINNED & ~Fact.PYTORCH & ~Fact.OPENACC & ~Fact.OPENMP,
+        when=Fact.LINK_COPIES & ~Fact.PINNED & ~Fact.PYTORCH & ~Fact.OPENACC & ~Fact.OPENMP,
     ),
     now(
         "Copy on a separate stream with cudaMemcpyAsync (non_blocking=True in PyTorch)",
@@ -207,7 +211,7 @@ FOR_COPIES = (
     now("Merge small copies into one large copy", when=Fact.SMALL_COPIES),
     soon("Copy the next part while the GPU computes this one", when=~Fact.TO_CPU),
     soon("Copy the results of one step while the GPU computes the next step", when=Fact.TO_CPU),
-    later("Keep reused data on the GPU"),
+    later("Keep reused data on the GPU", when=Fact.LINK_COPIES),
 )
 
 FOR_COMPUTATION = (
