@@ -333,6 +333,44 @@ def _started_in(steps: pd.DataFrame, events: pd.DataFrame) -> Int:
     return count
 
 
+def open_ends(
+    kernels: pd.DataFrame, copies: pd.DataFrame, calls: list[pd.DataFrame], moments: list[pd.Series]
+) -> pd.DataFrame:
+    """Return what still goes on after the last event of each rank that worked on a GPU.
+
+    A program goes on calling until its functions and ranges end. What outlasts all that begins was
+    therefore under way when the rest was lost. `calls` hold rank, start_ns, dur_ns and name of what
+    may go on; `moments` hold when anything last began on each rank.
+
+    One row per rank: rank, name (of what ends last), first_ns (of the GPU's work), start_ns (when
+    the last event begins, or the GPU's work ends), dur_ns (from then to the end of what goes on).
+    """
+    work = _operations(kernels, copies)
+    end = work["start_ns"] + work["dur_ns"]
+    ranks = work["rank"]
+    table = pd.DataFrame({"first_ns": work["start_ns"].groupby(ranks).min()})
+    worked = end.groupby(ranks).max()
+    began = pd.concat([worked, *moments, *(last_starts(of) for of in calls)])
+    table["start_ns"] = began.groupby(level=0).max()
+    lasting = pd.concat([_last_to_end(of) for of in calls])
+    lasting = lasting.sort_values("end_ns").groupby("rank").last()
+    table = table.join(lasting, how="inner")
+    table["dur_ns"] = table.pop("end_ns") - table["start_ns"]
+    return table.reset_index()
+
+
+def last_starts(events: pd.DataFrame) -> pd.Series:
+    """Return when the last event of each rank begins, ns."""
+    return events["start_ns"].groupby(events["rank"]).max()
+
+
+def _last_to_end(calls: pd.DataFrame) -> pd.DataFrame:
+    end = calls["start_ns"] + calls["dur_ns"]
+    rows = end.groupby(calls["rank"]).idxmax()
+    found: pd.DataFrame = calls.loc[rows, ["rank", "name"]].assign(end_ns=end[rows])
+    return found.astype({"name": object})
+
+
 def on_all_gpus(spans: pd.DataFrame, gpus: pd.DataFrame) -> pd.DataFrame:
     """Return spans of ranks (rank, start_ns, dur_ns) on each GPU of the rank: STRETCHES, not yet
     `free`.

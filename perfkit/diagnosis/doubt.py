@@ -18,12 +18,16 @@ class Kind(enum.Enum):
 
     LOST = "lost operations"
     BEYOND_WORK = "wait beyond the work"
+    ENDS_EARLY = "recording ends early"
     BROKEN_TIMES = "broken times"
     NOT_RECORDED = "not recorded, written as 0"
     MESSAGE = "message of the profiler"
     COLLECTOR = "time of the profiler"
     DISTORTED = "distorted by recording"
     ELSEWHERE = "another time or machine"
+
+
+OF_TIMES = (Kind.LOST, Kind.BEYOND_WORK, Kind.ENDS_EARLY, Kind.BROKEN_TIMES, Kind.COLLECTOR)
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,12 @@ class Doubt:
         """Whether it makes times of the GPU doubtful, so that findings which rest on them are less
         sure.
         """
-        return self.kind in (Kind.LOST, Kind.BEYOND_WORK, Kind.BROKEN_TIMES, Kind.COLLECTOR)
+        return self.kind in OF_TIMES
+
+    @property
+    def may_hide_a_loop(self) -> bool:
+        """Whether operations between those recorded may be missing, so that what repeats is unknown."""
+        return self.kind is not Kind.ENDS_EARLY
 
     @property
     def spoils_figures(self) -> bool:

@@ -149,7 +149,7 @@ def _loop(view: Selection) -> Selection | None:
     """Return the loop of a selection; None where all of it is judged."""
     if view.outside is not None or _is_part(view):
         return None
-    if recording.leading(view):
+    if any(doubt.may_hide_a_loop for doubt in recording.leading(view)):
         return None
     found = phases(view)
     repeating = found[found["phase"].eq("loop") & (_work(found) == "")]

@@ -26,7 +26,7 @@ from perfkit.diagnosis.doubt import (
     touched,
 )
 from perfkit.diagnosis.finding import kept
-from perfkit.format import duration
+from perfkit.format import duration, printable
 from perfkit.impossible import Reason
 from perfkit.profile import Missing
 from perfkit.run import Run
@@ -43,6 +43,8 @@ __all__ += [
 
 TOLD = 0.01  # of the launches: fewer lost ones are not told (convention)
 HALF = 0.5  # of the time: if more is unknown, the rest tells no cause (convention)
+GOES_ON = ("RANGES", "OPS", "PYTHON_CALLS", "API_CALLS", "OS_CALLS")  # what a program does
+LONGEST_NAME = 60  # characters of what goes on
 BROKEN_TABLES = {
     "KERNELS": "kernels",
     "COPIES": "copies",
@@ -66,6 +68,7 @@ def _doubts(view: Selection) -> list[Doubt]:
         *_lost_calls(view),
         *_empty_steps(view),
         *_beyond_work(view),
+        *_ends_early(view),
         *_broken_times(view),
         *_not_recorded(view),
         *profiling.messages(view),
@@ -317,6 +320,34 @@ def _beyond_work(view: Selection) -> Iterator[Doubt]:
         share,
         share,
         inside,
+    )
+
+
+def _ends_early(view: Selection) -> Iterator[Doubt]:
+    """Yield that something goes on after the last recorded event; of a chosen window nobody asks that."""
+    if view.window is not None and view.outside is None:
+        return
+    calls = [of_ranks(view, name) for name in GOES_ON]
+    moments = [completeness.last_starts(of_ranks(view, name)) for name in ("STACKS", "SCHEDULE")]
+    work = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    ends = completeness.open_ends(*work, calls, moments)
+    shares = ends["dur_ns"] / (ends["start_ns"] + ends["dur_ns"] - ends["first_ns"])
+    is_early = (shares >= NOTABLE) & (ends["dur_ns"] > completeness.BEYOND_NS)
+    early = ends[is_early]
+    if early.empty:
+        return
+    longest = early.loc[early["dur_ns"].idxmax()]
+    name = printable(str(longest["name"]), LONGEST_NAME)
+    count = len(early)
+    yield Doubt(
+        Kind.ENDS_EARLY,
+        f"Nothing was recorded in the last {duration(int(longest['dur_ns']))} of “{name}”",
+        count,
+        len(ends),
+        "ranks",
+        "What the program did then is unknown, so perfkit judges only what came before",
+        "Record until the program ends, or stop the profiler between two steps",
+        float(shares[is_early].max()),
     )
 
 

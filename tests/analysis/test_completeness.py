@@ -220,3 +220,33 @@ def test_a_lost_kernel_had_ended_when_the_thread_had_waited_for_the_gpu() -> Non
     wait = lasting(21 * MS // 10, MS // 10, "cudaDeviceSynchronize")
     found = between(of_gpu, api_calls(*calls.to_dict("records"), wait))
     assert [(0, 2 * MS, 2 * MS // 10), (0, 3 * MS, 3 * MS // 2)] == found
+
+
+# What goes on when the recording ends.
+
+
+def goes_on(*calls: pd.DataFrame, moments: tuple[pd.Series, ...] = ()) -> list[tuple[Any, ...]]:
+    """A kernel of rank 0 works from 10 to 30 ns."""
+    found = completeness.open_ends(
+        kernels(lasting(10, 20)), COPIES.empty(), list(calls), list(moments)
+    )
+    return tuples(found, "rank", "name", "first_ns", "start_ns", "dur_ns")
+
+
+def test_a_range_goes_on_from_the_last_begin_of_a_call_to_its_own_end() -> None:
+    called = api_calls(lasting(5, 3), lasting(40, 3))
+    assert [(0, "main", 10, 40, 60)] == goes_on(ranges(lasting(0, 100, "main")), called)
+
+
+def test_what_goes_on_is_counted_from_the_end_of_the_work_on_the_gpu() -> None:
+    assert [(0, "main", 10, 30, 70)] == goes_on(ranges(lasting(0, 100, "main")))
+
+
+def test_a_sample_of_the_cpu_is_an_event_too() -> None:
+    samples = pd.Series({0: 95}).rename_axis("rank")
+    found = goes_on(ranges(lasting(0, 100, "main")), moments=(samples,))
+    assert [(0, "main", 10, 95, 5)] == found
+
+
+def test_of_a_rank_without_work_nobody_asks_what_goes_on() -> None:
+    assert [] == goes_on(ranges(lasting(0, 100, "main", rank=1)))

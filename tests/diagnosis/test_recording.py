@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from diagnosis.traces import MS, US, values, view
-from frames import api_calls, kernels, profile
+from frames import api_calls, kernels, lasting, profile, ranges
 from real import MFU
 from sampled import samples
 
@@ -133,6 +133,38 @@ def test_where_most_time_is_unknown_no_gain_is_computed(load: Load) -> None:
     chosen = load(REPORTS.format("sync_longer_than_work"))
     assert "times faster" not in verdict(chosen)
     assert {"not known"} == {finding.gain.text for finding in diagnosis.findings(chosen)}
+
+
+# Recordings that end early.
+
+
+def ending(last_call_ms: int) -> perfkit.Selection:
+    """A range of 20 ms with a kernel a millisecond until `last_call_ms`."""
+    of_gpu = [lasting(at * MS, MS // 2, correlation=at) for at in range(last_call_ms)]
+    calls = [lasting(at * MS, US, "cudaLaunchKernel", correlation=at) for at in range(last_call_ms)]
+    around = ranges(lasting(0, 20 * MS, "main"))
+    return view(kernels=kernels(*of_gpu), api_calls=api_calls(*calls), ranges=around)
+
+
+def test_a_range_that_outlasts_all_that_was_recorded_in_it_is_doubted() -> None:
+    """The last kernel ends at 9.5 ms: 10.5 of 20 ms hold nothing."""
+    early = doubt(ending(10), Kind.ENDS_EARLY)
+    assert "Nothing was recorded in the last 10.5 ms of “main”" == early.seen
+    assert pytest.approx(10.5 / 20) == early.touched_frac
+
+
+def test_a_range_that_ends_soon_after_its_last_call_is_whole() -> None:
+    assert [] == recording.doubts(ending(19))
+
+
+def test_a_recording_that_ends_early_is_said_first(load: Load) -> None:
+    chosen = load("torch/HTA__call_stack__backward_thread.json")
+    assert first_sentence(chosen).startswith("Nothing was recorded in the last 18.1 ms of")
+
+
+def test_what_a_chosen_window_leaves_out_is_no_doubt() -> None:
+    chosen = perfkit.select(ending(10).run, window=(0, 9 * MS))
+    assert [] == recording.doubts(chosen)
 
 
 # Broken times.
