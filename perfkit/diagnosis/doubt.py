@@ -16,6 +16,7 @@ NOTABLE = 0.1  # of the time or the launches: such a doubt stands in the verdict
 class Kind(enum.Enum):
     """What makes a recording doubtful; the value is how a table calls it."""
 
+    UNSEEN = "work that was not recorded"
     LOST = "lost operations"
     BEYOND_WORK = "wait beyond the work"
     ENDS_EARLY = "recording ends early"
@@ -27,7 +28,8 @@ class Kind(enum.Enum):
     ELSEWHERE = "another time or machine"
 
 
-OF_TIMES = (Kind.LOST, Kind.BEYOND_WORK, Kind.ENDS_EARLY, Kind.BROKEN_TIMES, Kind.COLLECTOR)
+BESIDE_LOOPS = (Kind.ENDS_EARLY, Kind.UNSEEN)
+OF_TIMES = (*BESIDE_LOOPS, Kind.LOST, Kind.BEYOND_WORK, Kind.BROKEN_TIMES, Kind.COLLECTOR)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Doubt:
     @property
     def may_hide_a_loop(self) -> bool:
         """Whether operations between those recorded may be missing, so that what repeats is unknown."""
-        return self.kind is not Kind.ENDS_EARLY
+        return self.kind not in BESIDE_LOOPS
 
     @property
     def spoils_figures(self) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from perfkit.analysis import completeness, steps
-from perfkit.analysis.causes import COPY_CALL, where
+from perfkit.analysis import completeness, host, steps, timeline
+from perfkit.analysis.causes import COPY_CALL, LACKING_LIMIT_FRAC, where
 from perfkit.diagnosis import profiling
 from perfkit.diagnosis.doubt import (
     DOUBTS,
@@ -26,11 +26,11 @@ from perfkit.diagnosis.doubt import (
     touched,
 )
 from perfkit.diagnosis.finding import kept
-from perfkit.format import duration, printable
+from perfkit.format import duration, percent, printable
 from perfkit.impossible import Reason
 from perfkit.profile import Missing
-from perfkit.run import Run
-from perfkit.selection import Selection, select
+from perfkit.run import Recorded, Run
+from perfkit.selection import Selection, covers, select
 
 __all__ = ["DOUBTS", "NOTABLE", "Doubt", "Kind", "doubts", "leading", "missing", "notes"]
 __all__ += [
@@ -43,6 +43,10 @@ __all__ += [
 
 TOLD = 0.01  # of the launches: fewer lost ones are not told (convention)
 HALF = 0.5  # of the time: if more is unknown, the rest tells no cause (convention)
+NOT_KNOWN = "When the GPU worked is not known, so perfkit tells no idle time"
+OF_GRAPHS = (
+    "Record every node of the graphs, with a current profiler, or the program without graphs"
+)
 GOES_ON = ("RANGES", "OPS", "PYTHON_CALLS", "API_CALLS", "OS_CALLS")  # what a program does
 LONGEST_NAME = 60  # characters of what goes on
 BROKEN_TABLES = {
@@ -63,6 +67,7 @@ def doubts(run: Run | Selection) -> list[Doubt]:
 @kept
 def _doubts(view: Selection) -> list[Doubt]:
     found = [
+        *_unseen(view),
         *_lost_launches(view),
         *_no_gpu_record(view),
         *_lost_calls(view),
@@ -155,6 +160,41 @@ def notes(run: Run | Selection) -> tuple[str, ...]:
         *view.run.notes,
         *(doubt.text for doubt in doubts(view) if doubt.kind is not Kind.BROKEN_TIMES),
     )
+
+
+def _unseen(view: Selection) -> Iterator[Doubt]:
+    """Yield why it is not known when the GPU worked: the timeline does not cover the window, or
+    lacks operations of graphs.
+
+    A graph launch does not say on which GPU: all GPUs of the run are looked at, whichever were
+    chosen.
+    """
+    run = view.run
+    if view.window is not None and not covers(_timelines(run), view.window):
+        seen = "No timeline of the GPU was recorded during all of the window"
+        remedy = "Choose a window in which the GPU was recorded"
+        yield Doubt(Kind.UNSEEN, seen, 1, 1, "windows", NOT_KNOWN, remedy, 1.0)
+        return
+    found = host.recorded(run.kernels, run.copies, run.api_calls, window=view.window)
+    launched, empty, idle = found[["launch_count", "empty_count", "idle_ns"]].sum()
+    seen = ""
+    if empty > LACKING_LIMIT_FRAC * launched:
+        seen = f"{empty:,} of {launched:,} graph launches have no operation in the recording"
+    elif idle:
+        span = timeline.busy(run.kernels, run.copies, window=view.window)["span_ns"].sum()
+        if idle > NOTABLE * span:
+            share = percent(idle / span)
+            seen = f"Graphs were recorded in part: inside them nothing runs for {share} of the time"
+    if seen:
+        yield Doubt(
+            Kind.UNSEEN, seen, int(empty), int(launched), "graphs", NOT_KNOWN, OF_GRAPHS, 1.0
+        )
+
+
+def _timelines(run: Run) -> list[Recorded]:
+    """Return from when to when operations of GPUs were recorded."""
+    traced = {p.path.name for p in run.profiles if {"KERNELS", "COPIES"} & set(p.loaders)}
+    return [span for span in run.recorded if span.name in traced]
 
 
 def _lost_launches(view: Selection) -> Iterator[Doubt]:
@@ -316,7 +356,7 @@ def _beyond_work(view: Selection) -> Iterator[Doubt]:
         len(waits),
         "waits",
         "The GPU worked on something that was not recorded, so this time is neither busy nor idle",
-        "Record every node of the graphs, with a current profiler, or the program without graphs",
+        OF_GRAPHS,
         share,
         share,
         inside,
