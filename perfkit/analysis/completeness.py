@@ -333,6 +333,26 @@ def _started_in(steps: pd.DataFrame, events: pd.DataFrame) -> Int:
     return count
 
 
+def queued_before(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> pd.DataFrame:
+    """Return when streams did what was launched before the recording: STRETCHES, not yet `free`.
+
+    The first recorded operation of a stream starts soon after its launch, unless other work lies
+    before it in the queue. If it waits for longer than BEYOND_NS, that work was not recorded.
+    """
+    on_stream = pd.concat([kernels[["stream"]], copies[["stream"]]], ignore_index=True)
+    work = _operations(kernels, copies).join(on_stream)
+    row = causes.started_by(work, api_calls)
+    returned = np.append(ends(api_calls)[1], 0)[row]
+    work = work.assign(returned_ns=np.where(row < 0, work["start_ns"], returned))
+    first = work.sort_values("start_ns").drop_duplicates(["rank", "gpu", "process", "stream"])
+    waited = first["start_ns"] - first["returned_ns"]
+    queued = first.assign(start_ns=first["returned_ns"], dur_ns=waited)
+    found = free(queued[waited > BEYOND_NS], kernels, copies)
+    return found[found["dur_ns"] > BEYOND_NS].reset_index(drop=True)
+
+
 def open_ends(
     kernels: pd.DataFrame, copies: pd.DataFrame, calls: list[pd.DataFrame], moments: list[pd.Series]
 ) -> pd.DataFrame:

@@ -73,6 +73,7 @@ def _doubts(view: Selection) -> list[Doubt]:
         *_lost_calls(view),
         *_empty_steps(view),
         *_beyond_work(view),
+        *_queued_before(view),
         *_ends_early(view),
         *_broken_times(view),
         *_not_recorded(view),
@@ -357,6 +358,28 @@ def _beyond_work(view: Selection) -> Iterator[Doubt]:
         "waits",
         "The GPU worked on something that was not recorded, so this time is neither busy nor idle",
         OF_GRAPHS,
+        share,
+        share,
+        inside,
+    )
+
+
+def _queued_before(view: Selection) -> Iterator[Doubt]:
+    """Yield that a GPU did what was launched before the recording began."""
+    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    waits = completeness.queued_before(kernels, copies, of_ranks(view, "API_CALLS"))
+    inside, share = touched(view, waits)
+    if inside.empty:
+        return
+    longest = duration(int(inside["dur_ns"].max()))
+    yield Doubt(
+        Kind.LOST,
+        f"The GPU still did what was launched before the recording, for {longest}",
+        len(inside),
+        len(inside),
+        "streams",
+        "Of this work nothing was recorded, so this time is neither busy nor idle",
+        "Synchronise with the GPU before the recording begins",
         share,
         share,
         inside,

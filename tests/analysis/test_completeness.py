@@ -222,6 +222,30 @@ def test_a_lost_kernel_had_ended_when_the_thread_had_waited_for_the_gpu() -> Non
     assert [(0, 2 * MS, 2 * MS // 10), (0, 3 * MS, 3 * MS // 2)] == found
 
 
+# Work that was queued before the recording.
+
+
+def before(*of_gpu: dict[str, Any]) -> list[tuple[int, int]]:
+    """Operations that were launched at 0, 1, 2 ... ms, each by a call of 0.1 ms."""
+    calls = [lasting(i * MS, MS // 10, LAUNCH, correlation=i) for i in range(len(of_gpu))]
+    work = kernels(*({**each, "correlation": i} for i, each in enumerate(of_gpu)))
+    found = completeness.queued_before(work, COPIES.empty(), api_calls(*calls))
+    return [(start / MS, dur / MS) for start, dur in tuples(found, "start_ns", "dur_ns")]
+
+
+def test_a_first_operation_that_waits_long_waits_for_what_came_before_the_recording() -> None:
+    assert [(0.1, 8.9)] == before(lasting(9 * MS, MS))
+
+
+def test_what_another_stream_does_meanwhile_is_known() -> None:
+    first, other = lasting(9 * MS, MS, stream=1), lasting(2 * MS, 3 * MS, stream=2)
+    assert [(0.1, 1.9), (5, 4)] == before(first, other)
+
+
+def test_a_later_operation_of_a_stream_waits_for_nothing_from_before() -> None:
+    assert [] == before(lasting(MS // 2, MS), lasting(9 * MS, MS))
+
+
 # What goes on when the recording ends.
 
 

@@ -135,6 +135,17 @@ def test_where_most_time_is_unknown_no_gain_is_computed(load: Load) -> None:
     assert {"not known"} == {finding.gain.text for finding in diagnosis.findings(chosen)}
 
 
+# Work from before the recording.
+
+
+def test_work_that_was_queued_before_the_recording_is_unknown_and_no_pause(load: Load) -> None:
+    """The first kernel of stream 3 is launched 0.13 ms after the begin, and starts at 463.4 ms."""
+    chosen = load("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz")
+    assert pytest.approx(463.25 / 473.75, abs=1e-4) == doubt(chosen, Kind.LOST).unknown_frac
+    assert "pauses" not in {finding.rule for finding in diagnosis.findings(chosen)}
+    assert "for 463 ms" in first_sentence(chosen)
+
+
 # Recordings that end early.
 
 
