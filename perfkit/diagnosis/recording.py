@@ -14,6 +14,7 @@ import pandas as pd
 
 from perfkit.analysis import completeness, host, steps, timeline
 from perfkit.analysis.causes import COPY_CALL, LACKING_LIMIT_FRAC, where
+from perfkit.analysis.ranks import reach
 from perfkit.diagnosis import profiling
 from perfkit.diagnosis.doubt import (
     DOUBTS,
@@ -47,6 +48,7 @@ NOT_KNOWN = "When the GPU worked is not known, so perfkit tells no idle time"
 OF_GRAPHS = (
     "Record every node of the graphs, with a current profiler, or the program without graphs"
 )
+TOGETHER = "Record all ranks at the same time"
 GOES_ON = ("RANGES", "OPS", "PYTHON_CALLS", "API_CALLS", "OS_CALLS")  # what a program does
 LONGEST_NAME = 60  # characters of what goes on
 BROKEN_TABLES = {
@@ -494,5 +496,19 @@ def _elsewhere(view: Selection) -> Iterator[Doubt]:
             profiles,
             "recordings",
             "Equal times are not the same moment, so perfkit measures each recording over its own time",
-            "Record all ranks at the same time",
+            TOGETHER,
+        )
+        return
+    worked = reach((of_ranks(view, "KERNELS"), of_ranks(view, "COPIES"))).sort_values("first")
+    ended = worked["last"].cummax().shift(1)
+    if (worked["first"] > ended).any():
+        yield Doubt(
+            Kind.ELSEWHERE,
+            "The GPUs of the ranks never work at the same time",
+            len(worked),
+            len(worked),
+            "ranks",
+            "Either the ranks run one after the other, or their clocks differ",
+            TOGETHER,
+            1.0,
         )

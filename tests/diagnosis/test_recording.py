@@ -146,6 +146,18 @@ def test_work_that_was_queued_before_the_recording_is_unknown_and_no_pause(load:
     assert "for 463 ms" in first_sentence(chosen)
 
 
+# Ranks on different clocks.
+
+
+@pytest.mark.parametrize(("apart_ms", "doubted"), [(0, False), (3, False), (50, True)])
+def test_ranks_that_never_work_at_the_same_time_are_doubted(apart_ms: int, doubted: bool) -> None:
+    """Rank 0 works from 0 to 4.5 ms."""
+    rows = [lasting(at * MS, MS // 2) for at in range(5)]
+    later = [lasting((at + apart_ms) * MS, MS // 2, rank=1) for at in range(5)]
+    found = recording.doubts(view(kernels=kernels(*rows, *later)))
+    assert doubted == any("never work at the same time" in each.seen for each in found)
+
+
 # Recordings that end early.
 
 
