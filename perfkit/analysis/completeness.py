@@ -105,6 +105,26 @@ def _joined(
     return calls, operations, causes.started_by(operations, calls)
 
 
+def lost_copies(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> tuple[int, int]:
+    """Return how many calls that copy have no copy in the recording, and how many such calls there are.
+
+    Memsets do not count: profilers leave out those that a kernel does.
+    """
+    is_copy = causes.where(api_calls["name"], causes.COPY_CALL.match)
+    is_memset = causes.where(api_calls["name"], is_memset_call)
+    calls = api_calls[is_copy & ~is_memset & (api_calls["correlation"] >= 0)].drop_duplicates(CALL)
+    calls = calls[~_in_capture(calls, api_calls)]
+    row = causes.started_by(_operations(kernels, copies), calls)
+    return len(calls) - len(np.unique(row[row >= 0])), len(calls)
+
+
+def is_memset_call(name: str) -> bool:
+    """Tell whether a call sets memory, and copies none."""
+    return "emset" in name
+
+
 def _waits_after(launches: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the number of the thread's next wait for the GPU after each launch, and when it ends.
 

@@ -71,6 +71,7 @@ def _doubts(view: Selection) -> list[Doubt]:
     found = [
         *_unseen(view),
         *_lost_launches(view),
+        *_lost_copies(view),
         *_no_gpu_record(view),
         *_lost_calls(view),
         *_empty_steps(view),
@@ -246,6 +247,31 @@ def _place_of_lost(launches: pd.DataFrame) -> tuple[str, str]:
     return "", "Record a shorter time: the profiler lost kernels"
 
 
+def _is_chosen(view: Selection) -> bool:
+    """Tell whether a person chose the window; that of a loop is perfkit's own."""
+    return view.window is not None and view.outside is None
+
+
+def _lost_copies(view: Selection) -> Iterator[Doubt]:
+    """Yield that copies of recorded calls are missing, by their share of all operations."""
+    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    if _is_chosen(view) or (kernels.empty and copies.empty):
+        return
+    lost, total = completeness.lost_copies(kernels, copies, of_ranks(view, "API_CALLS"))
+    if lost < max(TOLD * total, 1):
+        return
+    yield Doubt(
+        Kind.LOST,
+        f"{lost:,} of {total:,} calls that copy have no copy in the recording",
+        lost,
+        total,
+        "calls",
+        "When these copies ran is unknown, so perfkit judges only the rest",
+        "Record a shorter time: the profiler lost copies",
+        lost / (lost + len(kernels) + len(copies)),
+    )
+
+
 def _no_gpu_record(view: Selection) -> Iterator[Doubt]:
     """Yield that work was launched and nothing of the GPU was recorded at all."""
     calls = of_ranks(view, "API_CALLS")
@@ -253,7 +279,7 @@ def _no_gpu_record(view: Selection) -> Iterator[Doubt]:
         return
     launched = int(where(calls["name"], completeness.is_single_launch).sum())
     moved = where(calls["name"], COPY_CALL.match)
-    is_set = where(calls["name"], lambda name: "emset" in name)
+    is_set = where(calls["name"], completeness.is_memset_call)
     counts = {
         "kernel launches": launched,
         "copies": int((moved & ~is_set).sum()),
@@ -390,7 +416,7 @@ def _queued_before(view: Selection) -> Iterator[Doubt]:
 
 def _ends_early(view: Selection) -> Iterator[Doubt]:
     """Yield that something goes on after the last recorded event; of a chosen window nobody asks that."""
-    if view.window is not None and view.outside is None:
+    if _is_chosen(view):
         return
     calls = [of_ranks(view, name) for name in GOES_ON]
     moments = [completeness.last_starts(of_ranks(view, name)) for name in ("STACKS", "SCHEDULE")]
@@ -401,7 +427,7 @@ def _ends_early(view: Selection) -> Iterator[Doubt]:
     early = ends[is_early]
     if early.empty:
         return
-    longest = early.loc[early["dur_ns"].idxmax()]
+    longest = early.sort_values("dur_ns").iloc[-1]
     name = printable(str(longest["name"]), LONGEST_NAME)
     count = len(early)
     yield Doubt(

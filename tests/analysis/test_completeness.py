@@ -222,6 +222,23 @@ def test_a_lost_kernel_had_ended_when_the_thread_had_waited_for_the_gpu() -> Non
     assert [(0, 2 * MS, 2 * MS // 10), (0, 3 * MS, 3 * MS // 2)] == found
 
 
+# Copies that were lost.
+
+
+@pytest.mark.parametrize(
+    ("called", "answer"),
+    [
+        ("cudaMemcpyAsync", (1, 2)),
+        ("cudaMemsetAsync", (0, 0)),
+        ("cudaLaunchKernel", (0, 0)),
+    ],
+)
+def test_a_call_that_copies_and_has_no_copy_is_lost(called: str, answer: tuple[int, int]) -> None:
+    calls = api_calls(*(lasting(at, 1, called, correlation=at) for at in (1, 2)))
+    one = copies(lasting(5, 1, correlation=1))
+    assert answer == completeness.lost_copies(KERNELS.empty(), one, calls)
+
+
 # Work that was queued before the recording.
 
 
