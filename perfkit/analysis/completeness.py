@@ -105,6 +105,26 @@ def _joined(
     return calls, operations, causes.started_by(operations, calls)
 
 
+def lost_copies(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> tuple[int, int]:
+    """Return how many calls that copy have no copy in the recording, and how many such calls there are.
+
+    Memsets do not count: profilers leave out those that a kernel does.
+    """
+    is_copy = causes.where(api_calls["name"], causes.COPY_CALL.match)
+    is_memset = causes.where(api_calls["name"], is_memset_call)
+    calls = api_calls[is_copy & ~is_memset & (api_calls["correlation"] >= 0)].drop_duplicates(CALL)
+    calls = calls[~_in_capture(calls, api_calls)]
+    row = causes.started_by(_operations(kernels, copies), calls)
+    return len(calls) - len(np.unique(row[row >= 0])), len(calls)
+
+
+def is_memset_call(name: str) -> bool:
+    """Tell whether a call sets memory, and copies none."""
+    return "emset" in name
+
+
 def _waits_after(launches: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the number of the thread's next wait for the GPU after each launch, and when it ends.
 
@@ -331,6 +351,64 @@ def _started_in(steps: pd.DataFrame, events: pd.DataFrame) -> Int:
             times, first[of_rank]
         )
     return count
+
+
+def queued_before(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> pd.DataFrame:
+    """Return when streams did what was launched before the recording: STRETCHES, not yet `free`.
+
+    The first recorded operation of a stream starts soon after its launch, unless other work lies
+    before it in the queue. If it waits for longer than BEYOND_NS, that work was not recorded.
+    """
+    on_stream = pd.concat([kernels[["stream"]], copies[["stream"]]], ignore_index=True)
+    work = _operations(kernels, copies).join(on_stream)
+    row = causes.started_by(work, api_calls)
+    returned = np.append(ends(api_calls)[1], 0)[row]
+    work = work.assign(returned_ns=np.where(row < 0, work["start_ns"], returned))
+    first = work.sort_values("start_ns").drop_duplicates(["rank", "gpu", "process", "stream"])
+    waited = first["start_ns"] - first["returned_ns"]
+    queued = first.assign(start_ns=first["returned_ns"], dur_ns=waited)
+    found = free(queued[waited > BEYOND_NS], kernels, copies)
+    return found[found["dur_ns"] > BEYOND_NS].reset_index(drop=True)
+
+
+def open_ends(
+    kernels: pd.DataFrame, copies: pd.DataFrame, calls: list[pd.DataFrame], moments: list[pd.Series]
+) -> pd.DataFrame:
+    """Return what still goes on after the last event of each rank that worked on a GPU.
+
+    A program goes on calling until its functions and ranges end. What outlasts all that begins was
+    therefore under way when the rest was lost. `calls` hold rank, start_ns, dur_ns and name of what
+    may go on; `moments` hold when anything last began on each rank.
+
+    One row per rank: rank, name (of what ends last), first_ns (of the GPU's work), start_ns (when
+    the last event begins, or the GPU's work ends), dur_ns (from then to the end of what goes on).
+    """
+    work = _operations(kernels, copies)
+    end = work["start_ns"] + work["dur_ns"]
+    ranks = work["rank"]
+    table = pd.DataFrame({"first_ns": work["start_ns"].groupby(ranks).min()})
+    worked = end.groupby(ranks).max()
+    began = pd.concat([worked, *moments, *(last_starts(of) for of in calls)])
+    table["start_ns"] = began.groupby(level=0).max()
+    lasting = pd.concat([_last_to_end(of) for of in calls])
+    lasting = lasting.sort_values("end_ns").groupby("rank").last()
+    table = table.join(lasting, how="inner")
+    table["dur_ns"] = table.pop("end_ns") - table["start_ns"]
+    return table.reset_index()
+
+
+def last_starts(events: pd.DataFrame) -> pd.Series:
+    """Return when the last event of each rank begins, ns."""
+    return events["start_ns"].groupby(events["rank"]).max()
+
+
+def _last_to_end(calls: pd.DataFrame) -> pd.DataFrame:
+    end = calls["start_ns"] + calls["dur_ns"]
+    rows = end.groupby(calls["rank"]).idxmax()
+    found: pd.DataFrame = calls.loc[rows, ["rank", "name"]].assign(end_ns=end[rows])
+    return found.astype({"name": object})
 
 
 def on_all_gpus(spans: pd.DataFrame, gpus: pd.DataFrame) -> pd.DataFrame:

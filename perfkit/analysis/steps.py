@@ -200,15 +200,17 @@ def _last_change(dur: pd.Series) -> int:
 
 
 def on_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.Series:
-    """Return how long the GPU takes for each of STEPS, ns, by their index; NaN where a step launches no kernel.
+    """Return how long the GPU takes for each of STEPS that the CPU leaves before it, ns; NaN of others.
 
-    From the first kernel that a step launches to the first one of the next step, in the last step to the end of its
-    last kernel. Launches are joined on (rank, process, correlation).
+    By their index. The CPU leaves a step early if its last kernel ends after it. The GPU takes from
+    the first kernel that a step launches to the first one of the next step, in the last step to the
+    end of its last kernel. Launches are joined on (rank, process, correlation).
     """
     begun, ended = _work(steps, kernels, api_calls)
     first, last = (pd.Series(times, steps.index).where(begun < _NEVER) for times in (begun, ended))
     following = first.groupby(steps["rank"]).shift(-1)
-    return following.fillna(last) - first
+    lasted: pd.Series = following.fillna(last) - first
+    return lasted.where(last > ends(steps)[1])
 
 
 def _work(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> tuple[Int, Int]:

@@ -16,14 +16,20 @@ NOTABLE = 0.1  # of the time or the launches: such a doubt stands in the verdict
 class Kind(enum.Enum):
     """What makes a recording doubtful; the value is how a table calls it."""
 
+    UNSEEN = "work that was not recorded"
     LOST = "lost operations"
     BEYOND_WORK = "wait beyond the work"
+    ENDS_EARLY = "recording ends early"
     BROKEN_TIMES = "broken times"
     NOT_RECORDED = "not recorded, written as 0"
     MESSAGE = "message of the profiler"
     COLLECTOR = "time of the profiler"
     DISTORTED = "distorted by recording"
     ELSEWHERE = "another time or machine"
+
+
+BESIDE_LOOPS = (Kind.ENDS_EARLY, Kind.UNSEEN)
+OF_TIMES = (*BESIDE_LOOPS, Kind.LOST, Kind.BEYOND_WORK, Kind.BROKEN_TIMES, Kind.COLLECTOR)
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,12 @@ class Doubt:
         """Whether it makes times of the GPU doubtful, so that findings which rest on them are less
         sure.
         """
-        return self.kind in (Kind.LOST, Kind.BEYOND_WORK, Kind.BROKEN_TIMES, Kind.COLLECTOR)
+        return self.kind in OF_TIMES
+
+    @property
+    def may_hide_a_loop(self) -> bool:
+        """Whether operations between those recorded may be missing, so that what repeats is unknown."""
+        return self.kind not in BESIDE_LOOPS
 
     @property
     def spoils_figures(self) -> bool:

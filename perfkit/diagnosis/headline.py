@@ -40,7 +40,7 @@ from perfkit.diagnosis.tiles import (
     tiles,
     transports,
 )
-from perfkit.diagnosis.timeline import STEADY, too_few, unrecorded
+from perfkit.diagnosis.timeline import STEADY, too_few
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.names.parts import LIMIT, SMALL, TIME, WORK
 from perfkit.selection import Selection
@@ -150,9 +150,7 @@ def _doubted(
     """Return the verdict on what is known, after the doubt that touches most of the recording, if it is a tenth."""
     doubts = recording.leading(view)
     if not doubts:
-        lost = unrecorded(view)
-        why = f"{lost[0].upper()}{lost[1:]}. " if lost else ""
-        return f"{why}{_verdict(view, figures, findings, best)}"
+        return _verdict(view, figures, findings, best)
     first = doubts[0]
     if recording.holds_no_gpu_work(view):
         return " ".join((first.text, *(f"{doubt.seen}." for doubt in doubts[1:2])))

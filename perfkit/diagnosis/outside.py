@@ -1,9 +1,10 @@
 """What happens outside of the judged part, and what it costs: pauses, and a warm-up before the loop.
 
-A single pause is no habit of the program, and neither are several without a loop, such as those of libraries that load:
-they lead no findings. Several pauses of a loop come again for as long as the program runs, such as when Python collects
-its garbage, and count as any other cause. What a pause costs is known: its
-length. A warm-up makes no step faster; it leads where else only the GPU's work is left to tell.
+A single pause is no habit of the program, and neither are several without a loop, such as those of
+libraries that load: they lead no findings. Several pauses of a loop, of which none is
+nearly all of them, come again for as long as the program runs, such as when Python collects its
+garbage. They count as any other cause. What a pause costs is known: its length. A warm-up makes no
+step faster; it leads where else only the GPU's work is left to tell.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
 NOTABLE = 0.1  # of the recording: a pause or a warm-up that is told (convention)
-SEVERAL = 2  # pauses that come again; slow first repetitions that are a warm-up
+ALONE = 0.9  # of all pauses: one this long is no habit (convention)
+SEVERAL = 2  # slow first repetitions that are a warm-up
 SHOWN = 3  # places of pauses in a sentence
 SOURCE = "phases.phases"
 
@@ -41,7 +43,8 @@ def _pauses(view: Selection) -> Iterator[Finding]:
     if share < NOTABLE:
         return
     is_loop = every["phase"].eq("loop") & every["rank"].eq(rank)
-    comes_again = len(mine) >= SEVERAL and bool(is_loop.any())
+    is_one = mine["dur_ns"].max() > ALONE * mine["dur_ns"].sum()
+    comes_again = bool(is_loop.any()) and not is_one
     definition = "share of the recording: gaps that are no part of each repetition"
     figure = Figure("pause_frac", "Pauses", share, "1", definition, SOURCE)
     whole = Gain.whole if comes_again else ONCE

@@ -8,10 +8,12 @@ takes most of the time. What is outside is told in one sentence each with its sh
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from perfkit import analysis
 from perfkit.analysis import completeness
+from perfkit.analysis.causes import covered
 from perfkit.analysis.intervals import Intervals, Window, cut, ends, intersect, union
 from perfkit.analysis.phases import PHASES
 from perfkit.diagnosis import programs, recording
@@ -149,7 +151,7 @@ def _loop(view: Selection) -> Selection | None:
     """Return the loop of a selection; None where all of it is judged."""
     if view.outside is not None or _is_part(view):
         return None
-    if recording.leading(view):
+    if any(doubt.may_hide_a_loop for doubt in recording.leading(view)):
         return None
     found = phases(view)
     repeating = found[found["phase"].eq("loop") & (_work(found) == "")]
@@ -199,9 +201,16 @@ def paused(view: Selection) -> pd.DataFrame:
 
 
 def _unjudged_pauses(view: Selection) -> pd.DataFrame:
-    """Return the rows of PHASES that are pauses which are not judged."""
+    """Return the rows of PHASES that are pauses which are not judged; what is unknown is none."""
     found = phases(view)
-    return found[found["phase"].eq("pause") & ~_is_judged(found)]
+    pauses = found[found["phase"].eq("pause") & ~_is_judged(found)]
+    unknown = recording.unknown(view)
+    hidden = np.zeros(len(pauses), np.int64)
+    for rank in unknown["rank"].unique():
+        mine = (pauses["rank"] == rank).to_numpy()
+        lost = union(*ends(unknown[unknown["rank"] == rank]))
+        hidden[mine] = covered(lost, *ends(pauses[mine]))
+    return pauses[2 * hidden < pauses["dur_ns"]]
 
 
 def whole(view: Selection) -> Selection:

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from perfkit.analysis import completeness, steps
-from perfkit.analysis.causes import COPY_CALL, where
+from perfkit.analysis import completeness, host, steps, timeline
+from perfkit.analysis.causes import COPY_CALL, LACKING_LIMIT_FRAC, where
+from perfkit.analysis.ranks import reach
 from perfkit.diagnosis import profiling
 from perfkit.diagnosis.doubt import (
     DOUBTS,
@@ -26,11 +27,11 @@ from perfkit.diagnosis.doubt import (
     touched,
 )
 from perfkit.diagnosis.finding import kept
-from perfkit.format import duration
+from perfkit.format import duration, percent, printable
 from perfkit.impossible import Reason
 from perfkit.profile import Missing
-from perfkit.run import Run
-from perfkit.selection import Selection, select
+from perfkit.run import Recorded, Run
+from perfkit.selection import Selection, covers, select
 
 __all__ = ["DOUBTS", "NOTABLE", "Doubt", "Kind", "doubts", "leading", "missing", "notes"]
 __all__ += [
@@ -43,6 +44,13 @@ __all__ += [
 
 TOLD = 0.01  # of the launches: fewer lost ones are not told (convention)
 HALF = 0.5  # of the time: if more is unknown, the rest tells no cause (convention)
+NOT_KNOWN = "When the GPU worked is not known, so perfkit tells no idle time"
+OF_GRAPHS = (
+    "Record every node of the graphs, with a current profiler, or the program without graphs"
+)
+TOGETHER = "Record all ranks at the same time"
+GOES_ON = ("RANGES", "OPS", "PYTHON_CALLS", "API_CALLS", "OS_CALLS")  # what a program does
+LONGEST_NAME = 60  # characters of what goes on
 BROKEN_TABLES = {
     "KERNELS": "kernels",
     "COPIES": "copies",
@@ -61,11 +69,15 @@ def doubts(run: Run | Selection) -> list[Doubt]:
 @kept
 def _doubts(view: Selection) -> list[Doubt]:
     found = [
+        *_unseen(view),
         *_lost_launches(view),
+        *_lost_copies(view),
         *_no_gpu_record(view),
         *_lost_calls(view),
         *_empty_steps(view),
         *_beyond_work(view),
+        *_queued_before(view),
+        *_ends_early(view),
         *_broken_times(view),
         *_not_recorded(view),
         *profiling.messages(view),
@@ -154,6 +166,41 @@ def notes(run: Run | Selection) -> tuple[str, ...]:
     )
 
 
+def _unseen(view: Selection) -> Iterator[Doubt]:
+    """Yield why it is not known when the GPU worked: the timeline does not cover the window, or
+    lacks operations of graphs.
+
+    A graph launch does not say on which GPU: all GPUs of the run are looked at, whichever were
+    chosen.
+    """
+    run = view.run
+    if view.window is not None and not covers(_timelines(run), view.window):
+        seen = "No timeline of the GPU was recorded during all of the window"
+        remedy = "Choose a window in which the GPU was recorded"
+        yield Doubt(Kind.UNSEEN, seen, 1, 1, "windows", NOT_KNOWN, remedy, 1.0)
+        return
+    found = host.recorded(run.kernels, run.copies, run.api_calls, window=view.window)
+    launched, empty, idle = found[["launch_count", "empty_count", "idle_ns"]].sum()
+    seen = ""
+    if empty > LACKING_LIMIT_FRAC * launched:
+        seen = f"{empty:,} of {launched:,} graph launches have no operation in the recording"
+    elif idle:
+        span = timeline.busy(run.kernels, run.copies, window=view.window)["span_ns"].sum()
+        if idle > NOTABLE * span:
+            share = percent(idle / span)
+            seen = f"Graphs were recorded in part: inside them nothing runs for {share} of the time"
+    if seen:
+        yield Doubt(
+            Kind.UNSEEN, seen, int(empty), int(launched), "graphs", NOT_KNOWN, OF_GRAPHS, 1.0
+        )
+
+
+def _timelines(run: Run) -> list[Recorded]:
+    """Return from when to when operations of GPUs were recorded."""
+    traced = {p.path.name for p in run.profiles if {"KERNELS", "COPIES"} & set(p.loaders)}
+    return [span for span in run.recorded if span.name in traced]
+
+
 def _lost_launches(view: Selection) -> Iterator[Doubt]:
     """Yield that kernels of recorded launches are missing."""
     kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
@@ -200,6 +247,31 @@ def _place_of_lost(launches: pd.DataFrame) -> tuple[str, str]:
     return "", "Record a shorter time: the profiler lost kernels"
 
 
+def _is_chosen(view: Selection) -> bool:
+    """Tell whether a person chose the window; that of a loop is perfkit's own."""
+    return view.window is not None and view.outside is None
+
+
+def _lost_copies(view: Selection) -> Iterator[Doubt]:
+    """Yield that copies of recorded calls are missing, by their share of all operations."""
+    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    if _is_chosen(view) or (kernels.empty and copies.empty):
+        return
+    lost, total = completeness.lost_copies(kernels, copies, of_ranks(view, "API_CALLS"))
+    if lost < max(TOLD * total, 1):
+        return
+    yield Doubt(
+        Kind.LOST,
+        f"{lost:,} of {total:,} calls that copy have no copy in the recording",
+        lost,
+        total,
+        "calls",
+        "When these copies ran is unknown, so perfkit judges only the rest",
+        "Record a shorter time: the profiler lost copies",
+        lost / (lost + len(kernels) + len(copies)),
+    )
+
+
 def _no_gpu_record(view: Selection) -> Iterator[Doubt]:
     """Yield that work was launched and nothing of the GPU was recorded at all."""
     calls = of_ranks(view, "API_CALLS")
@@ -207,7 +279,7 @@ def _no_gpu_record(view: Selection) -> Iterator[Doubt]:
         return
     launched = int(where(calls["name"], completeness.is_single_launch).sum())
     moved = where(calls["name"], COPY_CALL.match)
-    is_set = where(calls["name"], lambda name: "emset" in name)
+    is_set = where(calls["name"], completeness.is_memset_call)
     counts = {
         "kernel launches": launched,
         "copies": int((moved & ~is_set).sum()),
@@ -313,10 +385,60 @@ def _beyond_work(view: Selection) -> Iterator[Doubt]:
         len(waits),
         "waits",
         "The GPU worked on something that was not recorded, so this time is neither busy nor idle",
-        "Record every node of the graphs, with a current profiler, or the program without graphs",
+        OF_GRAPHS,
         share,
         share,
         inside,
+    )
+
+
+def _queued_before(view: Selection) -> Iterator[Doubt]:
+    """Yield that a GPU did what was launched before the recording began."""
+    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    waits = completeness.queued_before(kernels, copies, of_ranks(view, "API_CALLS"))
+    inside, share = touched(view, waits)
+    if inside.empty:
+        return
+    longest = duration(int(inside["dur_ns"].max()))
+    yield Doubt(
+        Kind.LOST,
+        f"The GPU still did what was launched before the recording, for {longest}",
+        len(inside),
+        len(inside),
+        "streams",
+        "Of this work nothing was recorded, so this time is neither busy nor idle",
+        "Synchronise with the GPU before the recording begins",
+        share,
+        share,
+        inside,
+    )
+
+
+def _ends_early(view: Selection) -> Iterator[Doubt]:
+    """Yield that something goes on after the last recorded event; of a chosen window nobody asks that."""
+    if _is_chosen(view):
+        return
+    calls = [of_ranks(view, name) for name in GOES_ON]
+    moments = [completeness.last_starts(of_ranks(view, name)) for name in ("STACKS", "SCHEDULE")]
+    work = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    ends = completeness.open_ends(*work, calls, moments)
+    shares = ends["dur_ns"] / (ends["start_ns"] + ends["dur_ns"] - ends["first_ns"])
+    is_early = (shares >= NOTABLE) & (ends["dur_ns"] > completeness.BEYOND_NS)
+    early = ends[is_early]
+    if early.empty:
+        return
+    longest = early.sort_values("dur_ns").iloc[-1]
+    name = printable(str(longest["name"]), LONGEST_NAME)
+    count = len(early)
+    yield Doubt(
+        Kind.ENDS_EARLY,
+        f"Nothing was recorded in the last {duration(int(longest['dur_ns']))} of “{name}”",
+        count,
+        len(ends),
+        "ranks",
+        "What the program did then is unknown, so perfkit judges only what came before",
+        "Record until the program ends, or stop the profiler between two steps",
+        float(shares[is_early].max()),
     )
 
 
@@ -400,5 +522,19 @@ def _elsewhere(view: Selection) -> Iterator[Doubt]:
             profiles,
             "recordings",
             "Equal times are not the same moment, so perfkit measures each recording over its own time",
-            "Record all ranks at the same time",
+            TOGETHER,
+        )
+        return
+    worked = reach((of_ranks(view, "KERNELS"), of_ranks(view, "COPIES"))).sort_values("first")
+    ended = worked["last"].cummax().shift(1)
+    if (worked["first"] > ended).any():
+        yield Doubt(
+            Kind.ELSEWHERE,
+            "The GPUs of the ranks never work at the same time",
+            len(worked),
+            len(worked),
+            "ranks",
+            "Either the ranks run one after the other, or their clocks differ",
+            TOGETHER,
+            1.0,
         )

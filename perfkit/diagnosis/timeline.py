@@ -13,19 +13,16 @@ from perfkit.analysis import causes as analysis_causes
 from perfkit.analysis import (
     completeness,
     gaps,
-    host,
     owners,
     steps,
     timeline,
 )
-from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.intervals import ends
 from perfkit.diagnosis import phases, recording
-from perfkit.diagnosis.doubt import spans
+from perfkit.diagnosis.doubt import Kind, spans
 from perfkit.diagnosis.finding import Figure, kept
 from perfkit.format import duration, percent
-from perfkit.run import Recorded, Run
-from perfkit.selection import Selection, covers
+from perfkit.selection import Selection
 from perfkit.tables import RANGES
 
 # operations of the GPU and their time, too few to judge a program by (convention)
@@ -39,9 +36,6 @@ APART = 0.1  # shares of GPUs that differ by this much are not averaged (convent
 # what gets faster where they are less than this share of the span
 STEADY = "the steady steps"
 MOST_STEADY = 0.9
-INSIDE_LIMIT_FRAC = (
-    0.1  # of the span; idle time inside graphs from which on nodes must be missing (convention)
-)
 
 
 @kept
@@ -205,39 +199,10 @@ def breakdown(view: Selection) -> pd.DataFrame:
     )
 
 
-def timelines(run: Run) -> list[Recorded]:
-    """Return from when to when operations of GPUs were recorded."""
-    traced = {p.path.name for p in run.profiles if {"KERNELS", "COPIES"} & set(p.loaders)}
-    return [span for span in run.recorded if span.name in traced]
-
-
-@kept
 def unrecorded(view: Selection) -> str:
-    """Return why it is not known when the GPU worked, empty if it is.
-
-    The timeline does not cover the window, or operations of graphs were not recorded. A graph
-    launch does not say on which GPU: all GPUs of the run are looked at, whichever were chosen.
-    """
-    run = view.run
-    if view.window is not None and not covers(timelines(run), view.window):
-        return "no timeline of the GPU was recorded during all of the window"
-    found = host.recorded(run.kernels, run.copies, run.api_calls, window=view.window)
-    launched, empty, idle = (
-        int(found[column].sum()) for column in ("launch_count", "empty_count", "idle_ns")
-    )
-    if empty > LACKING_LIMIT_FRAC * launched:
-        return f"{empty:,} of {launched:,} graph launches have no operation in the recording"
-    span = (
-        int(timeline.busy(run.kernels, run.copies, window=view.window)["span_ns"].sum())
-        if idle
-        else 0
-    )
-    if idle > INSIDE_LIMIT_FRAC * span:
-        return (
-            f"graphs were recorded in part: inside them nothing runs for {percent(idle / span)} of "
-            "the time"
-        )
-    return ""
+    """Return why it is not known when the GPU worked, empty if it is."""
+    unseen = [doubt.seen for doubt in recording.doubts(view) if doubt.kind is Kind.UNSEEN]
+    return f"{unseen[0][0].lower()}{unseen[0][1:]}" if unseen else ""
 
 
 def is_judged(view: Selection) -> bool:

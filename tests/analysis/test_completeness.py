@@ -220,3 +220,74 @@ def test_a_lost_kernel_had_ended_when_the_thread_had_waited_for_the_gpu() -> Non
     wait = lasting(21 * MS // 10, MS // 10, "cudaDeviceSynchronize")
     found = between(of_gpu, api_calls(*calls.to_dict("records"), wait))
     assert [(0, 2 * MS, 2 * MS // 10), (0, 3 * MS, 3 * MS // 2)] == found
+
+
+# Copies that were lost.
+
+
+@pytest.mark.parametrize(
+    ("called", "answer"),
+    [
+        ("cudaMemcpyAsync", (1, 2)),
+        ("cudaMemsetAsync", (0, 0)),
+        ("cudaLaunchKernel", (0, 0)),
+    ],
+)
+def test_a_call_that_copies_and_has_no_copy_is_lost(called: str, answer: tuple[int, int]) -> None:
+    calls = api_calls(*(lasting(at, 1, called, correlation=at) for at in (1, 2)))
+    one = copies(lasting(5, 1, correlation=1))
+    assert answer == completeness.lost_copies(KERNELS.empty(), one, calls)
+
+
+# Work that was queued before the recording.
+
+
+def before(*of_gpu: dict[str, Any]) -> list[tuple[int, int]]:
+    """Operations that were launched at 0, 1, 2 ... ms, each by a call of 0.1 ms."""
+    calls = [lasting(i * MS, MS // 10, LAUNCH, correlation=i) for i in range(len(of_gpu))]
+    work = kernels(*({**each, "correlation": i} for i, each in enumerate(of_gpu)))
+    found = completeness.queued_before(work, COPIES.empty(), api_calls(*calls))
+    return [(start / MS, dur / MS) for start, dur in tuples(found, "start_ns", "dur_ns")]
+
+
+def test_a_first_operation_that_waits_long_waits_for_what_came_before_the_recording() -> None:
+    assert [(0.1, 8.9)] == before(lasting(9 * MS, MS))
+
+
+def test_what_another_stream_does_meanwhile_is_known() -> None:
+    first, other = lasting(9 * MS, MS, stream=1), lasting(2 * MS, 3 * MS, stream=2)
+    assert [(0.1, 1.9), (5, 4)] == before(first, other)
+
+
+def test_a_later_operation_of_a_stream_waits_for_nothing_from_before() -> None:
+    assert [] == before(lasting(MS // 2, MS), lasting(9 * MS, MS))
+
+
+# What goes on when the recording ends.
+
+
+def goes_on(*calls: pd.DataFrame, moments: tuple[pd.Series, ...] = ()) -> list[tuple[Any, ...]]:
+    """A kernel of rank 0 works from 10 to 30 ns."""
+    found = completeness.open_ends(
+        kernels(lasting(10, 20)), COPIES.empty(), list(calls), list(moments)
+    )
+    return tuples(found, "rank", "name", "first_ns", "start_ns", "dur_ns")
+
+
+def test_a_range_goes_on_from_the_last_begin_of_a_call_to_its_own_end() -> None:
+    called = api_calls(lasting(5, 3), lasting(40, 3))
+    assert [(0, "main", 10, 40, 60)] == goes_on(ranges(lasting(0, 100, "main")), called)
+
+
+def test_what_goes_on_is_counted_from_the_end_of_the_work_on_the_gpu() -> None:
+    assert [(0, "main", 10, 30, 70)] == goes_on(ranges(lasting(0, 100, "main")))
+
+
+def test_a_sample_of_the_cpu_is_an_event_too() -> None:
+    samples = pd.Series({0: 95}).rename_axis("rank")
+    found = goes_on(ranges(lasting(0, 100, "main")), moments=(samples,))
+    assert [(0, "main", 10, 95, 5)] == found
+
+
+def test_of_a_rank_without_work_nobody_asks_what_goes_on() -> None:
+    assert [] == goes_on(ranges(lasting(0, 100, "main", rank=1)))

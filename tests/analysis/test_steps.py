@@ -127,9 +127,19 @@ LAUNCHES = api_calls(*(call(10 * i + 2, 10 * i + 3, correlation=i) for i in rang
 WORK = kernels(*(lasting(15 * i + 5, 12, correlation=i) for i in range(3)))
 
 
+LATE = api_calls(*(call(at, at + 1, correlation=i) for i, at in enumerate((2, 12, 34))))
+
+
 def test_steps_take_as_long_as_on_the_gpu() -> None:
     """15 ns each, and 12 to the end of the last kernel."""
     assert [15, 15, 12] == on_gpu(steps((0, 10), (10, 20), (20, 30)), WORK, LAUNCHES).tolist()
+
+
+def test_a_step_that_outlasts_its_work_has_no_time_of_its_own_on_the_gpu() -> None:
+    """The kernels end at 17, 32 and 47 ns: only the second step goes on for longer."""
+    assert [15, -1, 12] == on_gpu(steps((0, 10), (10, 33), (33, 43)), WORK, LATE).fillna(
+        -1
+    ).tolist()
 
 
 def test_a_step_that_launches_nothing_has_no_time_on_the_gpu() -> None:

@@ -120,14 +120,19 @@ def test_pauses_of_a_loop_come_again() -> None:
     assert {finding.rule: finding.gain.whole for finding in found}["pauses"] == Gain.whole
 
 
+def test_a_pause_that_is_nearly_all_of_them_is_no_habit() -> None:
+    found = diagnosis.findings(perfkit.select(two_pauses(loop=True, longest_ms=60_000)))
+    assert {finding.rule: finding.gain.whole for finding in found}["pauses"] == ONCE
+
+
 def test_pauses_without_a_loop_are_no_habit() -> None:
     found = diagnosis.findings(perfkit.select(two_pauses(loop=False)))
     assert {finding.rule: finding.gain.whole for finding in found}["pauses"] == ONCE
 
 
-def two_pauses(*, loop: bool) -> perfkit.Run:
+def two_pauses(*, loop: bool, longest_ms: int = 3000) -> perfkit.Run:
     """30 kernels of 1 ms, one every 2 ms, with pauses of 1 s and 3 s between them; alike in a loop."""
-    begun = [2 * n + 1000 * (n >= 10) + 3000 * (n >= 20) for n in range(30)]
+    begun = [2 * n + 1000 * (n >= 10) + longest_ms * (n >= 20) for n in range(30)]
     rows = [
         {"start_ns": at * MS, "dur_ns": MS, "name": "a" if loop else f"kernel {n}"}
         for n, at in enumerate(begun)

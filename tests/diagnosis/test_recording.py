@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from diagnosis.traces import MS, US, values, view
-from frames import api_calls, kernels, profile
+from frames import api_calls, kernels, lasting, profile, ranges
 from real import MFU
 from sampled import samples
 
@@ -89,9 +89,15 @@ def test_no_finding_is_sure_where_first_kernels_were_lost(load: Load) -> None:
 
 def test_launches_still_queued_when_a_recording_ends_are_told(load: Load) -> None:
     chosen = load("nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite")
-    lost = doubt(chosen, Kind.LOST)
+    lost = next(each for each in recording.doubts(chosen) if each.unit == "launches")
     assert (1_714, 3_346) == (lost.count, lost.total)
     assert lost.seen == first_sentence(chosen)
+
+
+def test_copies_still_queued_when_a_recording_ends_are_told(load: Load) -> None:
+    """476 of 936 calls of cudaMemcpyAsync; the other 90 without an operation are memsets."""
+    found = recording.doubts(load("nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite"))
+    assert any("476 of" in each.seen and "calls that copy" in each.seen for each in found)
 
 
 def test_only_the_end_is_unknown_where_launches_were_still_queued(load: Load) -> None:
@@ -133,6 +139,61 @@ def test_where_most_time_is_unknown_no_gain_is_computed(load: Load) -> None:
     chosen = load(REPORTS.format("sync_longer_than_work"))
     assert "times faster" not in verdict(chosen)
     assert {"not known"} == {finding.gain.text for finding in diagnosis.findings(chosen)}
+
+
+# Work from before the recording.
+
+
+def test_work_that_was_queued_before_the_recording_is_unknown_and_no_pause(load: Load) -> None:
+    """The first kernel of stream 3 is launched 0.13 ms after the begin, and starts at 463.4 ms."""
+    chosen = load("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz")
+    assert pytest.approx(463.25 / 473.75, abs=1e-4) == doubt(chosen, Kind.LOST).unknown_frac
+    assert "pauses" not in {finding.rule for finding in diagnosis.findings(chosen)}
+    assert "for 463 ms" in first_sentence(chosen)
+
+
+# Ranks on different clocks.
+
+
+@pytest.mark.parametrize(("apart_ms", "doubted"), [(0, False), (3, False), (50, True)])
+def test_ranks_that_never_work_at_the_same_time_are_doubted(apart_ms: int, doubted: bool) -> None:
+    """Rank 0 works from 0 to 4.5 ms."""
+    rows = [lasting(at * MS, MS // 2) for at in range(5)]
+    later = [lasting((at + apart_ms) * MS, MS // 2, rank=1) for at in range(5)]
+    found = recording.doubts(view(kernels=kernels(*rows, *later)))
+    assert doubted == any("never work at the same time" in each.seen for each in found)
+
+
+# Recordings that end early.
+
+
+def ending(last_call_ms: int) -> perfkit.Selection:
+    """A range of 20 ms with a kernel a millisecond until `last_call_ms`."""
+    of_gpu = [lasting(at * MS, MS // 2, correlation=at) for at in range(last_call_ms)]
+    calls = [lasting(at * MS, US, "cudaLaunchKernel", correlation=at) for at in range(last_call_ms)]
+    around = ranges(lasting(0, 20 * MS, "main"))
+    return view(kernels=kernels(*of_gpu), api_calls=api_calls(*calls), ranges=around)
+
+
+def test_a_range_that_outlasts_all_that_was_recorded_in_it_is_doubted() -> None:
+    """The last kernel ends at 9.5 ms: 10.5 of 20 ms hold nothing."""
+    early = doubt(ending(10), Kind.ENDS_EARLY)
+    assert "Nothing was recorded in the last 10.5 ms of “main”" == early.seen
+    assert pytest.approx(10.5 / 20) == early.touched_frac
+
+
+def test_a_range_that_ends_soon_after_its_last_call_is_whole() -> None:
+    assert [] == recording.doubts(ending(19))
+
+
+def test_a_recording_that_ends_early_is_said_first(load: Load) -> None:
+    chosen = load("torch/HTA__call_stack__backward_thread.json")
+    assert first_sentence(chosen).startswith("Nothing was recorded in the last 18.1 ms of")
+
+
+def test_what_a_chosen_window_leaves_out_is_no_doubt() -> None:
+    chosen = perfkit.select(ending(10).run, window=(0, 9 * MS))
+    assert [] == recording.doubts(chosen)
 
 
 # Broken times.

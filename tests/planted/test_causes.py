@@ -169,7 +169,6 @@ def test_real_recordings(profiles: Path) -> None:
     Its second change is that alone: the loader still is what the GPU waits for, as the first finding of both says. Only
     the recording before holds the evaluation at the end, 2.4 s of which the training thread is inside poll(). The first
     step lasts 2.8 s, but all except 9 ms of it lie before the first operation of the GPU: it is no warm-up of it.
-    sglang's first graph is launched after 38 us and starts after 463 ms: what held it up is not known.
     """
     before, after = (
         diagnosis.findings(all_of(perfkit.load(profiles / "nsys" / name)))
@@ -177,9 +176,6 @@ def test_real_recordings(profiles: Path) -> None:
     )
     assert {"copies_pageable", "idle_system"} == {f.rule for f in before} - {f.rule for f in after}
     assert ["idle_data_loading"] * 2 == [found[0].rule for found in (before, after)]
-    trace = profiles / "torch" / "TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"
-    first = diagnosis.findings(all_of(perfkit.load(trace)))[0]
-    assert ("idle_other", "medium") == (first.rule, first.confidence)
 
 
 def test_figures_are_worked_out_once() -> None:

@@ -22,6 +22,8 @@ LOST = 0.4  # of the kernels, in a cut
 PAUSE_NS = 600 * 10**9  # ten minutes
 SHORT = 0.05  # of the time: a gap that no finding tells of
 MIDDLE = (0.25, 0.75)  # of the time: where the pause comes
+BEGINS = 16  # launches that are tried as the begin of a loop
+OF_LOOP = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")  # what a loop holds whole
 EARLY = 0.1  # of the operations: what comes before them is start-up
 LATER_NS = 1_000_000_007  # by which all times move
 DAY_NS = 86_400 * 10**9
@@ -196,21 +198,37 @@ def loop_twice(recording: Recording) -> Recording:
 def loop(recording: Recording) -> tuple[int, int]:
     """Return when the loop begins and ends, as `loop_twice` repeats it.
 
-    It is the second half of the steps that the profiler marked, for the first ones may be slow; else what happens from
-    the launch of the first kernel to the end of the last one: copies before and after are no part of a loop.
+    It begins in the second half of the steps that the profiler marked, for the first ones may be
+    slow; else with a launch of the first half, the first one if possible. It ends with the last
+    kernel: copies before and after are no part of a loop. Work that calls and ranges hold together
+    with the loop is none of it: if that is more than a little, no loop can be repeated.
     """
     work = operations(recording)
     kernels = recording.table("KERNELS")
     if kernels.empty:
         raise DoesNotApply("no kernels")
-    since = int(work.loc[work["start_ns"] >= starts(kernels).min(), "launched_ns"].min())
+    launched = np.sort(work.loc[work["start_ns"] >= starts(kernels).min(), "launched_ns"])
+    since = int(launched[0])
     until = int(stops(kernels).max())
+    early = launched[: 1 + len(launched) // 2]
+    begins = early[:: 1 + len(early) // BEGINS].tolist()
     marked = recording.table("RANGES")
     marked = marked[(marked["kind"] == "step") & (starts(marked) < until) & (stops(marked) > since)]
     if len(marked):
         until = max(until, int(stops(work).max()), int(stops(marked).max()))
-        since = min(_middle(of_rank) for _, of_rank in marked.groupby("rank"))
-    return _whole(recording, since, until)
+        middle = min(_middle(of_rank) for _, of_rank in marked.groupby("rank"))
+        begins = [begin for begin in np.sort(starts(marked)).tolist() if begin >= middle]
+    for begin in begins:
+        span = _whole(recording, begin, until)
+        if _worked_ns(work, span) <= (1 + SHORT) * _worked_ns(work, (begin, until)):
+            return span
+    raise DoesNotApply("nothing parts the loop from other work")
+
+
+def _worked_ns(work: pd.DataFrame, span: tuple[int, int]) -> int:
+    """Return how long the operations that end in a span last together."""
+    inside = (stops(work) > span[0]) & (stops(work) <= span[1])
+    return int(work["dur_ns"][inside].sum())
 
 
 def _middle(marked: pd.DataFrame) -> int:
@@ -220,7 +238,7 @@ def _middle(marked: pd.DataFrame) -> int:
 
 def _whole(recording: Recording, since: int, until: int) -> tuple[int, int]:
     """Return a span grown until it holds each row whole that does not enclose it."""
-    tables = [t for (_, name), t in recording.tables.items() if name in STARTED and len(t)]
+    tables = [t for (_, name), t in recording.tables.items() if name in OF_LOOP and len(t)]
     times = pd.concat([t.loc[t["start_ns"].notna(), ["start_ns", "dur_ns"]] for t in tables])
     begins, ends = starts(times), stops(times)
     while True:

@@ -242,6 +242,15 @@ def test_the_second_half_of_marked_steps_is_the_loop() -> None:
     assert (150, 235) == changes.loop(taken(run(RANGES=frames.ranges(*steps))))
 
 
+def test_a_loop_that_a_call_holds_together_with_a_copy_is_not_repeated() -> None:
+    """The call waits from 96 to 240 ns; the copy takes 10 ns beside the 40 ns of the kernels."""
+    calls = [{"start_ns": s - 5, "dur_ns": 3, "correlation": i} for i, s in enumerate(STARTS)]
+    copying = {"start_ns": 96, "dur_ns": 144, "name": "cudaMemcpy", "correlation": 4}
+    waiting = taken(run(API_CALLS=frames.api_calls(*calls, copying)))
+    with pytest.raises(DoesNotApply, match="nothing parts the loop"):
+        changes.loop(waiting)
+
+
 def test_the_window_around_the_work_lasts_from_its_first_to_its_last_operation(
     recording: Recording,
 ) -> None:
