@@ -32,7 +32,7 @@ from perfkit.format import size
 from perfkit.profile import Missing, Profile
 from perfkit.readers import is_from_perfkit, origin, reader
 from perfkit.readers.text import put
-from perfkit.schema import INTEGERS, Checked
+from perfkit.schema import INTEGERS, Checked, labelled
 from perfkit.tables import TABLES
 
 SAMPLE, SAMPLES = (
@@ -212,7 +212,8 @@ def from_parquet(content: bytes | pa.Buffer, table: str) -> tuple[pd.DataFrame, 
     numbers = {name: values for name, values in taken.items() if values is not None}
     rest = stored.drop_columns(list(numbers)).to_pandas(split_blocks=True).copy()
     frame = pd.DataFrame(
-        {n: numbers[n] if n in numbers else rest[n] for n in stored.column_names}, copy=False
+        {n: numbers[n] if n in numbers else labelled(rest[n]) for n in stored.column_names},
+        copy=False,
     )
     return TABLES[table].check(frame), note
 

@@ -348,7 +348,7 @@ def _legal(least: float, most: float) -> str:
 def _cast(values: pd.Series, dtype: str) -> pd.Series:
     """Cast without loss or raise SchemaError saying which value would change."""
     if str(values.dtype) == dtype:
-        return values
+        return labelled(values)
     if dtype == "category" and values.isna().all():
         values = values.astype(
             object
@@ -361,7 +361,19 @@ def _cast(values: pd.Series, dtype: str) -> pd.Series:
     changed = "" if dtype in ("string", "category") else _first_changed(values, dtype, cast)
     if changed:
         raise SchemaError(changed)
-    return cast
+    return labelled(cast)
+
+
+def labelled(values: pd.Series) -> pd.Series:
+    """Return a column whose categories are Python's objects; pandas 3 would give text a type of its own.
+
+    Categories of two types cannot be united, nor can text of the new type be compared with a missing name.
+    """
+    if not isinstance(values.dtype, pd.CategoricalDtype) or values.cat.categories.dtype == object:
+        return values
+    categories = pd.Index(values.cat.categories, dtype=object)
+    made = pd.Categorical.from_codes(values.cat.codes, categories, validate=False)
+    return pd.Series(made, values.index, name=values.name)
 
 
 def _first_changed(values: pd.Series, dtype: str, cast: pd.Series | None = None) -> str:
