@@ -11,14 +11,14 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 INDEX = "docs/README"
-LABS = "notebooks/labs/README"
+OUTSIDE = ("notebooks/labs/README", "perfkit/charts/scripts", "CONTRIBUTING", "CHANGELOG")
 
 project = "perfkit"
 author = "the perfkit authors"
 release = metadata.version("perfkit")
 extensions = ["myst_parser"]
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", LABS + ".md"]
+include_patterns = ["README.md", "docs/*.md", *(f"{page}.md" for page in OUTSIDE)]
 myst_heading_anchors = 3  # the links that GitHub gives headings
 html_theme = "alabaster"
 html_theme_options = {"page_width": "1100px", "description": "Why is the GPU slow?"}
@@ -29,7 +29,7 @@ def _pages() -> list[str]:
     """Return the names of the pages in the order of the index."""
     text = (ROOT / f"{INDEX}.md").read_text(encoding="utf-8")
     linked = [f"docs/{name}" for name in re.findall(r"\]\((\w+)\.md\)", text)]
-    return [INDEX, *linked, LABS, "CONTRIBUTING", "CHANGELOG"]
+    return [INDEX, *linked, *OUTSIDE]
 
 
 def _with_contents(app: Any, name: str, source: list[str]) -> None:

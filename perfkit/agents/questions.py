@@ -117,6 +117,7 @@ class Questions:
         ]
         return {
             "verdict": said.verdict,
+            "is_simulated": view.run.is_simulated,
             "doubts_that_lead": [doubt.text for doubt in recording.leading(view)],
             "judged": _judged(view),
             "numbers": tiles,

@@ -379,7 +379,7 @@ def test_a_run_with_a_link_that_leads_out_is_refused(client: Client) -> None:
         ({"where": [{"column": "dur_ns", "op": ">", "value": 1}] * 21}, "more than 20"),
         ({"part": {"gpu": [0]}}, "part.gpu"),
         ({"part": {"ranks": [7]}}, "no rank 7"),
-        ({"part": {"window_ns": [5, 1]}}, "not a start and a later end"),
+        ({"part": {"window_ns": [5, 1]}}, "does not end after its start"),
         ({"query": "dur_ns > 0"}, "query_table has no query"),
     ],
 )

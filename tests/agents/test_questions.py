@@ -108,6 +108,11 @@ def test_the_figures_of_a_finding_can_be_asked_for(questions: Questions) -> None
         assert id == questions.asked(questions.figure, run=run, id=id)["id"]
 
 
+def test_the_verdict_on_a_simulated_run_says_so(questions: Questions) -> None:
+    answer = questions.asked(questions.verdict, run="runs/run.sqlite")
+    assert answer["is_simulated"]
+
+
 def test_the_page_for_agents_names_each_tool(page: str) -> None:
     names = [tool.__name__ for tool in Questions([]).tools()]
     assert [] == [name for name in names if f"`{name}`" not in page]
