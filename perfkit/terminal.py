@@ -37,7 +37,7 @@ def _clean(text: str) -> str:
 
 
 def say_above(text: str) -> None:
-    """Print a text, if it is not empty, above a progress bar, which is drawn anew with its next step."""
+    """Print a text, if it is not empty, above a progress bar, which the next step draws anew."""
     if not text:
         return
     if sys.stderr.isatty():

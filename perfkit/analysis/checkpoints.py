@@ -186,7 +186,7 @@ def _ended(operations: pd.DataFrame, keys: list[str]) -> pd.Series:
 
 
 def _ending(ended: pd.Series, copies: pd.DataFrame) -> pd.DataFrame:
-    """Return COPIES of 1 ns: on each GPU when the work of its rank ends, if its last kernel ended before.
+    """Return COPIES of 1 ns: on each GPU when its rank's work ends, if its last kernel ended before.
 
     So the time from the last kernel to the end of the work is a gap between two operations, too.
     """

@@ -94,7 +94,7 @@ def launches(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFram
 def _joined(
     kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame, Int]:
-    """Return the calls that launch one kernel, the operations, and the row of the call of each; -1 if it has none."""
+    """Return the calls that launch one kernel, the operations, and the row of each one's call, or -1."""
     KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls)
     calls = api_calls[
         causes.where(api_calls["name"], is_single_launch) & (api_calls["correlation"] >= 0)

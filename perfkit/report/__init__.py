@@ -79,7 +79,7 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a function when it is first asked for: the process that makes a report needs few of them."""
+    """Import a function when it is first asked for: the process that makes a report needs few."""
     if name not in __all__:
         raise AttributeError(f"module 'perfkit.report' has no attribute {name!r}")
     module = import_module(f"perfkit.report.{_ELSEWHERE.get(name, 'blocks')}")

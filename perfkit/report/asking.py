@@ -1,7 +1,7 @@
-"""What a report asks of its kernel: a function of `perfkit.report.pages`, what it takes, and what it answers.
+"""What a report asks of its kernel: a function of `perfkit.report.pages`, and what it takes and answers.
 
-Both travel as JSON in files of a folder, so that no text needs quoting; what the function raises is raised again by
-the process that asked.
+Both travel as JSON in files of a folder, so that no text needs quoting. What the function raises,
+the process that asked raises again.
 """
 
 from __future__ import annotations

@@ -54,7 +54,10 @@ class NoKernelError(RuntimeError):
 
 
 class Kernel:
-    """A kernel that stays for the next notebook; `setup` is code that runs before the first one, in each new kernel."""
+    """A kernel that stays for the next notebook.
+
+    `setup` is code that runs before the first notebook, in each new kernel.
+    """
 
     def __init__(self) -> None:
         self.setup = ""

@@ -20,7 +20,6 @@ from perfkit.report.notebooks import Executed, Failure
 from perfkit.report.printing import browser, print_report
 
 MADE_BY = "perfkit report"  # in the marker of the folder
-TABLES = "tables"  # folder
 LONGEST = 300  # characters of a failure in a message
 
 
@@ -97,13 +96,13 @@ def build(
             failures = _failures(results, Path(profile).name)
             where = {
                 "parameters": parameters,
+                "folder": str(made),
                 "machine": None if keep_paths else machine,
             }
-            tables = session.ask("write_tables", folder=str(made / TABLES), **where)
+            tables = session.ask("write_tables", **where)
             done("tables")
             session.ask(
                 "write_pages",
-                folder=str(made),
                 executed={
                     name: notebooks.stored(name) if isinstance(each, Failure) else each
                     for name, each in results.items()

@@ -112,10 +112,10 @@ def title(notebook: nbformat.NotebookNode) -> str:
 
 
 class Session:
-    """A kernel in which a report is made: it opens the run, runs notebooks one after the other, and writes the pages.
+    """A kernel that makes a report: it opens the run, runs notebooks one by one, and writes the pages.
 
-    All that is asked of it happens in a thread of its own, so that an exception such as Ctrl-C, which only the main
-    thread sees, ends the kernel at once, with its children.
+    All that is asked of it happens in a thread of its own, so that an exception such as Ctrl-C,
+    which only the main thread sees, ends the kernel at once, with its children.
     """
 
     def __init__(self) -> None:
@@ -225,7 +225,7 @@ def _accepted(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary(notebook: nbformat.NotebookNode) -> dict[str, Any]:
-    """Return the first page that an executed notebook recorded, see `record`; empty if it recorded none."""
+    """Return the first page that an executed notebook recorded (`record`); empty if it did not."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     recorded = [output["data"][MIME] for output in outputs if MIME in output.get("data", {})]
     return next((dict(each["summary"]) for each in recorded if each.get("summary")), {})

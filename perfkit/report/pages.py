@@ -1,4 +1,4 @@
-"""What a kernel does for a report besides the notebooks: it opens the run, and writes tables, summaries and pages.
+"""What a kernel does for a report besides the notebooks: it opens the run, and writes tables and pages.
 
 The run is loaded there alone, once. `perfkit.report.making` asks for these functions by their names
 (`perfkit.report.asking`), so what they take and return is JSON.
@@ -65,10 +65,11 @@ class Recorded:
 
 
 def opened(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Load the run, and the earlier one, for all that follows in this process, and tell what a report needs to know.
+    """Load the run, and the earlier one, for all that follows in this process, and tell what they are.
 
-    `parameters`: those of the notebooks. Of a large run they get the `ranks` that are returned, with a sentence on it
-    in `notes`. `names` are the notebooks that answer the run, `paths` its files, `nodes` where it was recorded.
+    `parameters`: those of the notebooks. Of a large run they get the `ranks` that are returned,
+    with a sentence on it in `notes`. `names` are the notebooks that answer the run, `paths` its
+    files, `nodes` where it was recorded.
     PerfkitError if the input cannot be read or the choice does not fit it.
     """
     run = share(parameters["profile"], job=parameters["job"])
@@ -94,7 +95,7 @@ def opened(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _runs(parameters: Mapping[str, Any]) -> tuple[Selection, Run | None]:
-    """Return the part of a run that a report looks at, and the earlier run; each is loaded once in a process."""
+    """Return the part of a run that a report looks at, and the earlier run; each is loaded once."""
     run = share(parameters["profile"], job=parameters["job"])
     choice = {name: parameters[name] for name in earlier_runs.CHOICE}
     earlier = parameters["baseline"]
@@ -104,9 +105,9 @@ def _runs(parameters: Mapping[str, Any]) -> tuple[Selection, Run | None]:
 def write_tables(
     parameters: dict[str, Any], folder: str, machine: dict[str, Any] | None
 ) -> list[str]:
-    """Write the tables that figures rest on, and return their names; `machine` as for `write_pages`."""
+    """Write the tables that figures rest on, and return their names; all as for `write_pages`."""
     view, earlier = _runs(parameters)
-    return _write_tables(view, earlier, Path(folder), _machine(machine))
+    return _write_tables(view, earlier, Path(folder, links.FOLDER), _machine(machine))
 
 
 def _machine(given: dict[str, Any] | None) -> Machine:
@@ -124,11 +125,11 @@ def write_pages(
     tables: list[str],
     pdf: str,
 ) -> None:
-    """Write pages, summaries and notebooks to a folder.
+    """Write pages, summaries and notebooks to the folder of a report.
 
-    `executed`: the notebooks of the report in their order, those of `failures` as they were stored. `failures`: what
-    `perfkit.report.notebooks.Failure` holds. `machine`: what `perfkit.report.machine.named` takes; None leaves the
-    names of this machine in the report.
+    `executed`: the notebooks of the report in their order, those of `failures` as they were stored.
+    `failures`: what `perfkit.report.notebooks.Failure` holds. `machine`: what
+    `perfkit.report.machine.named` takes; None leaves the names of this machine in the report.
     """
     view, earlier = _runs(parameters)
     this, made = _machine(machine), Path(folder)

@@ -12,6 +12,7 @@ import papermill
 import pytest
 
 import make
+from perfkit.errors import ReadError
 from perfkit.report import notebooks
 from perfkit.report.engine import Kernel
 from perfkit.report.notebooks import Executed, Failure, Session
@@ -107,6 +108,12 @@ def test_a_kernel_that_does_not_start_is_told(
     monkeypatch.setattr("perfkit.report.engine.OPTIONS", ("--no-such-option",))
     monkeypatch.setattr("perfkit.report.engine.START", 20)
     assert str(run("first")["first"]).startswith("the kernel did not start: ")
+
+
+def test_a_run_that_cannot_be_opened_is_refused_as_by_load() -> None:
+    parameters = {"profile": "no_such.sqlite", "ranks": [], "job": {}}
+    with Session() as session, pytest.raises(ReadError, match=r"no_such\.sqlite: no such file"):
+        session.ask("opened", parameters=parameters)
 
 
 def test_parameters_of_any_bytes_reach_the_cells(stored: Path) -> None:

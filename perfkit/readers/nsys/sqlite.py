@@ -43,7 +43,7 @@ MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
 KEPT_TEXTS = 100_000
 MAGIC = b"NVIDIA Tegra Profiler Report"
 LAST_WORDS = 300  # characters of the last line that nsys printed
-# Environment variable: the folder in which whoever started this process keeps exports, and removes them.
+# Environment variable: the folder for exports that whoever started this process removes.
 EXPORTS = "PERFKIT_EXPORTS"
 # What sqlite3 raises on a damaged file; the last where the message holds damaged bytes of a name.
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
