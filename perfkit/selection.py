@@ -408,8 +408,8 @@ def checked_window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
         return None
     first, last = parsed("window", window)
     if last <= first:
-        told = " to ".join(duration(edge) for edge in (first, last))
-        raise PerfkitError(f"window: {told} does not end after its start. Give the start first.")
+        edges = f"{duration(first)} to {duration(last)}"
+        raise PerfkitError(f"window: {edges} does not end after its start. Give the start first.")
     if len(run.calltree) and all(run.table(name).empty for name in (*TIMED, "SAMPLES")):
         raise PerfkitError(
             "window: the metrics of call paths are sums over the whole run, of which no part can be looked at. "
