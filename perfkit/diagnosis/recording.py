@@ -258,6 +258,7 @@ def _lost_copies(view: Selection) -> Iterator[Doubt]:
     if _is_chosen(view) or (kernels.empty and copies.empty):
         return
     lost, total = completeness.lost_copies(kernels, copies, of_ranks(view, "API_CALLS"))
+    lost -= len(view.run.left_out("COPIES"))  # which another doubt tells
     if lost < max(TOLD * total, 1):
         return
     yield Doubt(
@@ -402,7 +403,7 @@ def _queued_before(view: Selection) -> Iterator[Doubt]:
     longest = duration(int(inside["dur_ns"].max()))
     yield Doubt(
         Kind.LOST,
-        f"The GPU still did what was launched before the recording, for {longest}",
+        f"The first operation of a stream waits {longest} for work that was not recorded",
         len(inside),
         len(inside),
         "streams",

@@ -149,7 +149,7 @@ def test_work_that_was_queued_before_the_recording_is_unknown_and_no_pause(load:
     chosen = load("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz")
     assert pytest.approx(463.25 / 473.75, abs=1e-4) == doubt(chosen, Kind.LOST).unknown_frac
     assert "pauses" not in {finding.rule for finding in diagnosis.findings(chosen)}
-    assert "for 463 ms" in first_sentence(chosen)
+    assert "waits 463 ms for work that was not recorded" in first_sentence(chosen)
 
 
 # Ranks on different clocks.
