@@ -158,9 +158,8 @@ def side_rows(found: Comparison) -> pd.DataFrame:
     depend on how long was recorded and are left out, as is what is 0 or missing in both runs.
     """
     judged = listed(found)
-    order = (
-        2 * judged["verdict"].astype(str).map(ORDER.index) + judged["ratio_low"].isna()
-    ).sort_values(kind="stable")
+    place = judged["verdict"].astype(str).map(ORDER.index).astype("int64")  # also of no rows
+    order = (2 * place + judged["ratio_low"].isna()).sort_values(kind="stable")
     rows = []
     for row in judged.loc[order.index].astype(object).to_dict("records"):
         values = (

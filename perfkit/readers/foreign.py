@@ -54,7 +54,7 @@ FOREIGN = (
     ),
     Foreign(
         "what `nsys stats` prints: sums by kernel or call, without times",
-        f"Load the export beside it (`.sqlite`), or make one with {EXPORT}.",
+        f"Load the export of the same report (`.sqlite`), or make one with {EXPORT}.",
         holds=rb"Time \(%\)\"?,\"?Total Time \(ns\)|Time \(%\)\s+Total Time \(ns\)\s+",
     ),
     Foreign(
