@@ -366,7 +366,9 @@ def queued_before(
     row = causes.started_by(work, api_calls)
     returned = np.append(ends(api_calls)[1], 0)[row]
     work = work.assign(returned_ns=np.where(row < 0, work["start_ns"], returned))
-    first = work.sort_values("start_ns").drop_duplicates(["rank", "gpu", "process", "stream"])
+    first = work.sort_values("start_ns", kind="stable").drop_duplicates(
+        ["rank", "gpu", "process", "stream"]
+    )
     waited = first["start_ns"] - first["returned_ns"]
     queued = first.assign(start_ns=first["returned_ns"], dur_ns=waited)
     found = free(queued[waited > BEYOND_NS], kernels, copies)
@@ -393,7 +395,7 @@ def open_ends(
     began = pd.concat([worked, *moments, *(last_starts(of) for of in calls)])
     table["start_ns"] = began.groupby(level=0).max()
     lasting = pd.concat([_last_to_end(of) for of in calls])
-    lasting = lasting.sort_values("end_ns").groupby("rank").last()
+    lasting = lasting.sort_values("end_ns", kind="stable").groupby("rank").last()
     table = table.join(lasting, how="inner")
     table["dur_ns"] = table.pop("end_ns") - table["start_ns"]
     return table.reset_index()

@@ -428,7 +428,7 @@ def _ends_early(view: Selection) -> Iterator[Doubt]:
     early = ends[is_early]
     if early.empty:
         return
-    longest = early.sort_values("dur_ns").iloc[-1]
+    longest = early.sort_values("dur_ns", kind="stable").iloc[-1]
     name = printable(str(longest["name"]), LONGEST_NAME)
     count = len(early)
     yield Doubt(
@@ -526,7 +526,9 @@ def _elsewhere(view: Selection) -> Iterator[Doubt]:
             TOGETHER,
         )
         return
-    worked = reach((of_ranks(view, "KERNELS"), of_ranks(view, "COPIES"))).sort_values("first")
+    worked = reach((of_ranks(view, "KERNELS"), of_ranks(view, "COPIES"))).sort_values(
+        "first", kind="stable"
+    )
     ended = worked["last"].cummax().shift(1)
     if (worked["first"] > ended).any():
         yield Doubt(

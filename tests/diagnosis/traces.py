@@ -64,7 +64,9 @@ def of_tables(reader: str = "torch_trace", *missing: Missing, **tables: pd.DataF
 
 def view(**tables: pd.DataFrame) -> Selection:
     """All of a timeline of Nsight Systems with these tables, without GPU metrics."""
-    missing = Missing("SAMPLES", "no GPU metrics", "nsys profile --gpu-metrics-devices=all")
+    missing = Missing(
+        "SAMPLES", "no GPU metrics", "nsys profile --gpu-metrics-devices=all -o report PROGRAM"
+    )
     return all_of(
         of_tables("nsys", missing, **{name.upper(): frame for name, frame in tables.items()})
     )
