@@ -12,7 +12,7 @@ from functools import partial, wraps
 from html import escape
 from inspect import signature
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import ipywidgets
@@ -52,7 +52,7 @@ class Later(Generic[T]):
         self._begun, self._over, self._changing = False, Event(), Lock()
         self._listeners: list[tuple[Heard, asyncio.AbstractEventLoop]] = []
         self.made: T | None = None
-        self.failed: PerfkitError | None = None
+        self.failed: Exception | None = None
 
     def now(self) -> T | None:
         """Make it, or wait for it; None if it failed."""
@@ -69,12 +69,15 @@ class Later(Generic[T]):
 
     def answer(self, why: str, *, at_once: bool = False) -> T:
         """Return it, or raise what it failed with; Pending, which says why, unless it is there or made `at_once`."""
-        made = self.now() if at_once else self.soon()
+        if at_once:
+            self.now()
+        else:
+            self.soon()
         if self.failed:
             raise self.failed
-        if made is None:
+        if not self._over.is_set():
             raise Pending(self, why)
-        return made
+        return cast(T, self.made)  # None may be what `make` returns
 
     def then(self, heard: Heard) -> bool:
         """Call `heard` once in the loop that runs now, when it is there or failed; say whether that will be."""
@@ -98,7 +101,7 @@ class Later(Generic[T]):
     def _work(self) -> None:
         try:
             self.made = self._make() if self._make else None
-        except PerfkitError as e:
+        except Exception as e:  # noqa: BLE001 whoever asks for it gets the error
             self.failed = e
         finally:
             self._make = None  # and with it what it was made of

@@ -17,6 +17,7 @@ from perfkit.charts.vega import MIME
 from perfkit.errors import PerfkitError
 from perfkit.format import verbatim
 from perfkit.run import Run
+from perfkit.widgets import after
 from perfkit.widgets import live as widgets_live
 from perfkit.widgets.live import (
     Later,
@@ -353,3 +354,16 @@ def test_it_is_made_once_and_who_waits_is_called_once() -> None:
     failed = Later(refused)
     assert (None, None) == (failed.now(), failed.soon())
     assert "calls: cut off. Record them again." == str(failed.failed)
+
+
+def test_an_answer_of_nothing_is_an_answer() -> None:
+    """A view whose `make` says nothing of a run is empty, and nobody waits for it for ever."""
+    assert Later(lambda: None).answer("soon", at_once=True) is None
+    nothing = after(Chooser(selection=choice()), lambda view: None)
+    assert (widgets_live.NOTHING,) == nothing.parts
+
+
+def test_an_error_of_what_is_made_later_reaches_who_asks() -> None:
+    later: Later[int] = Later(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        later.answer("soon", at_once=True)
