@@ -368,10 +368,6 @@ def report(path: Path, out: Path, window: tuple[int, int] | None, **given: Any) 
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
     )  # more would wait for matrices, each with a core of its own
-    from perfkit.discovery import discovered
-
-    if path.is_file():
-        discovered([path])  # refuse what is no profile before all that makes pages is imported
     from perfkit.report.making import build
 
     notes: list[str] = []

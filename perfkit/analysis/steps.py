@@ -73,6 +73,7 @@ STEPS = Table(
 _NEVER = np.iinfo(np.int64).max  # of other types `ufunc.at` is slow
 OUTLASTING = 100  # times all the rest, from which on a gap is a pause whatever repeats (convention)
 BURST = 10  # times the median pause: a pause that ends a burst of one kernel (convention)
+FEWEST_BURSTS = 5  # fewer are the work between two or three pauses of the program (convention)
 LEAST_PAUSE_NS = 1_000  # which a median pause counts for at least
 SEVERAL = 2  # kernels of a burst
 SLOW = 1.5
@@ -349,12 +350,12 @@ def _bursts(pause: Int) -> tuple[Int, Int]:
 
     A pause that is much longer than the usual one (convention) comes before a burst.
 
-    >>> first, stop = _bursts(np.array([9, 0, 0, 8, 0, 0, 9, 0, 0]) * 10_000)
+    >>> first, stop = _bursts(np.array([9, 0, 0] * 5) * 10_000)
     >>> first.tolist(), stop.tolist()
-    ([0, 3, 6], [3, 6, 9])
+    ([0, 3, 6, 9, 12], [3, 6, 9, 12, 15])
     """
     first = np.flatnonzero(pause >= BURST * max(float(np.median(pause)), LEAST_PAUSE_NS))
-    if len(first) < FEWEST:
+    if len(first) < FEWEST_BURSTS:
         return first[:0], first[:0]
     stop = np.append(first[1:], len(pause))
     usual = np.median(stop - first)

@@ -9,6 +9,7 @@ import resource
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ from perfkit.report.notebooks import folder
 
 RESULTS = "results"
 MOST_FILE_BYTES = 2**30  # of a submission's files together
-JUDGE_BYTES = 16 * 2**30  # of memory, so that an answer cannot fill this machine's
+JUDGE_BYTES = 16 * 2**30  # of memory, for what judges the answers
 NEEDED_BYTES = 2**30  # of memory, of both processes of a notebook together
 Note = Callable[[str], None]
 Progress = Callable[[int, int, str], object]
@@ -133,13 +134,36 @@ def results(given: Sequence[Submission]) -> list[Result]:
 
 def graded(submission: Submission) -> Result:
     """Grade a notebook and write its result."""
-    resource.setrlimit(resource.RLIMIT_AS, (JUDGE_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     begun, used = time.monotonic(), _cpu_s()
-    made = _graded(submission)
+    with _bounded():
+        made = _graded(submission)
     seconds, cpu_s = time.monotonic() - begun, _cpu_s() - used
     made = replace(made, seconds=round(seconds, 1), cpu_s=round(cpu_s, 1))
     save(submission, made)
     return made
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Let this process take JUDGE_BYTES more memory at most, so that an answer cannot fill this machine's."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    most = _addresses() + JUDGE_BYTES
+    if before[0] != resource.RLIM_INFINITY:
+        most = min(most, before[0])
+    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _addresses() -> int:
+    """Return the bytes of addresses that this process has, of which most are no memory; 0 if the system hides them."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    except OSError:
+        return 0
+    return int(pages) * resource.getpagesize()
 
 
 def save(submission: Submission, made: Result) -> None:
