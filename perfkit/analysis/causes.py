@@ -14,7 +14,8 @@ moment by moment; the parts add up to the gap, and the largest one names its cau
         system        in a recorded call of the operating system
         host_code     in none of these: code of the program itself
     kernel_wait   after the launch call returned, if that is shorter than 30 us
-    other         after it returned, if that is longer: another stream, device or process held the operation up
+    other         after it returned, if that is longer: another stream, device or process held the operation up; waits
+                  near the usual one of their device and launch call have its cause, so that 30 us part no such kind
     unattributed  no launch call is recorded
     edge          before the first or after the last operation of the window
 

@@ -32,6 +32,7 @@ from perfkit.analysis.causes import (
 from perfkit.analysis.intervals import Axis, Int, Intervals, Window, ends, merge, union
 from perfkit.schema import stretches
 
+ALIKE = 2  # factor within which waits of one kind have one cause (convention)
 WAITS = 1 << 17  # explained at once, so that of millions of calls only those around them are sorted
 
 
@@ -128,12 +129,15 @@ def attributed(
     touched: NDArray[np.bool_],
     api_calls: pd.DataFrame,
     host: Host,
+    device: Int,
+    usual_waits: pd.Series,
 ) -> dict[str, pd.Categorical[Any] | Int]:
-    """Return why the device did nothing in each of the gaps [start, end), int64 ns.
+    """Return why the `device` did nothing in each of the gaps [start, end), int64 ns.
 
     `edge` tells whether a gap lies before the first or after the last operation of the device. `call` is the row of
     the launch call in `api_calls`; -1 where none is recorded, and at an edge. `touched`: no call but the host's access
-    to a page ends the gap, in the thread of `call`, which came before.
+    to a page ends the gap, in the thread of `call`, which came before. `usual_waits`: the usual time from the return
+    of a launch call to the end of the gap, ns, by device and code of the call.
 
     Columns: cause (of CAUSES); detail (of DETAILS), missing unless the cause is host_wait; api and range (names of the
     tables), missing where the thread was in none; process and thread of the call, int64, -1 without one; launch, its
@@ -156,7 +160,11 @@ def attributed(
     inside, after = returned - called, end - returned
     parts[DETAILS.index("cuda_call")] += inside * copying
     parts[DETAILS.index("launch")] += inside * ~copying
-    parts[-2], parts[-1] = after * (after < KERNEL_WAIT_NS), after * (after >= KERNEL_WAIT_NS)
+    usual = usual_waits.reindex(pd.MultiIndex.from_arrays([device, names])).to_numpy()
+    is_usual = (after >= usual / ALIKE) & (after <= usual * ALIKE)
+    short = np.where(is_usual, usual, after) < KERNEL_WAIT_NS
+    parts[-2] = after * short
+    parts[-1] = after * ~short
     # The row of the largest value of each column, the first of equals; `argmax` is slow over few rows.
     main, most = np.zeros(len(start), np.int64), parts[0].copy()
     for number, times in enumerate(parts[1:], 1):
@@ -193,7 +201,7 @@ def cut_off(gaps: pd.DataFrame, first: Int, last: Int, host: Host) -> pd.DataFra
         return gaps
     called = start + gaps["before_ns"].to_numpy()
     returned = called + gaps["inside_ns"].to_numpy()
-    short = end - returned < KERNEL_WAIT_NS
+    short = gaps["kernel_wait_ns"].to_numpy() > 0
     begin, finish = np.maximum(start, first), np.minimum(end, last)
     called, returned = np.clip(called, begin, finish), np.clip(returned, begin, finish)
     columns: dict[str, Any] = {str(name): gaps[name].array for name in gaps}

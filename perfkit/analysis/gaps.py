@@ -130,6 +130,7 @@ def idle_gaps(
     else:
         none = np.zeros(len(first), bool)
         reach = _Reach(first, last, none, none)
+    usual = _usual_waits(operations, tables, groups, api_calls)
     operations = _within(operations, reach)
     gaps = (_between if len(api_calls) else _free)(operations, reach.first, reach.last)
     gaps = _long(gaps, first, last, max(at_least_ns, 1))
@@ -145,9 +146,9 @@ def idle_gaps(
     )
     host = Host(api_calls, ranges, os_calls)
     called = np.maximum(call, touching)
-    table = table.assign(
-        **attributed(gaps.start, gaps.end, edge, called, touching >= 0, api_calls, host)
-    )
+    ended = called, touching >= 0
+    kinds = gaps.device, usual
+    table = table.assign(**attributed(gaps.start, gaps.end, edge, *ended, api_calls, host, *kinds))
     return cut_off(table, first[gaps.device], last[gaps.device], host)
 
 
@@ -247,6 +248,28 @@ def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFram
     first = np.full(len(gaps.start), len(api_calls))
     np.minimum.at(first, gap[call >= 0], call[call >= 0])
     return np.where(first < len(api_calls), first, -1)
+
+
+def _usual_waits(
+    operations: list[Int], tables: list[pd.DataFrame], groups: list[Int], api_calls: pd.DataFrame
+) -> pd.Series:
+    """Return the median wait from the return of a launch call to the end of a gap, ns, by device and code of the call.
+
+    It is that of the whole recording, so that no window changes it.
+    """
+    count = 1 + int(operations[1].max(initial=-1))
+    first, last = spans(tables, groups, count, None, own=True)
+    none = np.zeros(count, bool)
+    whole = _between(_within(operations, _Reach(first, last, none, none)), first, last)
+    call = _launch_call(whole, tables, api_calls)
+    launched = np.flatnonzero(call >= 0)
+    call = call[launched]
+    start, end = whole.start[launched], whole.end[launched]
+    wait = end - np.maximum(ends(api_calls)[1][call], start)
+    launch = api_calls["name"].cat.codes.to_numpy()[call]
+    waits = pd.DataFrame({"device": whole.device[launched], "launch": launch, "wait": wait})
+    median: pd.Series = waits[wait > 0].groupby(["device", "launch"])["wait"].median()
+    return median
 
 
 def _touching(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:

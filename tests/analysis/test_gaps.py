@@ -46,6 +46,23 @@ def test_a_gap_is_divided_at_its_launch_call() -> None:
         assert parts == parts_us(gap)
 
 
+def test_waits_of_one_kind_have_one_cause() -> None:
+    # Waits of 25, 33 and 44 us are of one kind, usually 33 us.
+    work = kernels(us(0, 100), us(129, 200, 7), us(237, 300, 8), us(348, 400, 9))
+    calls = api_calls(us(100, 104, 7), us(200, 204, 8), us(300, 304, 9))
+    gaps = idle_gaps(work, COPIES.empty(), calls)
+    assert ["other"] * 3 == gaps["cause"].tolist()
+    assert [25, 33, 44] == (gaps["other_ns"] / US).tolist()
+
+
+def test_a_wait_unlike_those_of_its_kind_keeps_its_own_cause() -> None:
+    # Two waits of 44 us, and one of 5 us after the same call.
+    work = kernels(us(0, 100), us(148, 200, 7), us(248, 300, 8), us(309, 400, 9))
+    calls = api_calls(us(100, 104, 7), us(200, 204, 8), us(300, 304, 9))
+    gaps = idle_gaps(work, COPIES.empty(), calls)
+    assert ["other", "other", "kernel_wait"] == gaps["cause"].tolist()
+
+
 def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
     # No call launches a page: what the thread of the last call before the gap did until then is the cause. Another
     # process's later call decides nothing, and a page before any call is unattributed.
@@ -252,7 +269,7 @@ def on_threads(rng: np.random.Generator, depth: int, names: list[str]) -> pd.Dat
 def operations(rng: np.random.Generator, calls: pd.DataFrame, count: int) -> pd.DataFrame:
     """Operations of two ranks with two devices, most of them launched by a call, some starting together."""
     of = calls.iloc[rng.integers(0, len(calls), count)].reset_index(drop=True)
-    start = np.minimum(of["start_ns"] + rng.integers(-2_000, 60_000, count), END - 10).clip(lower=0)
+    start = np.minimum(of["start_ns"] + rng.integers(-2_000, 90_000, count), END - 10).clip(lower=0)
     again = rng.random(count) < 0.2
     start[again] = rng.choice(start, int(again.sum()))
     where = of[["rank", "process"]].assign(gpu=rng.integers(0, 2, count), stream=7)
@@ -291,11 +308,41 @@ def watched(thread: dict[str, Any], *frames: pd.DataFrame) -> list[str]:
     return at
 
 
-def divided(gap: range, window: range, launch: dict[str, Any], at: list[str]) -> Counter[str]:
+def launching(
+    end: int, own: list[dict[str, Any]], called: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """The first call that launched an operation which starts at the end of a gap."""
+    after = [w for w in own if w["start_ns"] == end]
+    keys = [(w["rank"], w["process"], w["correlation"]) for w in after]
+    return next((c for c in called if (c["rank"], c["process"], c["correlation"]) in keys), None)
+
+
+def usual_waits(
+    gaps: list[list[int]], own: list[dict[str, Any]], called: list[dict[str, Any]]
+) -> dict[str, float]:
+    """The median wait between the return of each launch call and the end of a device's gap, ns."""
+    waits: dict[str, list[int]] = {}
+    for start, end in gaps:
+        launch = launching(end, own, called)
+        if launch is None or start == 0:
+            continue
+        wait = end - max(launch["start_ns"] + launch["dur_ns"], start)
+        if wait > 0:
+            waits.setdefault(launch["name"], []).append(wait)
+    return {name: float(np.median(times)) for name, times in waits.items()}
+
+
+def divided(
+    gap: range, window: range, launch: dict[str, Any], at: list[str], usual: dict[str, float]
+) -> Counter[str]:
     """How many ns of a gap in a window each part has: every ns is looked at by itself."""
     start, end = gap.start, gap.stop
     called, returned = launch["start_ns"], launch["start_ns"] + launch["dur_ns"]
-    after = "kernel_wait" if end - max(returned, start) < 30_000 else "other"
+    wait: float = end - max(returned, start)
+    median = usual.get(launch["name"], 0.0)
+    if median / 2 <= wait <= 2 * median:
+        wait = median
+    after = "kernel_wait" if wait < 30_000 else "other"
     own = "cuda_call" if "Memcpy" in launch["name"] else "launch"
     return Counter(
         after if ns >= returned else own if ns >= called else at[ns] for ns in gap if ns in window
@@ -334,7 +381,9 @@ def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, A
         for w in own:
             busy[w["start_ns"] + 1 : w["start_ns"] + 1 + w["dur_ns"]] = True
         steps = np.flatnonzero(np.diff(busy.astype(int)))
-        for start, end in steps.reshape(-1, 2).tolist():
+        found = steps.reshape(-1, 2).tolist()
+        usual = usual_waits(found, own, called)
+        for start, end in found:
             first, last = max(start, window[0]), min(end, window[1])
             if first >= last:
                 continue
@@ -345,19 +394,16 @@ def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, A
             if start == 0 or end == LATEST:
                 gap["cause"] = "edge"
                 continue
-            after = [w for w in own if w["start_ns"] == end]
-            keys = [(w["rank"], w["process"], w["correlation"]) for w in after]
-            launch = next(
-                (c for c in called if (c["rank"], c["process"], c["correlation"]) in keys), None
-            )
+            launch = launching(end, own, called)
             if launch is None:
                 continue
             thread = {key: launch[key] for key in ("rank", "process", "thread")}
             place = tuple(thread.values())
             if place not in watch:
                 watch[place] = watched(thread, calls, spans, system)
-            whole = divided(range(start, end), range(start, end), launch, watch[place])
-            parts = divided(range(start, end), range(*window), launch, watch[place])
+            gap_ns = range(start, end)
+            whole = divided(gap_ns, gap_ns, launch, watch[place], usual)
+            parts = divided(gap_ns, range(*window), launch, watch[place], usual)
             most = max(
                 (*DETAILS, "kernel_wait", "other"), key=lambda name: whole[name]
             )  # the first of equals
