@@ -223,6 +223,11 @@ class Selection:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
+        """STEPS of the chosen GPUs in the window: what is `repeated`, but for launches of one kernel alone."""
+        return iterations.without_launches(self.repeated, self.all_kernels, self.copies)
+
+    @cached_property
+    def repeated(self) -> pd.DataFrame:
         """STEPS of the chosen GPUs in the window, by all that was recorded (`analysis.steps.detect`)."""
         return iterations.detect(
             self.ranges,

@@ -7,7 +7,7 @@ An iteration (step) is found in one of three ways, the first that works for a ra
    is the step; when siblings repeat, or the range is a part, a step goes from one start of the first to the next.
 3. "kernel sequence": the sequence of kernels that repeats (`analysis.sequences`), of the device and process with the
    most. The step starts where the device regularly idles longest. Where one kernel repeats alone, a step is a burst
-   of it, if long pauses part bursts of about as many.
+   of it, if long pauses part bursts of about as many. Launches of one kernel alone are no steps (`without_launches`).
 
 Steps are found in the whole capture: a window selects among them and changes neither numbers nor bounds. Ranges are
 told apart by their *label*: the name up to the first ", " (frameworks append numbers and sizes after it) and without a
@@ -158,6 +158,25 @@ def of_program(
 def steady(steps: pd.DataFrame) -> pd.DataFrame:
     """Return the STEPS that are typical, after compilation and warm-up, their numbers unchanged."""
     return steps[STEPS.check(steps)["steady"]].reset_index(drop=True)
+
+
+def without_launches(
+    steps: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame
+) -> pd.DataFrame:
+    """Return STEPS without those of ranks that only launch one kernel again and again: launches are no steps.
+
+    Such steps were found by their kernels, and most of them hold one operation, a copy or memset counted.
+    """
+    launching = []
+    found = steps[steps["how"] == "kernel sequence"]
+    for rank, mine in found.groupby("rank"):
+        begun = [table.loc[table["rank"] == rank, "start_ns"] for table in (kernels, copies)]
+        times = np.sort(np.concatenate(begun))
+        start, end = ends(mine)
+        held = np.searchsorted(times, end) - np.searchsorted(times, start)
+        if np.median(held) <= 1:
+            launching.append(rank)
+    return steps[~steps["rank"].isin(launching)].reset_index(drop=True)
 
 
 def count(steps: pd.DataFrame) -> int:

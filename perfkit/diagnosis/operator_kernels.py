@@ -24,7 +24,7 @@ from perfkit.diagnosis.replayed import with_others, within
 from perfkit.diagnosis.rules.operators import ATTENTION, FUSION, LAYOUT, PRECISION
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.speed import NOTABLE
-from perfkit.diagnosis.timeline import detected, span_ns, unrecorded
+from perfkit.diagnosis.timeline import span_ns, unrecorded
 from perfkit.format import percent, printable
 from perfkit.names.families import FAMILIES
 from perfkit.schema import unique
@@ -138,7 +138,7 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         & ~where(kernels["full_name"], ALONE.search)
     )
     chained &= ~kernels["in_graph"].to_numpy()
-    found = detected(view)  # a step of ranges holds the launches of its kernels
+    found = view.repeated  # a step of ranges holds the launches of its kernels
     time = "start_ns" if found["how"].eq("kernel sequence").all() else "at_ns"
     moments = kernels[["rank", "dur_ns"]].assign(start_ns=kernels[time])
     (moment, _), (begin, _) = on_one_axis([moments, found], ["rank"])

@@ -440,7 +440,7 @@ def _part(view: Selection) -> Stretch | PerfkitError | None:
     inside = len(start) if first is None else int(((start >= first) & (start < last)).sum())
     if inside <= MOST_KERNELS:
         return None
-    tables = (detected(whole), whole.all_kernels, whole.copies)
+    tables = (whole.repeated, whole.all_kernels, whole.copies)
     try:
         return whatif.stretch(*tables, aim=STRETCH_KERNELS, most=MOST_KERNELS, window=view.window)
     except PerfkitError as e:

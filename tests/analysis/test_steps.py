@@ -9,14 +9,23 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import call, steps
-from frames import api_calls, kernels, lasting, ranges, tuples
+from frames import api_calls, copies, kernels, lasting, ranges, tuples
 
 import perfkit
 from make import Shape, capture
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.sequences import repeats
-from perfkit.analysis.steps import STEPS, detect, iterations, last_phase, of_program, on_gpu, steady
-from perfkit.tables import API_CALLS, KERNELS, RANGES
+from perfkit.analysis.steps import (
+    STEPS,
+    detect,
+    iterations,
+    last_phase,
+    of_program,
+    on_gpu,
+    steady,
+    without_launches,
+)
+from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
 KERNEL_STEP = ["embed", *["gemm", "softmax"] * 6, "loss", *["gemm", "wgrad"] * 6, "adam"]
 
@@ -71,6 +80,14 @@ def test_bursts_of_one_kernel_are_steps() -> None:
 def test_kernels_that_rest_as_long_each_time_are_steps_of_their_own() -> None:
     found = detect(RANGES.empty(), kernels(*every(1_000_000, 20_000, "stencil", 20)))
     assert 20 == len(found)
+
+
+def test_launches_of_one_kernel_alone_are_no_steps_but_with_a_copy_each_are() -> None:
+    work = kernels(*every(1_000_000, 20_000, "stencil", 20))
+    found = detect(RANGES.empty(), work)
+    with_copies = copies(*every(1_000_000, 5_000, "", 20, at=500_000))
+    assert 0 == len(without_launches(found, work, COPIES.empty()))
+    assert 20 == len(without_launches(found, work, with_copies))
 
 
 def test_the_device_that_runs_more_steps_tells_those_of_the_rank() -> None:
