@@ -4,7 +4,7 @@ The span of a rank lasts from the first to the last operation of its GPUs. Its p
 
 start_up  everything before the first typical repetition, slow first repetitions too: paid once per process
 loop      the typical repetitions (`perfkit.analysis.repetitions`); steps of two lengths are rows of two kinds. Work
-          with other kernels before or after them is one repetition of another kind: a prefill before the decoding
+          with other kernels before, between or after them is one repetition of another kind: a prefill before decoding
 pause     a stretch without work that is no part of each repetition: alone it makes half of the idle time, longer
           pauses left out, or the program saves its state in it (`perfkit.analysis.checkpoints`)
 end       what follows the last repetition
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import causes, checkpoints, repetitions, steps
+from perfkit.analysis import causes, checkpoints, completeness, repetitions, steps
 from perfkit.analysis.intervals import Int, Intervals, Window, ends, intersect, total, union
 from perfkit.analysis.repetitions import Repetitions, Work
 from perfkit.format import duration
@@ -89,24 +89,27 @@ def phases(
     python_calls: pd.DataFrame,
     api_calls: pd.DataFrame,
     os_calls: pd.DataFrame,
+    collecting: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return the phases of each rank that has operations of a GPU: table `PHASES`.
 
     The lengths of a rank's phases add up to its span exactly, and each rank is judged by its own tables alone.
+    `collecting`: STRETCHES in which the profiler itself worked and the GPU did not; they make no step a longer one.
     """
     marked = steps.of_program(RANGES.check(ranges), kernels, api_calls)
     tables = [marked, OPS.check(ops), PYTHON_CALLS.check(python_calls)]
     tables += [API_CALLS.check(api_calls), OS_CALLS.check(os_calls)]
     tables += [KERNELS.check(kernels), COPIES.check(copies)]
+    tables.append(completeness.STRETCHES.empty() if collecting is None else collecting)
     rows: list[dict[Hashable, object]] = []
     for rank in sorted({*kernels["rank"].unique(), *copies["rank"].unique()}):
-        spans, operators, functions, calls, system, launched, copied = (
+        spans, operators, functions, calls, system, launched, copied, collector = (
             _of_rank(table, rank) for table in tables
         )
         of = repetitions.work(repetitions.operations(launched, copied), calls)
         found = repetitions.find(of, spans, operators, functions)
         saved = _saved(found, rank, launched, copied, spans, functions, calls, system)
-        rows += _rows(of, int(rank), list(_parts(of, found, saved)))
+        rows += _rows(of, int(rank), list(_parts(of, found, saved, collector)))
     table = pd.DataFrame(rows, columns=PHASES.column_names)
     return PHASES.make(table.astype({"repetitions": "Int64"})) if rows else PHASES.empty()
 
@@ -140,7 +143,9 @@ def busy(stretches: pd.DataFrame, operations: pd.DataFrame) -> Int:
     return worked
 
 
-def _parts(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
+def _parts(
+    of: Work, found: Repetitions, saved: Intervals, collecting: pd.DataFrame
+) -> Iterator[_Part]:
     """Yield the parts of a rank from its first to its last operation."""
     first, last = of.span
     steady = np.flatnonzero(found.steady)
@@ -154,22 +159,42 @@ def _parts(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
     begun, ended = int(start[0]), int(end[-1])
     slow = int(steady[0])
     warm_up = f"{slow:,} slow first repetition{'s' if slow > 1 else ''}" if slow else None
-    work_from = _other_work(of, (first, begun), (begun, ended))
+    interrupted = _interrupted(of, start, end)
+    loop = begun, int(end[interrupted[0]] if interrupted else ended)
+    work_from = _other_work(of, (first, begun), loop)
     if work_from is None:
         yield _Part("start_up", first, begun, slow or None, name=warm_up)
     else:
         yield _Part("start_up", first, work_from[0])
-        yield _Part(
-            "loop",
-            work_from[0],
-            begun,
-            1,
-            OTHER,
-            "kernels",
-            _longest_kernel(of, work_from[0], begun),
-        )
-    yield from _loop(of, found._replace(start=start, end=end), saved)
-    yield from _after(of, ended, last, (begun, ended), saved)
+        yield _other(of, work_from[0], begun)
+    edges = [0, *(place + 1 for place in interrupted), len(start)]
+    for low, high in pairwise(edges):
+        if low:
+            yield _other(of, int(end[low - 1]), int(start[low]))
+        part = found._replace(start=start[low:high], end=end[low:high])
+        yield from _loop(of, part, saved, collecting)
+    yield from _after(of, ended, last, loop, saved)
+
+
+def _other(of: Work, first: int, last: int) -> _Part:
+    """Return a stretch of work with other kernels than those of the loop."""
+    name = _longest_kernel(of, first, last)
+    return _Part("loop", first, last, 1, OTHER, "kernels", name)
+
+
+def _interrupted(of: Work, start: Int, end: Int) -> list[int]:
+    """Return after which repetitions other work interrupts the loop: a second prefill, before more decoding."""
+    launched = of.start[of.is_kernel]
+    lasted = np.r_[0, np.cumsum((of.end - of.start)[of.is_kernel])]
+    low, high = np.searchsorted(launched, [end[:-1], start[1:]])
+    is_much = lasted[high] - lasted[low] >= WORK * lasted[-1]
+    places = []
+    for place in np.flatnonzero(is_much).tolist():
+        between = int(end[place]), int(start[place + 1])
+        repetition = int(start[place]), int(end[place])
+        if _other_work(of, between, repetition) is not None:
+            places.append(place)
+    return places
 
 
 def _is_aside(of: Work, found: Repetitions, steady: Int) -> bool:
@@ -181,14 +206,18 @@ def _is_aside(of: Work, found: Repetitions, steady: Int) -> bool:
     return int(inside.sum()) < HALF * worked
 
 
-def _loop(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
+def _loop(
+    of: Work, found: Repetitions, saved: Intervals, collecting: pd.DataFrame
+) -> Iterator[_Part]:
     """Yield the loop's stretches of repetitions of one kind, and the pauses in it."""
     start, end = found.start, found.end
     begun, ended = int(start[0]), int(end[-1])
     pauses = _pauses(of, begun, ended, few=len(start))
     paused = union(np.r_[pauses.start, saved.start], np.r_[pauses.end, saved.end])
     paused = intersect(paused, union(np.array([begun]), np.array([ended])))
-    kinds = _kinds(end - start - causes.covered(paused, start, end))
+    own_start, own_end = ends(collecting)
+    no_work = union(np.r_[paused.start, own_start], np.r_[paused.end, own_end])
+    kinds = _kinds(end - start - causes.covered(no_work, start, end))
     works = _after_pauses(start, paused)
     # A stretch of one kind begins where the kind changes.
     changes = np.flatnonzero([True, *(before != kind for before, kind in pairwise(kinds))])
@@ -228,9 +257,7 @@ def _after(of: Work, ended: int, last: int, loop: Window, saved: Intervals) -> I
     """Yield what follows the last repetition: other work, a pause in which state is saved, the end."""
     work = _other_work(of, (ended, last), loop)
     if work is not None:
-        yield _Part(
-            "loop", ended, work[1], 1, OTHER, "kernels", _longest_kernel(of, ended, work[1])
-        )
+        yield _other(of, ended, work[1])
         ended = work[1]
     inside = causes.covered(saved, np.array([ended]), np.array([last]))[0]
     if 2 * inside > last - ended:

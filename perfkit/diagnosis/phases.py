@@ -58,14 +58,16 @@ def phases(view: Selection) -> pd.DataFrame:
 def _of_recording(run: Run, *, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> pd.DataFrame:
     """Return the phases of these ranks and GPUs: windows and kernels that are chosen change nothing in them."""
     every = Selection(run, ranks, gpus, None, "")
+    operations = every.all_kernels, every.copies
+    own = completeness.collecting(every.overhead, *operations)
     found = analysis.phases.phases(
-        every.all_kernels,
-        every.copies,
+        *operations,
         ranges=every.ranges,
         ops=every.ops,
         python_calls=every.python_calls,
         api_calls=every.api_calls,
         os_calls=every.os_calls,
+        collecting=completeness.free(own, *operations),
     )
     return _without_unknown_pauses(every, found)
 
@@ -156,7 +158,7 @@ def _loop(view: Selection) -> Selection | None:
     found = phases(view)
     repeating = found[found["phase"].eq("loop") & (_work(found) == "")]
     repeated = repeating.groupby("rank")["repetitions"].sum()
-    loops = found[_is_judged(found) & found["phase"].ne("whole")]
+    loops = _longest_round(found)
     ranks = found["rank"].nunique()
     if loops["rank"].nunique() < ranks:
         return None
@@ -173,6 +175,18 @@ def _loop(view: Selection) -> Selection | None:
     return Selection(
         view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside, traced
     )
+
+
+def _longest_round(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of PHASES that are the judged loop: of several that other work parts, those that last longest."""
+    is_judged = _is_judged(found)
+    parts = found["phase"].eq("loop") & ~is_judged
+    number = parts.groupby(found["rank"]).cumsum()
+    loops = found[is_judged & found["phase"].ne("whole")]
+    if loops.empty:
+        return loops
+    lasted = loops["dur_ns"].groupby(number).sum()
+    return loops[number[loops.index] == lasted.idxmax()]
 
 
 def _is_part(view: Selection) -> bool:
@@ -297,7 +311,9 @@ def _other_work(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[str]:
     if lasted < NOTABLE * span:
         return
     judged_from = mine.loc[~is_outside & mine["phase"].eq("loop"), "start_ns"].min()
-    place = "before" if others["start_ns"].iloc[0] < judged_from else "after"
+    is_before = others["start_ns"] < judged_from
+    places = {"before": is_before.any(), "after": not is_before.all()}
+    place = " and ".join(name for name, there in places.items() if there)
     longest = others.iloc[int(others["dur_ns"].to_numpy().argmax())]
     what = f"other kernels take {_of(lasted, span)}"
     name = printable(str(longest["name"]), LONGEST_NAME)

@@ -12,6 +12,7 @@ import pytest
 from frames import api_calls, copies, kernels, known, lasting, os_calls, python_calls, ranges
 
 import perfkit
+from perfkit.analysis.completeness import STRETCHES
 from perfkit.analysis.phases import CHECKPOINT, OTHER, PHASES, phases
 from perfkit.errors import PerfkitError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OPS, OS_CALLS, PYTHON_CALLS, RANGES
@@ -45,7 +46,7 @@ def recorded(path: Path) -> Recording:
 
 def of(**tables: pd.DataFrame) -> pd.DataFrame:
     """PHASES of tables, of which those not named are empty."""
-    every = {name: tables.get(name, table.empty()) for name, table in TABLES.items()}
+    every = {name: table.empty() for name, table in TABLES.items()} | tables
     return phases(every.pop("kernels"), every.pop("copies"), **every)
 
 
@@ -101,6 +102,16 @@ def test_jitter_and_another_operation_now_and_then_leave_one_loop(seed: int) -> 
     found = of(kernels=kernels(*rows))
     assert found["repetitions"].sum() >= 59
     assert known(found, "phase").count(("loop",)) == 1
+
+
+def test_time_of_the_profiler_makes_no_second_kind_of_steps() -> None:
+    """Steps of 4 ms; the profiler flushes its buffer for 6 ms after every fifth, while the GPU waits."""
+    starts = [4 * n + 6 * (n // 5) for n in range(40)]
+    flushes = [lasting((20 * n + 6 * (n - 1)) * MS, 6 * MS) for n in range(1, 8)]
+    own = STRETCHES.make(pd.DataFrame(flushes).assign(rank=0, gpu=0))
+    rows = kernels(*loop(starts))
+    assert 2 == of(kernels=rows)["kind"].nunique()
+    assert 0 == of(kernels=rows, collecting=own)["kind"].nunique()
 
 
 def test_slow_first_repetitions_are_start_up_and_counted() -> None:

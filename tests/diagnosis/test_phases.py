@@ -8,6 +8,7 @@ import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import ONCE, Gain
 from perfkit.diagnosis.phases import judged, phases, selection, stops
+from perfkit.tables import KERNELS, RANGES
 
 
 def looped(*, pause: int = 0, start_up: int = 0) -> perfkit.Selection:
@@ -81,6 +82,32 @@ def test_the_phase_that_is_not_judged_is_told() -> None:
 
 def test_a_phase_before_the_loop_is_judged_if_it_takes_most_of_the_time() -> None:
     assert selection(two_phases(80)).window == (0, 80 * MS)
+
+
+def two_rounds() -> perfkit.Selection:
+    """Twice: 20 ms of prefill, then ten repetitions of 4 ms; in the second round eleven."""
+    once = two_phases(20).run
+    again = [
+        table.assign(start_ns=table["start_ns"] + 60 * MS) for table in (once.kernels, once.ranges)
+    ]
+    last = once.kernels.tail(3), once.ranges.tail(1)
+    more = [table.assign(start_ns=table["start_ns"] + 64 * MS) for table in last]
+    both = [
+        pd.concat(tables) for tables in zip((once.kernels, once.ranges), again, more, strict=True)
+    ]
+    return perfkit.select(view(kernels=KERNELS.make(both[0]), ranges=RANGES.make(both[1])).run)
+
+
+def test_work_between_two_rounds_is_no_part_of_the_loop() -> None:
+    rows = phases(two_rounds())[["kind", "start_ns", "dur_ns"]].astype(object)
+    assert [0, 20 * MS, 60 * MS, 80 * MS] == rows["start_ns"].tolist()
+    assert ["other kernels", None, "other kernels", None] == rows["kind"].where(
+        rows["kind"].notna(), None
+    ).tolist()
+
+
+def test_of_two_rounds_the_longer_loop_is_judged() -> None:
+    assert selection(two_rounds()).window == (80 * MS, 123 * MS)
 
 
 def test_a_window_around_all_operations_chooses_nothing() -> None:
