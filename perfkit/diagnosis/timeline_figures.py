@@ -165,9 +165,10 @@ def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
 
 def _parts(view: Selection, span: int) -> Iterator[Figure]:
     parts = breakdown(view)
+    recorded = {"other_kernels": len(view.other_kernels), "exposed_copy": len(view.run.copies)}
     for name, (label, definition) in PARTS.items():
         value = int(parts[f"{name}_ns"].sum())
-        if value or name != "other_kernels":
+        if recorded.get(name, 1):
             source = "KERNELS, COPIES; timeline.breakdown"
             several = f"time {definition}{summed(parts)}"
             yield Figure(f"{name}_ns", f"{label} (time)", value, "ns", several, source)

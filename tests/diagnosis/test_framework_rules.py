@@ -12,6 +12,7 @@ from ops import op, python_calls
 
 import perfkit
 from perfkit import diagnosis, report
+from perfkit.diagnosis import picture
 from perfkit.run import Run
 
 GRAPHS = [{"start_ns": i * 200 * US, "dur_ns": US, "name": "cudaGraphLaunch"} for i in range(10)]
@@ -161,6 +162,7 @@ def test_elementwise_kernels_in_a_row_are_chains_of_a_step(
     if chains:
         assert chains in found["fusion"].explanation
         assert pytest.approx((20 - steps) / 20, abs=1e-3) == found["fusion"].gain.share
+        assert picture.COMPUTATION == picture.own(found["fusion"])
 
 
 def unnamed() -> list[dict[str, Any]]:

@@ -237,6 +237,7 @@ FUSION = Rule(
     needs=("KERNELS", "OPS"),
     evidence=("chained_frac",),
     target="one kernel a chain",
+    shortens_kernels=True,
     threshold=(
         "One kernel for each chain of kernels of 10 µs or more saves at least 20 % of the time; 30 "
         "% is severe (conventions)"
