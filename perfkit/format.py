@@ -161,12 +161,16 @@ def elided(text: object, limit: int) -> str:
 
     >>> elided("par_kernel<advec_mom#1(int, int)>", 21)
     'par_kernel<ad…, int)>'
+    >>> elided("par_kernel<adv…mom#1(int, int)>", 24)  # elided before
+    'par_kernel<adv…t, int)>'
     """
     whole = str(text)
     if len(whole) <= limit:
         return printable(whole, limit)
     tail = limit // 3
-    return f"{printable(whole[: limit - tail - 1], limit)}…{printable(whole[-tail:], limit)}"
+    head = printable(whole[: limit - tail - 1], limit).rstrip("…")
+    end = printable(whole[-tail:], limit).lstrip("…")
+    return f"{head}…{end}"
 
 
 def spoken_ends(low: float, high: float) -> str:

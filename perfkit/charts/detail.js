@@ -473,7 +473,9 @@ function render({model, el}) {
         for (const [name, colour] of Object.entries(drawn.colours)) {
             const key = made("span", keys);
             key.style.display = "inline-block";
-            made("span", key, "", {className: "perfkit-timeline-key"}).style.background = colour;
+            const isHatched = drawn.hatched.includes(name);
+            const aslant = `repeating-linear-gradient(135deg, ${colour} 0 2px, transparent 2px 5px)`;
+            made("span", key, "", {className: "perfkit-timeline-key"}).style.background = isHatched ? aslant : colour;
             made("span", key, name);
         }
         place();

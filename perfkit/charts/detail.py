@@ -76,7 +76,7 @@ BESIDE: dict[str, tuple[str, str]] = {  # the colour and the name of each
     "step": (GREY, "step"),
     "scheduled": ("#276B71", "on a core"),
     "profiler": ("#9A9A9A", "the profiler's own time"),
-    "unknown": ("#9A9A9A", "unknown: not recorded, or not to be believed"),
+    "unknown": ("#F04848", "unknown: not recorded, or not to be believed"),
     **{phase: (PHASE_COLOURS[phase], name) for phase, name in PHASE_NAMES.items()},
 }
 HATCHED = ("profiler", "unknown")  # time of which nobody knows what the program did

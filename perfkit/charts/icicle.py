@@ -92,7 +92,8 @@ OWNED = {
     "line": "Python function",
     "phase": "phase",
 }
-SHARED = (KERNEL, NATIVE, OTHER, PYTHON, OPERATION)  # of call paths, for the owners in their order
+# Of call paths, for the owners in their order; a picture shows owners of one kind, below OTHER.
+SHARED = (KERNEL, NATIVE, KERNEL, PYTHON, OPERATION)
 COLOURS |= {owner: COLOURS[kind] for owner, kind in zip(OWNED.values(), SHARED, strict=True)}
 INK = "#101418"  # on the bars, which are light on every page
 KINDS = ("function", "loop", "line", "instruction", "gpu_operation")

@@ -99,18 +99,21 @@ def durations(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     total = kernels.groupby("name", observed=True)["dur_ns"].sum()
     name = str(total.idxmax())
     lengths = kernels.loc[kernels["name"] == name, "dur_ns"].to_numpy(np.float64)
-    middle, longest = float(np.median(lengths)), float(lengths.max())
-    scale = unit(middle, TIME)
+    # The length of a launch: the mean of the middle two lies between two hills, where none is.
+    middle = float(np.quantile(lengths, 0.5, method="lower"))
+    longest = float(lengths.max())
+    scale = unit(longest, TIME)
     count, edges = np.histogram(lengths / scale.size, bins=COLUMNS)
     drawn = pd.DataFrame({"lower": edges[:-1], "upper": edges[1:], "launches": count})
     length = alt.X("lower:Q", title=f"duration ({scale.symbol})", scale=alt.Scale(zero=False))
     height = alt.Y("launches:Q", title="launches (count)")
     tips = (("lower", "from", ",.4~g"), ("upper", "to", ",.4~g"), ("launches", "launches", ","))
-    channels = (length, alt.X2("upper"), height, hover(*tips))
+    # From the axis up: beside a length that begins and ends, Vega-Lite draws a height as a line.
+    channels = (length, alt.X2("upper"), height, alt.Y2Datum(0), hover(*tips))
     drawn_as = {"color": theme.KIND_COLOURS["computation"], "stroke": "#808080", "strokeWidth": 0.4}
     half = f"half of its {len(lengths):,} launches take up to {duration(middle)}"
     return layered(
-        [theme.marked(drawn, "bar", *channels, **drawn_as)],
+        [theme.marked(drawn, "rect", *channels, **drawn_as)],
         title or f"{elided(name, LONGEST_BAR_LABEL)}: {half}, the longest {duration(longest)}",
         "The kernel with the most time of those chosen; a second hill is other work, or another clock.",
         picture="Histogram of the durations of one kernel",

@@ -157,7 +157,10 @@ def _html(made: list[Cells], caption: str, total: int, rows: int) -> str:
 
 
 def _lines(made: Sequence[Cells]) -> str:
-    """Return the class of a table of numbers, whose rows have at most two lines; empty for one of sentences."""
+    """Return the class of a table of numbers; empty for one of sentences.
+
+    Its names have at most two lines, its sentences five.
+    """
     return " two" if any(one.numeric for one in made) else ""
 
 

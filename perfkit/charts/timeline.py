@@ -302,7 +302,7 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         "rank:N",
         title=None,
         sort=drawn["rank"].drop_duplicates().tolist(),
-        axis=alt.Axis(ticks=False),
+        axis=alt.Axis(ticks=False, labelPadding=6),
     )
     tips = (
         "phase",

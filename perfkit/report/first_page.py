@@ -1,6 +1,5 @@
 """What stands on the first page alone: bounds of call paths, remarks, advice, open questions, published claims."""
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ from perfkit.selection import Selection
 
 MOST_FINDINGS = 3  # in "What to do first"
 MOST_QUESTIONS = 4
-SHORT = 44  # characters of a title that is said again
 HOURS_A_DAY, HOURS_A_MONTH = 24, 720
 WORKING = {
     "device_busy_frac",
@@ -133,10 +131,9 @@ def advice(findings: Iterable[Finding]) -> list[Advice]:
 def _advised(
     finding: Finding, horizon: str, steps: Sequence[str], earlier: Iterable[Advice]
 ) -> Advice:
-    """Return the steps of a finding; whole title, gain and place stand at its first horizon alone."""
-    short = textwrap.shorten(finding.title, SHORT, placeholder=" …")
+    """Return the steps of a finding; gain and place stand at its first horizon alone."""
     if any(group.title == finding.title for group in earlier):
-        return Advice(horizon, short, "", "", tuple(steps))
+        return Advice(horizon, finding.title, "", "", tuple(steps))
     return Advice(horizon, finding.title, _gain(finding), finding.place, tuple(steps))
 
 

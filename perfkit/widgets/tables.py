@@ -42,7 +42,8 @@ SHAPES = [
     "kernel_count",
     "gpu_share_frac",
 ]
-PHASES = ["rank", "phase", "start_ns", "dur_ns", "repetitions", "kind", "busy_ns", "how", "name"]
+PHASES = ["rank", "phase", "start_ns", "dur_ns", "repetitions", "kind", "gpu_total_ns", "how"]
+PHASES += ["name"]
 DOSSIER = ["name", "count", "total_ns", "share_frac", "matched_by", "measured_count", "dur_ns"]
 DOSSIER += ["main_stall", "missing"]
 RATES = ["name", "dtype", "count", "gpu_ns", "flops", "bytes", "flops_per_s", "bytes_per_s"]
@@ -63,7 +64,9 @@ def steps(view: Selection) -> list[Part]:
 def phases(view: Selection) -> list[Part]:
     """Show the phases of each rank: start-up, loop, pauses and end."""
     found = diagnosis.phases.phases(diagnosis.phases.recorded(view))
-    return [show(found, columns=PHASES, rows=20, caption="Phases of each rank")]
+    # Of several GPUs together: it may be longer than the phase.
+    totals = found.rename(columns={"busy_ns": "gpu_total_ns"})
+    return [show(totals, columns=PHASES, rows=20, caption="Phases of each rank")]
 
 
 @follows

@@ -40,6 +40,7 @@ ASKED = """async expression => {
     return answer.status === 'ok' ? answer.data['text/plain'] : `${answer.ename}: ${answer.evalue}`;
 }"""
 
+TOP = "one => one.getBoundingClientRect().top"
 CONTRASTS = """selector => {
     const context = Object.assign(document.createElement('canvas'), {width: 1, height: 1}).getContext('2d');
     const colour = text => {
@@ -287,6 +288,24 @@ def lead_the_explorer(page: Page) -> None:
     # The gap lies in the step, and is shown with some time around it.
     assert windows[0][0] < windows[1][1]
     assert windows[1][0] < windows[0][1]
+
+
+def stay_in_view(page: Page) -> None:
+    """The wheel over a table scrolls the notebook, and the explorer stays above it."""
+    page.tab.set_viewport_size({"width": 1400, "height": 1000})
+    explorer = page.tab.locator(".jp-Cell:has(.perfkit-stays)")
+    table = page.tab.locator(".perfkit-table").last
+    table.scroll_into_view_if_needed()
+    table.hover()
+    before = float(table.evaluate(TOP))
+    page.tab.mouse.wheel(0, -200)
+    page.tab.wait_for_function(
+        "([table, before]) => table.getBoundingClientRect().top > before + 100",
+        arg=[table.element_handle(), before],
+        timeout=LIMIT,
+    )
+    notebook = page.tab.locator(".jp-NotebookPanel:visible .jp-WindowedPanel-outer")
+    assert abs(float(explorer.evaluate(TOP)) - float(notebook.evaluate(TOP))) < 5
 
 
 COUNTED = """function () {

@@ -26,6 +26,7 @@ from browser.exploring import (
     fit_their_cells,
     held,
     lead_the_explorer,
+    stay_in_view,
 )
 from browser.lab import RUN, Lab, Page
 from cells import built
@@ -451,6 +452,7 @@ def _as_found(figure: dict[str, Any]) -> dict[str, Any]:
 TRIED = {
     "2_monitoring": fit_their_cells,
     "3_system": lead_the_explorer,
+    "4_kernels": stay_in_view,
     "5_framework": fit_their_cells,
 }
 

@@ -22,12 +22,17 @@ def launched(**lengths: list[int]) -> pd.DataFrame:
 
 def test_durations_are_those_of_the_kernel_with_the_most_time() -> None:
     chart = durations(launched(often=[1000] * 5, long=[4000, 8000]))
-    assert "long: half of its 2 launches take up to 6.00 µs, the longest 8.00 µs" == title(chart)
+    assert "long: half of its 2 launches take up to 4.00 µs, the longest 8.00 µs" == title(chart)
 
 
 def test_each_launch_is_in_one_column_of_the_durations() -> None:
     chart = checked(durations(launched(gemm=[1000, 2000, 2000, 9000])))
     assert 4 == sum(launches for (launches,) in drawn(chart, "launches"))
+
+
+def test_columns_of_durations_stand_on_the_axis() -> None:
+    columns = checked(durations(launched(gemm=[1000, 2000])))["layer"][0]
+    assert ("rect", 0) == (columns["mark"]["type"], columns["encoding"]["y2"]["datum"])
 
 
 def test_durations_of_no_kernel_are_a_sentence() -> None:

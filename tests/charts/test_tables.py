@@ -168,7 +168,7 @@ def test_a_column_that_is_missing_in_one_row_is_shown() -> None:
     assert ["count", "range"] == shown(count=[1, 2], range=[None, "step"])[0]
 
 
-def test_a_table_of_numbers_has_rows_of_two_lines_at_most() -> None:
+def test_a_table_of_numbers_has_names_of_two_lines_at_most() -> None:
     assert 'class="perfkit-table two"' in show(pd.DataFrame({"name": ["a"], "count": [1]})).html
 
 

@@ -96,6 +96,15 @@ def test_colours_stay_apart(sight: str) -> None:
         assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) >= 15, palette
 
 
+@pytest.mark.parametrize("sight", SIGHT)
+def test_phases_stay_apart_from_what_their_timeline_shows(sight: str) -> None:
+    matrix = np.array(SIGHT[sight])
+    kinds = {key: colour for key, colour in theme.KIND_COLOURS.items() if key != "idle"}
+    works = [_lab(matrix @ _linear(colour)) for colour in kinds.values()]
+    phases = [_lab(matrix @ _linear(colour)) for colour in theme.PHASE_COLOURS.values()]
+    assert min(float(np.linalg.norm(a - b)) for a in phases for b in works) >= 15
+
+
 def test_colours_show_on_light_and_dark_and_under_dark_text() -> None:
     for palette, colours in PALETTES.items():
         assert (

@@ -308,3 +308,7 @@ def test_a_profiler_that_slows_the_steps_is_told(tmp_path: Path) -> None:
     ):
         (tmp_path / "timings.json").write_text(rows)
         assert "" == slowed(copied, step)
+
+
+def test_a_page_without_further_steps_says_so() -> None:
+    assert "No finding has a further step." in report.recommendations([]).html
