@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import perfkit
+from perfkit.report.experiments import SAMPLES
 from perfkit.report.notebooks import NOTEBOOKS
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +81,11 @@ def test_the_changelog_has_the_form_of_keep_a_changelog(project: dict[str, Any])
     kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= kinds
     assert project["version"] in text
+
+
+def test_the_first_sample_of_the_start_page_is_measured() -> None:
+    named = re.findall(r"`perfkit sample (\w+)`", beside("docs/start.md"))
+    assert SAMPLES[named[0]].startswith("measured")
 
 
 def test_the_readme_names_notebooks_and_two_install_commands() -> None:

@@ -54,7 +54,7 @@ def _pauses(view: Selection) -> Iterator[Finding]:
     times = f"{len(mine):,} times" if len(mine) > 1 else "once"
     title = f"The GPUs pause {times}, for {percent(share)} of the recording"
     text = f"{_listed(mine)} {_cause(view, mine)}".strip()
-    place = f"at {duration(int(mine['start_ns'].iloc[0]))}"
+    place = duration(int(mine["start_ns"].iloc[0]))
     yield tell(PAUSES, title, severity(share), text, (figure,), gain, place=place)
 
 

@@ -105,6 +105,17 @@ def told(*words: Words) -> Test:
     return test
 
 
+def places_follow_at() -> Test:
+    """No place of a finding begins with "at": the page writes this word before it."""
+
+    def test(judgement: Judgement) -> str:
+        places = [finding.place for finding in judgement.findings]
+        wrong = [place for place in places if place.startswith("at ")]
+        return f"the page would say: at {wrong[0]}" if wrong else ""
+
+    return test
+
+
 def not_told(*words: str) -> Test:
     """No sentence of the summary holds one of these words."""
 

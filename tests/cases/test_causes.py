@@ -8,6 +8,7 @@ from cases.facts import (
     first_says,
     no_title_says,
     not_advised_first,
+    places_follow_at,
     told,
     verdict_omits,
     verdict_says,
@@ -32,6 +33,7 @@ CASES = (
             Fact("to remove .item() does not come first", not_advised_first(".item()")),
             Fact("the three pauses are told", told("pause 3 times")),
             Fact("the verdict tells them once", verdict_omits("the longest takes")),
+            Fact("the page says where once", places_follow_at()),
         ),
     ),
     Case(
