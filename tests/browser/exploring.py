@@ -156,14 +156,21 @@ class Exploring:
         self.until_said("Chosen: all GPUs, the whole recording, all kernels.")
         self.tab.wait_for_timeout(300)  # a picture that is being drawn again cannot be dragged
 
+    def at_hand(self) -> None:
+        """Point at the explorer: scrolled away, it shows its overview alone until then."""
+        self.tab.locator(f"{BOX} svg.marks").first.hover(force=True)  # a canvas lies over it
+
     def press(self, name: str) -> None:
+        self.at_hand()
         self.tab.locator(f"{BOX} button", has_text=name).click()
 
     def mark(self, name: str, option: str) -> None:
+        self.at_hand()
         listed = self.tab.locator(f"{BOX} .widget-select-multiple", has_text=name)
         listed.locator("option").get_by_text(option, exact=True).click()
 
     def type(self, name: str, text: str) -> None:
+        self.at_hand()
         field = self.tab.locator(
             f"{BOX} .jupyter-widgets", has=self.tab.locator("label", has_text=name)
         ).locator("input")
@@ -244,10 +251,10 @@ class Exploring:
 
 def fit_their_cells(page: Page) -> None:
     """Charts are as wide as their cells, whatever the width of the window."""
+    page.tab.locator(".jp-RenderedVegaCommon5").first.wait_for(timeout=LIMIT)
     for wide in (1000, 1600, 1000):
         page.tab.set_viewport_size({"width": wide, "height": 900})
         page.tab.wait_for_function(CHARTS_FIT, timeout=LIMIT)
-    assert 1 < page.tab.locator(".jp-RenderedVegaCommon5").count()
 
 
 def lead_the_explorer(page: Page) -> None:
