@@ -178,7 +178,7 @@ def _loop(view: Selection) -> Selection | None:
 
 
 def _longest_round(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of PHASES that are the judged loop: of several that other work parts, those that last longest."""
+    """Return the rows of PHASES that are the judged loop. Other work may part a loop: then its longest part."""
     is_judged = _is_judged(found)
     parts = found["phase"].eq("loop") & ~is_judged
     number = parts.groupby(found["rank"]).cumsum()
