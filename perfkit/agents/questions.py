@@ -106,21 +106,12 @@ class Questions:
         found = diagnosis.findings(view)
         said = headline.headline(view, diagnosis.figures(view), found)
         first = headline.named(diagnosis.judged(view), found)
-        tiles = [
-            {
-                "label": tile.label,
-                "value": tile.value,
-                "note": tile.note,
-                "figure_id": tile.figure.id if tile.figure else None,
-            }
-            for tile in said.tiles
-        ]
         return {
             "verdict": said.verdict,
             "is_simulated": view.run.is_simulated,
             "doubts_that_lead": [doubt.text for doubt in recording.leading(view)],
             "judged": _judged(view),
-            "numbers": tiles,
+            "numbers": [tile.told() for tile in said.tiles],
             "rests_on": _short(first) if first else None,
         }
 

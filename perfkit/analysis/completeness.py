@@ -110,7 +110,7 @@ def lost_copies(
 ) -> tuple[int, int]:
     """Return how many calls that copy have no copy in the recording, and how many such calls there are.
 
-    Memsets do not count: profilers leave out those that a kernel does.
+    Memsets do not count: profilers leave out a memset that a kernel does.
     """
     is_copy = causes.where(api_calls["name"], causes.COPY_CALL.match)
     is_memset = causes.where(api_calls["name"], is_memset_call)

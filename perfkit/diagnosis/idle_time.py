@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import THREAD, on_one_axis, where
+from perfkit.analysis.causes import THREAD, covered_by, on_one_axis, where
 from perfkit.analysis.grouping import largest
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis import timeline
@@ -32,7 +32,7 @@ from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
 NOTABLE = 0.1
-LOOKED_AT = 20  # longest waits of which the calls of the operating system are named
+LOOKED_AT = 20  # longest waits, or ranges around them, that are looked at
 NEXT_BATCH = re.compile("_MultiProcessingDataLoaderIter.__next__")
 PASSES = (
     "Unless persistent_workers=True is set, the DataLoader ends its workers there and starts new "
@@ -112,14 +112,15 @@ def _of_cause(
 ) -> Finding:
     """Return the finding on a cause of idle time: `rows` are its gaps, `rest` its share that is left."""
     owner = owner_of(view, cause)
-    text = _described(rows)
+    around = _inside(view, rows)
+    text = f"{_described(rows)} {around.text}"
     if cause in ("cuda_call", "system") and not owner.name:
         text += _inside_calls(view, rows, cause)
     inside = Code()
     if cause == "host_code" and slowed(view) > 1:
         inside = _inside_code(view, rows)
     text += f"{owner.text}{inside.text}{elsewhere}"
-    place = _place(rows)
+    place = around.place
     because = ""
     title = f"{CAUSES[cause]} {timeline.whose_idle(view, cause, rest)}"
     if owner.subject and cause in OWNED_CAUSES:
@@ -140,31 +141,52 @@ def _of_cause(
     return replace(made, gain=gain, place=place, owner=owner.name, because=because, next=further)
 
 
-def _place(rows: pd.DataFrame) -> str:
-    """Return the range that holds half of the idle time or more, in words; empty without one."""
-    by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
-    if by_range.empty or by_range.max() < HALF * rows["part_ns"].sum():
-        return ""
-    return f"range “{printable(by_range.idxmax(), 100)}”"
+class Inside(NamedTuple):
+    """The range of the program that covers most of some idle time, and which share of it (0..1)."""
+
+    name: str = ""
+    share: float = 0.0
+
+    @property
+    def place(self) -> str:
+        """The range in words, if it covers half or more; else empty."""
+        return f"range “{self.name}”" if self.share >= HALF else ""
+
+    @property
+    def text(self) -> str:
+        """A sentence on the range."""
+        if not self.name:
+            return "No NVTX range covers these gaps."
+        if self.share < NOTABLE:
+            return "No range of the program covers 10 % of that."
+        return f"The program was inside “{self.name}” for {percent(self.share)} of that."
+
+
+def _inside(view: Selection, rows: pd.DataFrame) -> Inside:
+    """Return the range in which the launching threads were for most of the idle time.
+
+    A wait names a range that covers half of it or more. Only what the range covers counts.
+    """
+    named = rows["part_ns"].groupby(rows["range"], observed=True).sum()
+    ranges = view.run.ranges
+    inside = {}
+    for name in named[named > 0].nlargest(LOOKED_AT).index:
+        covers = covered_by(rows, ranges[ranges["name"] == name], THREAD)
+        inside[name] = int(np.minimum(covers, rows["part_ns"]).sum())
+    if not inside:
+        return Inside()
+    longest = max(inside, key=inside.__getitem__)
+    return Inside(printable(longest, 100), inside[longest] / float(rows["part_ns"].sum()))
 
 
 def _described(rows: pd.DataFrame) -> str:
-    """Say how many gaps there are, how long, and in which range of the program most of the waiting happened."""
+    """Say how many gaps there are, and how long."""
     longest = largest(rows, "part_ns")
-    by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
-    inside = "No NVTX range covers these gaps."
-    if by_range.sum():
-        share = float(by_range.max() / rows["part_ns"].sum())
-        inside = (
-            f"The program was inside “{printable(by_range.idxmax(), 100)}” for {percent(share)} of "
-            "that."
-        )
-        inside = inside if share >= NOTABLE else "No range of the program covers 10 % of that."
     gaps = "one gap" if len(rows) == 1 else f"{len(rows):,} gaps"
     return (
         f"This takes {duration(rows['part_ns'].sum())} in {gaps}. The longest part is "
         f"{duration(longest['part_ns'])}, in a gap of {duration(longest['dur_ns'])} that begins at "
-        f"{longest['start_ns'] / 1e9:.3f} s. {inside}"
+        f"{longest['start_ns'] / 1e9:.3f} s."
     )
 
 

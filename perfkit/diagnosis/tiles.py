@@ -64,6 +64,11 @@ class Tile:
     note: str
     figure: Figure | None = None
 
+    def told(self) -> dict[str, str | None]:
+        """Return the tile as values of JSON, with the id of its figure."""
+        figure = self.figure.id if self.figure else None
+        return {"label": self.label, "value": self.value, "note": self.note, "figure": figure}
+
 
 def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) -> list[Tile]:
     """Return at most six tiles, and four where the run holds that many numbers; `ends` come last.

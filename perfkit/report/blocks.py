@@ -204,15 +204,7 @@ def summary(
 ) -> dict[str, Any]:
     """Return the first page as values of JSON: verdict, tiles, ranking of the findings, gains, recommendations."""
     found = headline.headline(view, figures, findings)
-    tiles = [
-        {
-            "label": t.label,
-            "value": t.value,
-            "note": t.note,
-            "figure": t.figure.id if t.figure else None,
-        }
-        for t in found.tiles
-    ]
+    tiles = [tile.told() for tile in found.tiles]
     told = [
         {"horizon": h, **step._asdict()} for h, steps in plan(findings).items() for step in steps
     ]

@@ -91,6 +91,20 @@ def test_a_range_is_named_from_a_tenth_of_the_waits_on(inside_ms: int, text: str
     assert text in found[0].explanation
 
 
+def test_only_what_a_range_covers_of_a_wait_is_inside_it() -> None:
+    """A wait of 90 ms whose range lasts 50 ms is not inside it for 90 ms."""
+    calls = [{"start_ns": at * MS, "dur_ns": 1000, "correlation": at} for at in (0, 99)]
+    work = [
+        {"start_ns": at * MS, "dur_ns": 10 * MS, "correlation": call}
+        for at, call in ((0, 0), (100, 99))
+    ]
+    named = ranges({"start_ns": 10 * MS, "dur_ns": 50 * MS, "name": "compile"})
+    (first, *_) = diagnosis.findings(
+        view(kernels=kernels(*work), api_calls=api_calls(*calls), ranges=named)
+    )
+    assert "inside “compile” for 56." in first.explanation
+
+
 def test_gains_and_shares_in_words() -> None:
     plain = removing(0.25, "at most all")
     assert (4 / 3, "at most all") == (pytest.approx(plain.high), plain.reason)
