@@ -24,6 +24,7 @@ from perfkit.report.notebooks import sample
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SETTINGS = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives")
+LIBRARIES = ("site-packages", "dist-packages")
 WORK = "/tmp/work"
 SCRATCH_BYTES = 512 * 2**20  # of all files that the program writes
 NONE = "none"
@@ -47,15 +48,16 @@ show() {{
 }}
 mount --make-rprivate /
 mount -t tmpfs -o size=1m,nosuid,nodev tmpfs "$root"
+mkdir "$root/proc" "$root/tmp" "$root/old"
+mount -t tmpfs -o size={size},nosuid,nodev tmpfs "$root/tmp"
 {shown}
 findmnt -rno TARGET,VFS-OPTIONS -R "$root" | while read -r place options; do
-    if [ "$place" != "$root" ]; then mount -o "remount,bind,$options,ro" "$place"; fi
+    case "$place" in "$root" | "$root/tmp") continue ;; esac
+    mount -o "remount,bind,$options,ro" "$place"
 done
-mkdir "$root/proc" "$root/tmp" "$root/old"
 mount -t proc proc "$root/proc"
 echo 0 > "$root/proc/sys/user/max_user_namespaces"
 mount -o remount,bind,ro,nosuid,nodev,noexec "$root/proc"
-mount -t tmpfs -o size={size},nosuid,nodev tmpfs "$root/tmp"
 mkdir "$root{work}"
 cd "$root"
 pivot_root . old
@@ -122,12 +124,18 @@ def environment(name: str, box: Path) -> dict[str, str]:
 def readable() -> list[Path]:
     """Return the folders that a program may read: the system's, Python, perfkit, and the sample runs."""
     system = [Path(place) for place in SYSTEM if os.path.exists(place)]
-    own = {Path(sys.prefix), Path(sys.base_prefix), _package(), sample().parent}
+    own = {Path(sys.prefix), Path(sys.base_prefix), _package(), sample().parent, *_libraries()}
     places = list(system)
     for place in sorted(each.resolve() for each in own):
         if not any(place.is_relative_to(each) for each in places):
             places.append(place)
     return places
+
+
+def _libraries() -> list[Path]:
+    """Return the folders of installed packages: an environment may take some from another one."""
+    places = map(Path, sys.path)
+    return [place for place in places if place.name in LIBRARIES and place.is_dir()]
 
 
 def doubts(name: str, hidden: Sequence[Path]) -> list[str]:
@@ -179,12 +187,12 @@ def _path(name: str) -> str | None:
 
 def _bubblewrap(box: Path) -> list[str]:
     words = [str(_path("bwrap")), "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
+    words += ["--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp"]  # what is shown may lie below it
     for place in (*readable(), *_settings()):
         words += ["--ro-bind", str(place), str(place)]
     words += ["--ro-bind", str(box / "files"), str(FILES)]
     words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
-    words += ["--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp", "--dir", WORK]
-    return [*words, "--chdir", WORK, "--remount-ro", "/"]
+    return [*words, "--dir", WORK, "--chdir", WORK, "--remount-ro", "/"]
 
 
 def _settings() -> list[Path]:
