@@ -32,6 +32,7 @@ PART_OF = {
     "exposed_copy_ns": "copy",
     "idle_ns": "idle",
 }
+UNTOLD = {"collector": "the profiler's own time", "unknown": "unknown time"}  # by kind
 TIME_NAMES = names.TIME  # by the column of a breakdown, or a cause or detail of idle time
 TIME_COLOURS = {
     **{TIME_NAMES[column]: KIND_COLOURS[kind] for column, kind in PART_OF.items()},
@@ -127,11 +128,14 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw where the time of each device went, each moment once; of many devices the idlest.
 
     `ledger`: columns rank, gpu, kind, cause, owner, ns (`analysis.ledger.LEDGER`). A tooltip names who has most of a
-    part. Parts under a hundredth of the time of all devices are one.
+    part. Parts under a hundredth of the time of all devices are one. Unknown time and the profiler's own are not drawn:
+    every share is one of the known time.
     """
     need(ledger, "rank", "gpu", "kind", "cause", "owner", "ns")
+    untold = _untold(ledger)
+    ledger = names.told(ledger)
     if not ledger["ns"].sum():
-        return nothing(title or "No activity", NO_WORK)
+        return nothing(title or "No activity", untold or NO_WORK)
     spans = _spans(ledger)
     shown = _idlest(spans, MOST_DEVICES)
     long = _parts_of_time(ledger.merge(shown[["rank", "gpu", "span_ns"]], on=["rank", "gpu"]))
@@ -163,7 +167,10 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
             figures(drawn, "part", TIME_DARK),
         ],
         title or _exposed_title(ledger) or _idle_title(spans),
-        f"Communication and copies count only while no computation runs.{_few(spans, MOST_DEVICES)}",
+        [
+            f"Communication and copies count only while no computation runs.{_few(spans, MOST_DEVICES)}",
+            *([untold] if untold else []),
+        ],
         picture=f"Stacked bar per GPU of {told}",
         size=(WIDTH, alt.Step(34)),
     )
@@ -265,14 +272,23 @@ def _exposed_title(ledger: pd.DataFrame) -> str:
     return f"{part.capitalize()} {verb} {share} of the time, and the GPU is idle {percent(idle)}"
 
 
+def _untold(ledger: pd.DataFrame) -> str:
+    """Return which time the picture leaves out, as a sentence; "" where the recording tells all of it."""
+    of_kind = ledger.groupby(ledger["kind"].astype(str))["ns"].sum()
+    whole = int(of_kind.sum())
+    left_out = of_kind[of_kind.index.isin(UNTOLD) & of_kind.gt(0)]
+    parts = [
+        f"{UNTOLD[str(kind)]}, {duration(ns)} ({percent(ns / whole)})"
+        for kind, ns in left_out.items()
+    ]
+    return f"Not shown: {', and '.join(parts)}." if parts else ""
+
+
 def _spans(ledger: pd.DataFrame) -> pd.DataFrame:
-    """Return rank, gpu, span_ns (the known time) and idle_ns of each device of a ledger."""
-    known = ledger["ns"].where(ledger["kind"] != "unknown", 0)
+    """Return rank, gpu, span_ns and idle_ns of each device of a ledger."""
     idle = ledger["ns"].where(ledger["kind"] == "idle", 0)
-    of_device = ledger.assign(span_ns=ledger["ns"], known_ns=known, idle_ns=idle).groupby(
-        ["rank", "gpu"]
-    )
-    return of_device[["span_ns", "known_ns", "idle_ns"]].sum().reset_index()
+    of_device = ledger.assign(span_ns=ledger["ns"], idle_ns=idle).groupby(["rank", "gpu"])
+    return of_device[["span_ns", "idle_ns"]].sum().reset_index()
 
 
 def _parts_of_time(lines: pd.DataFrame, *, least: float = names.SMALL) -> pd.DataFrame:
@@ -347,10 +363,10 @@ def segments(
 
 
 def _idle_title(breakdown: pd.DataFrame) -> str:
-    known = breakdown["known_ns"] if "known_ns" in breakdown else breakdown["span_ns"]
-    idle = breakdown["idle_ns"] / known.where(known > 0)
+    span = breakdown["span_ns"]
+    idle = breakdown["idle_ns"] / span
     if len(idle) == 1:
-        return f"The GPU is idle {percent(idle.iloc[0])} of {duration(known.iloc[0])}"
+        return f"The GPU is idle {percent(idle.iloc[0])} of {duration(span.iloc[0])}"
     ends = dict.fromkeys(percent(end) for end in (idle.min(), idle.max()))
     return f"The {len(idle)} GPUs are idle {' to '.join(ends)} of the time"
 

@@ -21,6 +21,7 @@ KEY_OF = {
     "unknown": "unknown",
 }
 SMALL = 0.01  # of the time of all devices; smaller parts are one (convention)
+UNTOLD = ("collector", "unknown")  # kinds of time that tell nothing of the program
 WORK = ("computation_ns", "other_kernels_ns")  # of a GPU; the other parts are losses
 
 
@@ -32,9 +33,15 @@ def keys(ledger: pd.DataFrame) -> pd.Series:
     return key.where(key.isin(list(TIME)), "idle_ns")
 
 
+def told(ledger: pd.DataFrame) -> pd.DataFrame:
+    """Return the lines of a ledger that tell of the program: without unknown time and the profiler's own."""
+    return ledger[~ledger["kind"].isin(UNTOLD)]
+
+
 def shares(ledger: pd.DataFrame) -> pd.Series:
-    """Return the share of the time of all GPUs (0..1) that each part has, by key, in the order of TIME."""
-    of_part = ledger["ns"].groupby(keys(ledger)).sum() / ledger["ns"].sum()
+    """Return the share of the known time of all GPUs (0..1) that each part has, by key, in the order of TIME."""
+    lines = told(ledger)
+    of_part = lines["ns"].groupby(keys(lines)).sum() / lines["ns"].sum()
     return of_part.reindex([key for key in TIME if key in of_part.index])
 
 

@@ -160,10 +160,21 @@ def test_parts_under_a_hundredth_of_the_time_are_one() -> None:
     assert drawn(spec, "part") == [("computation",), ("small parts",)]
 
 
-def test_unknown_time_is_no_part_of_what_is_idle() -> None:
+def test_shares_are_those_of_the_known_time() -> None:
     recorded = [("computation", "gemm", "sgemm", 25), ("idle", "sync", None, 25)]
+    untold = [("unknown", "lost", None, 40), ("collector", "profiler", None, 10)]
+    spec = checked(time(lines(*recorded, *untold)))
 
-    assert (
-        title(time(lines(*recorded, ("unknown", "lost", None, 50))))
-        == "The GPU is idle 50.0 % of 50 ns"
-    )
+    assert title(spec) == "The GPU is idle 50.0 % of 50 ns"
+    assert drawn(spec, "part", "share") == [
+        ("computation", "50.0 %"),
+        ("idle: CPU waits for GPU", "50.0 %"),
+    ]
+    assert subtitle(spec)[1:] == [
+        "Not shown: the profiler's own time, 10 ns (10.0 %), and unknown time, 40 ns (40.0 %)."
+    ]
+
+
+def test_of_a_recording_that_tells_nothing_the_picture_says_so() -> None:
+    spec = time(lines(("unknown", "lost", None, 40)))
+    assert "Not shown: unknown time, 40 ns (100 %)." in str(spec.to_dict())
