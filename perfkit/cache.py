@@ -109,6 +109,7 @@ class _Copy:
 
     def __init__(self, source: Source, table: str) -> None:
         self._source, self._table = source, table
+        self.place = source.place
 
     def __call__(self) -> Checked:
         """Return the table and the notes on what was left out of it."""
@@ -129,6 +130,12 @@ class _Copy:
         text = note(self._source.place, self._table)
         notes = None if text is None else _notes(text)
         return self().notes if notes is None else notes
+
+
+def place(profile: Profile) -> Path | None:
+    """Return the folder that holds copies of the tables of a profile; None if it is not read through the cache."""
+    loader = next(iter(profile.loaders.values()), None)
+    return loader.place if isinstance(loader, _Copy) else None
 
 
 def state(source: Path, reader: str, version: int) -> str:

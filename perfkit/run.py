@@ -97,8 +97,13 @@ class Run:
         return tuple(self._opened() if callable(self._opened) else self._opened)
 
     @property
+    def whole(self) -> Run:
+        """The run whose clock this one uses: all profiles, where this holds some of them."""
+        return self._whole or self
+
+    @property
     def _clocked(self) -> tuple[Profile, ...]:
-        return (self._whole or self).profiles
+        return self.whole.profiles
 
     def __getattr__(self, name: str) -> pd.DataFrame:
         if name.upper() not in TABLES or not name.islower():
@@ -152,7 +157,7 @@ class Run:
 
     def _part_of(self, profiles: Sequence[Profile]) -> Run:
         part = Run(profiles, job=self.job)
-        part._whole = self._whole or self
+        part._whole = self.whole
         return part
 
     @cached_property

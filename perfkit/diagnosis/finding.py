@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.diagnosis.sources import source
+from perfkit.diagnosis.stored import through_cache
 from perfkit.format import duration, number, operations, percent, size
 from perfkit.run import Run
 from perfkit.selection import Selection
@@ -289,7 +290,8 @@ def kept(made: F) -> F:
     """Return a function of a selection, or run, that works out its answer once for each and its other arguments.
 
     Of two threads that ask, the second waits for the first. The answer is shared: callers change
-    nothing in it. A selection never changes; a new one is asked anew.
+    nothing in it. A selection never changes; a new one is asked anew. What took long is stored in
+    the cache (`perfkit.diagnosis.stored`).
     """
 
     @wraps(made)
@@ -297,7 +299,7 @@ def kept(made: F) -> F:
         answer = _KEPT.setdefault(view, {}).setdefault((made, *sorted(options.items())), _Answer())
         with answer.lock:
             if not answer.is_there:
-                answer.made = made(view, **options)
+                answer.made = through_cache(made, view, options)
                 answer.is_there = True
         return answer.made
 

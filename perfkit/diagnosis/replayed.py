@@ -165,13 +165,15 @@ def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
     changes = {change.words: change.replayed for change in named if change}
     if not changes:
         return bound
-    gain = within(
-        view,
-        bound,
-        tuple(changes.values()),
-        " and ".join(changes) if len(changes) < 3 else "all changes",
-    )
+    words = " and ".join(changes) if len(changes) < 3 else "all changes"
+    gain = _of_all(view, bound=bound, changes=tuple(changes.values()), words=words)
     return gain if all(named) else replace(gain, high=bound.high)
+
+
+@kept
+def _of_all(view: Selection, *, bound: Gain, changes: tuple[Replayed, ...], words: str) -> Gain:
+    """Return `within` of several changes: page and summary both tell it."""
+    return within(view, bound, changes, words)
 
 
 def within(
