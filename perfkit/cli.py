@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perfkit.run import Run
     from perfkit.selection import Selection
 
+SIMULATED = "Simulated, not measured:"  # above the verdict of such a run
 FILE = click.Path(path_type=Path)
 PEAKS = click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks.")
 OUT = click.option(
@@ -390,8 +391,9 @@ def report(path: Path, out: Path, window: tuple[int, int] | None, **given: Any) 
 
 def _first_page(summary: Mapping[str, Any]) -> str:
     """Return the verdict of a report and its first actions, as a terminal shows them; empty if there are none."""
-    if not summary:
+    if "verdict" not in summary:
         return ""
+    marked = SIMULATED if summary["is_simulated"] else ""
     told = [
         f"{n}. {f['title']}. {f['gain']}".strip()
         for n, f in enumerate(summary["ranking"][:3], start=1)
@@ -400,7 +402,7 @@ def _first_page(summary: Mapping[str, Any]) -> str:
         f"   Do first: {f['action']}." if f["action"] else "" for f in summary["ranking"][:3]
     ]
     lines = (line for both in zip(told, actions, strict=True) for line in both)
-    return "\n".join(filter(None, [summary["verdict"], *lines]))
+    return "\n".join(filter(None, [marked, summary["verdict"], *lines]))
 
 
 @main.command()

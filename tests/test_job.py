@@ -107,7 +107,8 @@ def test_the_command_takes_a_job_and_prints_the_verdict(
     )
     assert 0 == told.exit_code, told.output
     lines = told.stdout.splitlines()
-    assert lines[0].startswith("The A100 was idle 98.5 % of the time")
+    assert lines[0] == "Simulated, not measured:"
+    assert lines[1].startswith("The A100 was idle 98.5 % of the time")
     assert 1 == sum(line.startswith("   Do first: ") for line in lines)
     assert str(tmp_path / "report" / "index.html") == lines[-1]
     assert "report: 1 of " in told.stderr

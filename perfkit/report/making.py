@@ -52,7 +52,8 @@ def build(
     whether absolute paths, user name and host name of this machine stay, see `perfkit.report.machine`. `job`: what
     only you know, see `perfkit.load`. `progress`:
     called with the number of finished steps, their total and the name of what just ended; `note` with a sentence for
-    you; `first_page` with the verdict and findings, `summary` of ``summary.json``, as soon as they are known.
+    you; `first_page` with the verdict and findings, `summary` of ``summary.json``, and whether the run `is_simulated`,
+    as soon as they are known.
 
     Raises PerfkitError if the input cannot be read, the choice does not fit it, `out` must not be replaced or cannot be
     written, or all notebooks fail: `out` is then as it was. If some notebooks or the PDF fail, the report is written
@@ -89,7 +90,8 @@ def build(
         def ran(name: str, executed: Executed) -> None:
             done(name)
             if name == notebooks.SUMMARY and not isinstance(executed, Failure):
-                first_page(notebooks.summary(executed))
+                summary = notebooks.summary(executed)
+                first_page({**summary, "is_simulated": about["is_simulated"]})
 
         with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
             results = session.execute(about["names"], parameters, done=ran)

@@ -89,6 +89,7 @@ def opened(parameters: dict[str, Any]) -> dict[str, Any]:
         "notes": notes,
         "ranks": parameters["ranks"],
         "names": notebooks.answering(view.run, earlier),
+        "is_simulated": view.run.is_simulated,
         "paths": [str(profile.path) for profile in profiles],
         "nodes": sorted({profile.node for profile in profiles if profile.node}),
     }
