@@ -96,10 +96,22 @@ def _code() -> str:
     return hashlib.sha256(depends.encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
 
+class _Written:
+    """The bytes of an answer, which is refused as soon as it is large."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def write(self, more: bytes) -> None:
+        if len(self.content) + len(more) > LARGE:
+            raise pickle.PicklingError(f"the answer has more than {LARGE:,} bytes")
+        self.content += more
+
+
 class _Pickler(pickle.Pickler):
     """Writes the run and the choice as names: they are there when the answer is read."""
 
-    def __init__(self, sink: io.BytesIO, view: Run | Selection) -> None:
+    def __init__(self, sink: _Written, view: Run | Selection) -> None:
         super().__init__(sink, protocol=pickle.HIGHEST_PROTOCOL)
         self._view = view
         self._run = _run(view)
@@ -147,21 +159,24 @@ def _read(file: Path, name: str, view: Run | Selection) -> Any:
 
 
 def _pickled(view: Run | Selection, answer: Any, *, by_value: bool = False) -> bytes | None:
-    """Return an answer as bytes, None if it holds another run or a function; `by_value`: equal ones as equal bytes."""
-    sink = io.BytesIO()
+    """Return an answer as bytes, None if it is large or holds another run or a function.
+
+    `by_value`: equal answers as equal bytes.
+    """
+    sink = _Written()
     pickler = _Pickler(sink, view)
     pickler.fast = by_value
     try:
         pickler.dump(answer)
     except (pickle.PicklingError, TypeError, AttributeError):
         return None
-    return sink.getvalue()
+    return bytes(sink.content)
 
 
 def _store(folder: Path, name: str, view: Run | Selection, answer: Any) -> None:
     """Store an answer if it is small, and remove those of other code; where nothing can be written, do nothing."""
     written = _pickled(view, answer)
-    if written is None or len(written) > LARGE:
+    if written is None:
         return
     with suppress(OSError):
         for old in folder.parent.glob(f"{FOLDER}*"):

@@ -143,3 +143,11 @@ def test_without_a_cache_nothing_is_stored(
     monkeypatch.setenv("PERFKIT_CACHE", "off")
     counted(opened(capture))
     assert not files(tmp_path)
+
+
+def test_a_large_answer_is_not_stored(
+    capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "LARGE", 10)
+    counted(opened(capture))
+    assert not files(tmp_path)
