@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def test_laws(recorded: Recorded) -> None:
         return
     busy: dict[int, int] = {}
     for file in [path] if path.is_file() else sorted(path.glob("*.sqlite")):
-        with sqlite3.connect(file) as db:
+        with closing(sqlite3.connect(file)) as db:
             operations = _operations(db)
             assert not db.execute(f"SELECT * FROM {operations} WHERE end <= start").fetchall()
             last = "lag(end) OVER (PARTITION BY deviceId, streamId ORDER BY start) AS last"

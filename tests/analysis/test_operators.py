@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -447,7 +448,7 @@ def test_a_call_held_twice_waits_once(capture: str, calls: int, profiles: Path) 
         SELECT end - start FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId
         WHERE value IN ('cudaMemcpy', 'cudaDeviceSynchronize', 'cudaFree') ORDER BY globalTid, start
     """
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         outer = [ns for (ns,) in database.execute(query)]
     run = perfkit.load(path)
     waits = operators.synchronisations(run.ops, run.kernels, run.copies, run.api_calls)

@@ -1,6 +1,7 @@
 """Who owns the GPU's time: by hand, against raw SQL, against the vendor's projection and against PyTorch's own ids."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ WITH_RANGES = [
 def test_owners_are_those_of_raw_sql(profiles: Path, capture: str) -> None:
     path = profiles / "nsys" / capture
     run = perfkit.load(path)
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as base:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as base:
         if not base.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone():
             pytest.skip("no ranges")
         rows = pd.DataFrame(base.execute(SQL).fetchall(), columns=["row", "ns", "name", "_"])

@@ -7,6 +7,7 @@ import sqlite3
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ SERVER = b'I0409 10:26:15.123456 1 server.cc:633] "started"\n'
 
 
 def database(*tables: str) -> bytes:
-    with sqlite3.connect(":memory:") as opened:
+    with closing(sqlite3.connect(":memory:")) as opened:
         for table in tables:
             opened.execute(f"CREATE TABLE {table} (id INTEGER)")
         opened.commit()
