@@ -303,7 +303,7 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     doubts = _doubts(view) if is_timed else []
     impossible = [doubt.seen for doubt in doubts if doubt.spoils_figures]
     few = timeline.too_few(view)
-    if few and finding.gain.high > 1:
+    if few and is_timed:
         impossible.append(few)
     incomplete = [doubt.seen for doubt in doubts if not doubt.spoils_figures]
     said = _objections(view, known, finding)

@@ -16,6 +16,7 @@ NOTABLE = 0.1  # of the time or the launches: such a doubt stands in the verdict
 class Kind(enum.Enum):
     """What makes a recording doubtful; the value is how a table calls it."""
 
+    TOO_LITTLE = "too little work to judge"
     UNSEEN = "work that was not recorded"
     LOST = "lost operations"
     BEYOND_WORK = "wait beyond the work"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from perfkit.diagnosis import phases, timeline, timeline_figures
+from perfkit.diagnosis import little, phases, timeline, timeline_figures
 from perfkit.diagnosis.finding import ONCE, Figure, Finding, Gain, severity
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import PAUSES, WARM_UP
@@ -34,7 +34,7 @@ def findings(view: Selection) -> Iterator[Finding]:
 
 def _pauses(view: Selection) -> Iterator[Finding]:
     rows = phases.paused(view)
-    if rows.empty or timeline.start_up_only(view):
+    if rows.empty or little.start_up_only(view):
         return
     rank = rows["rank"].iloc[0]
     mine = rows[rows["rank"] == rank]

@@ -15,7 +15,7 @@ import pandas as pd
 from perfkit.analysis import completeness, host, steps, timeline
 from perfkit.analysis.causes import COPY_CALL, LACKING_LIMIT_FRAC, where
 from perfkit.analysis.ranks import reach
-from perfkit.diagnosis import profiling
+from perfkit.diagnosis import little, profiling
 from perfkit.diagnosis.doubt import (
     DOUBTS,
     NOTABLE,
@@ -69,6 +69,7 @@ def doubts(run: Run | Selection) -> list[Doubt]:
 @kept
 def _doubts(view: Selection) -> list[Doubt]:
     found = [
+        *little.doubts(view),
         *_unseen(view),
         *_lost_launches(view),
         *_lost_copies(view),

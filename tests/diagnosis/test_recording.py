@@ -164,6 +164,38 @@ def test_ranks_that_never_work_at_the_same_time_are_doubted(apart_ms: int, doubt
     assert doubted == any("never work at the same time" in each.seen for each in found)
 
 
+# Too little work.
+
+
+def short(count: int, dur_ns: int = US) -> perfkit.Selection:
+    """So many kernels of one name, a millisecond apart."""
+    rows = (lasting(at * MS, dur_ns, "gemm", correlation=at) for at in range(count))
+    calls = (lasting(at * MS, US, "cudaLaunchKernel", correlation=at) for at in range(count))
+    return view(kernels=kernels(*rows), api_calls=api_calls(*calls))
+
+
+def test_a_handful_of_short_operations_is_too_little_to_judge_a_program() -> None:
+    found = doubt(short(9), Kind.TOO_LITTLE)
+    assert "The recording holds only 9 operations of the GPU" == found.seen
+    assert found.is_leading
+
+
+@pytest.mark.parametrize("enough", [short(10), short(2, dur_ns=MS // 2)])
+def test_ten_operations_or_a_millisecond_of_work_can_be_judged(enough: perfkit.Selection) -> None:
+    assert [] == recording.doubts(enough)
+
+
+def test_too_little_work_makes_each_finding_unsure_and_is_told_once() -> None:
+    found = diagnosis.findings(short(9))
+    assert {"low"} == {finding.confidence for finding in found}
+    assert 1 == verdict(short(9)).count("only 9 operations")
+
+
+def test_the_start_up_of_a_program_alone_is_too_little_to_judge_it(load: Load) -> None:
+    chosen = load("nsys/Qcompiler__MIXQ__src_report1.sqlite")
+    assert "holds only the start-up of a program" in doubt(chosen, Kind.TOO_LITTLE).seen
+
+
 # Recordings that end early.
 
 
@@ -418,5 +450,5 @@ def test_operations_that_name_their_calls_miss_them_in_a_recording_without_calls
 
 
 def test_operations_that_name_no_call_miss_none() -> None:
-    rows = [{"start_ns": 10 * n, "dur_ns": 5} for n in range(4)]
+    rows = [{"start_ns": 10 * n, "dur_ns": 5} for n in range(10)]
     assert [] == recording.doubts(view(kernels=kernels(*rows)))
