@@ -1,13 +1,15 @@
 """Can the recording be believed? Doubts of real recordings and of small ones whose answer is known."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from diagnosis.traces import MS, US, values, view
+from diagnosis.traces import MS, US, of_tables, values, view
 from frames import api_calls, kernels, lasting, profile, ranges
+from ops import op, ops
 from real import MFU
 from sampled import samples
 
@@ -115,8 +117,59 @@ def test_a_capture_without_losses_has_no_doubt_of_them(load: Load) -> None:
 
 def test_operations_without_a_call_are_counted_and_the_cause_stays_unknown(load: Load) -> None:
     chosen = load("torch/HTA__trace_compare__base.json.gz")
-    assert doubt(chosen, Kind.LOST).seen.startswith("16 of 18 operations of the GPU have no call")
-    assert "A cause that is unknown keeps the GPU idle 99.4 % of the time" == first_sentence(chosen)
+    assert first_sentence(chosen).startswith("16 of 18 operations of the GPU have no call")
+    assert "A cause that is unknown keeps the GPU idle 99.4 % of the time" in verdict(chosen)
+
+
+# Calls that were lost.
+
+
+def launching(calls: range, operators: range, **tables: pd.DataFrame) -> perfkit.Selection:
+    """Twelve kernels of 1 ms, 10 ms apart, of which some have a call, or an operator around it."""
+    rows = (lasting(10 * at * MS, MS, "gemm", correlation=at) for at in range(12))
+    called = (lasting(10 * at * MS - US, US, LAUNCH, correlation=at) for at in calls)
+    of_cpu = (op("aten::mm", 10 * at * MS - 2 * US, 10 * at * MS) for at in operators)
+    tables |= {"OPS": ops(*of_cpu), "KERNELS": kernels(*rows), "API_CALLS": api_calls(*called)}
+    return perfkit.select(of_tables(**tables))
+
+
+LAUNCH = "cudaLaunchKernel"
+ALL = range(12)
+
+
+def test_a_recording_with_all_calls_and_operators_has_no_doubt() -> None:
+    assert [] == recording.doubts(launching(ALL, ALL))
+
+
+@pytest.mark.parametrize("calls", [range(6), range(6, 12)])
+def test_half_of_the_calls_that_are_lost_lead_the_verdict(calls: range) -> None:
+    chosen = launching(calls, ALL)
+    assert "6 of 12 operations of the GPU have no call that launched them" == first_sentence(chosen)
+    assert "high" not in {finding.confidence for finding in diagnosis.findings(chosen)}
+
+
+@pytest.mark.parametrize("operators", [range(6), range(6, 12)])
+def test_half_of_the_operators_that_are_lost_are_doubted(operators: range) -> None:
+    """Work is launched for 110 ms, and the operators last for 50 ms of it."""
+    found = doubt(launching(ALL, operators), Kind.LOST_CALLS)
+    assert pytest.approx(60 / 110, abs=0.001) == found.touched_frac
+
+
+def system_calls(traced: str) -> list[str]:
+    """What is doubted where no call of the operating system was recorded."""
+    run = launching(ALL, range(0)).run
+    (one,) = run.profiles
+    asked = dataclasses.replace(one, capture=one.capture.assign(traced=traced))
+    return [each.seen for each in recording.doubts(perfkit.Run([asked]))]
+
+
+def test_calls_of_the_operating_system_that_were_traced_and_are_missing_are_doubted() -> None:
+    (seen,) = system_calls("cuda,osrt")
+    assert "Calls of the operating system were traced, and the recording holds none" == seen
+
+
+def test_calls_of_the_operating_system_that_nobody_traced_are_not_missed() -> None:
+    assert [] == system_calls("cuda")
 
 
 # Waits beyond the work.
@@ -445,7 +498,7 @@ def test_notes_hold_the_text_of_each_doubt(load: Load) -> None:
 
 def test_operations_that_name_their_calls_miss_them_in_a_recording_without_calls() -> None:
     rows = [{"start_ns": 10 * n, "dur_ns": 5, "correlation": n} for n in range(4)]
-    found = doubt(view(kernels=kernels(*rows)), Kind.LOST)
+    found = doubt(view(kernels=kernels(*rows)), Kind.LOST_CALLS)
     assert "4 of 4 operations of the GPU have no call that launched them" == found.seen
 
 
