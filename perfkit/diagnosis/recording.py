@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from perfkit.analysis import completeness, host, steps, timeline
+from perfkit.analysis import clocks, completeness, host, steps, timeline
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.ranks import reach
 from perfkit.diagnosis import little, lost, profiling
@@ -82,6 +82,7 @@ def _doubts(view: Selection) -> list[Doubt]:
         *profiling.collector(view),
         *profiling.distorted(view),
         *_elsewhere(view),
+        *_clocks(view),
     ]
     return sorted(found, key=lambda doubt: -doubt.touched_frac)
 
@@ -359,7 +360,7 @@ def _not_recorded(view: Selection) -> Iterator[Doubt]:
 
 
 def _elsewhere(view: Selection) -> Iterator[Doubt]:
-    """Yield which readings of a log lie outside the timeline, and that ranks have no common clock."""
+    """Yield which readings of a log lie outside the timeline."""
     count = len(view.readings_elsewhere)
     if count:
         total = count + len(view.samples)
@@ -372,6 +373,10 @@ def _elsewhere(view: Selection) -> Iterator[Doubt]:
             "perfkit leaves them out",
             "Start the log with the program",
         )
+
+
+def _clocks(view: Selection) -> Iterator[Doubt]:
+    """Yield that ranks have no common clock: their files, their collectives or their work show it."""
     if not view.run.is_on_one_clock:
         profiles = len(view.run.profiles)
         yield Doubt(
@@ -384,9 +389,26 @@ def _elsewhere(view: Selection) -> Iterator[Doubt]:
             TOGETHER,
         )
         return
-    worked = reach((of_ranks(view, "KERNELS"), of_ranks(view, "COPIES"))).sort_values(
-        "first", kind="stable"
-    )
+    kernels = of_ranks(view, "KERNELS")
+    worked = reach((kernels, of_ranks(view, "COPIES"))).sort_values("first", kind="stable")
+    if len(worked) < 2:
+        return
+    met = clocks.of_ranks(of_ranks(view, "COLLECTIVES"), kernels)
+    found = clocks.offsets(met)
+    apart = found.loc[found["moved"], "offset_ns"].abs()
+    share = apart.max() / (worked["last"].max() - worked["first"].min())
+    if share >= NOTABLE:
+        yield Doubt(
+            Kind.ELSEWHERE,
+            f"The clocks of the ranks differ by up to {duration(int(apart.max()))}, as their collectives show",
+            len(apart),
+            len(found),
+            "ranks",
+            "Equal times are not the same moment, so idle time before the first and after the last work of a rank "
+            "may be none",
+            "Record on nodes with synchronised clocks",
+            min(float(share), 1.0),
+        )
     ended = worked["last"].cummax().shift(1)
     if (worked["first"] > ended).any():
         yield Doubt(

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from diagnosis.traces import MS, US, of_tables, values, view
-from frames import api_calls, kernels, lasting, profile, ranges
+from frames import api_calls, collectives, kernels, lasting, profile, ranges
 from ops import op, ops
 from real import MFU
 from sampled import samples
@@ -21,6 +21,7 @@ from perfkit.diagnosis.recording import Doubt, Kind
 from perfkit.tables import DIAGNOSTICS, OVERHEAD
 
 REPORTS = "reports/{}/trace.json"
+JACOBI = "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite"
 Load = Callable[[str], perfkit.Selection]
 
 
@@ -249,6 +250,30 @@ def test_the_start_up_of_a_program_alone_is_too_little_to_judge_it(load: Load) -
     assert "holds only the start-up of a program" in doubt(chosen, Kind.TOO_LITTLE).seen
 
 
+def meeting(ahead_ms: int) -> perfkit.Selection:
+    """Two ranks meet in a collective of 0.1 ms every 10 ms, ten times; the clock of rank 1 is ahead."""
+    times = [(rank, 10 * at + rank * ahead_ms) for rank in range(2) for at in range(10)]
+    work = kernels(*(lasting((ms - 5) * MS, 5 * MS, rank=rank) for rank, ms in times))
+    jitter = (7, 2, 5, 0, 9, 4, 1, 8, 3, 6)  # us by which the ends scatter
+    of_both = collectives(
+        *(
+            lasting(ms * MS + jitter[i % 10] * rank * US, MS // 10, rank=rank, ranks=2)
+            for i, (rank, ms) in enumerate(times)
+        )
+    )
+    return view(kernels=work, collectives=of_both)
+
+
+@pytest.mark.parametrize(("ahead_ms", "doubted"), [(0, False), (3, False), (33, True)])
+def test_clocks_that_collectives_show_to_differ_by_a_tenth_of_the_time_are_doubted(
+    ahead_ms: int, doubted: bool
+) -> None:
+    said = [each.seen for each in recording.doubts(meeting(ahead_ms))]
+    assert doubted == (
+        "The clocks of the ranks differ by up to 33.0 ms, as their collectives show" in said
+    )
+
+
 # Recordings that end early.
 
 
@@ -421,10 +446,33 @@ def test_a_full_queue_is_no_time_of_the_profiler() -> None:
     assert [] == recording.doubts(two_kernels(overhead=collected(20 * MS, 30 * MS, "queue_full")))
 
 
-def test_time_of_the_profiler_in_a_real_capture(load: Load) -> None:
-    """2.0 ms of the 26 ms idle of GPU 0, by SQL; what lies beside recorded work does not count."""
-    found = doubt(load(f"nsys/{MFU}"), Kind.COLLECTOR)
-    assert 2.0 * MS == pytest.approx(found.stretches["dur_ns"].sum(), rel=0.1)
+@pytest.mark.parametrize(("name", "ms"), [(MFU, 1.582), (JACOBI, 6.584)])
+def test_time_of_the_profiler_in_a_real_capture(load: Load, name: str, ms: float) -> None:
+    """Of the 26 and 419 ms idle of GPU 0, by SQL; what lies beside recorded work does not count."""
+    stretches = doubt(load(f"nsys/{name}"), Kind.COLLECTOR).stretches
+    own = stretches.loc[stretches["gpu"] == 0, "dur_ns"].sum()
+    assert ms * MS == pytest.approx(own, rel=0.001)
+
+
+def test_a_full_queue_of_launches_is_no_launch_overhead_of_the_program(load: Load) -> None:
+    """By SQL 912 ms of launch calls wait for a full queue, and the GPUs are idle 0.7 % of the time."""
+    found = diagnosis.findings(load("nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite"))
+    assert not {"launch_overhead", "idle_launch"} & {finding.rule for finding in found}
+
+
+@pytest.mark.parametrize(("logged_ms", "doubted"), [(20, True), (38, False)])
+def test_a_profiled_step_that_is_longer_than_that_of_the_log_is_distorted(
+    logged_ms: int, doubted: bool
+) -> None:
+    """Ten profiled steps of 40 ms each."""
+    work = kernels(*(lasting(40 * at * MS, MS) for at in range(10)))
+    marked = ranges(*(lasting(40 * at * MS, 40 * MS, kind="step") for at in range(10)))
+    log = samples(at=range(5), iteration_ns=[logged_ms * MS] * 5)
+    found = recording.doubts(view(kernels=work, ranges=marked, samples=log))
+    said = [each.seen for each in found if each.kind is Kind.DISTORTED]
+    assert (
+        ["A profiled step takes 40.0 ms, and a step of the log 20.0 ms"] if doubted else []
+    ) == said
 
 
 def test_instruction_sampling_is_said_to_slow_a_program(load: Load) -> None:
