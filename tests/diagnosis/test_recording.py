@@ -16,7 +16,7 @@ from sampled import samples
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import headline, recording
-from perfkit.diagnosis.check import check
+from perfkit.diagnosis.check import Budget, check
 from perfkit.diagnosis.recording import Doubt, Kind
 from perfkit.tables import DIAGNOSTICS, OVERHEAD
 
@@ -147,6 +147,17 @@ def test_half_of_the_calls_that_are_lost_lead_the_verdict(calls: range) -> None:
     chosen = launching(calls, ALL)
     assert "6 of 12 operations of the GPU have no call that launched them" == first_sentence(chosen)
     assert "high" not in {finding.confidence for finding in diagnosis.findings(chosen)}
+
+
+def test_lost_calls_leave_a_check_the_times_and_not_the_causes_of_idle_time() -> None:
+    whole, most = launching(ALL, ALL), launching(range(10), ALL)
+    budget = {id: {"tolerance": 0.1} for id in ("idle_frac", "idle_launch_frac")}
+    found = {
+        each.id: each
+        for each in check(most.run, whole.run, Budget(tolerance=0.1, figures=budget)).verdicts
+    }
+    assert "have no call" in found["idle_launch_frac"].reason
+    assert "have no call" not in found["idle_frac"].reason
 
 
 @pytest.mark.parametrize("operators", [range(6), range(6, 12)])
