@@ -44,6 +44,13 @@ def test_inspect_says_what_is_there_and_what_is_missing(run: Path, tmp_path: Pat
     assert 1 == content["schema"]
 
 
+def test_inspect_says_what_makes_a_recording_doubtful(tmp_path: Path) -> None:
+    capture(tmp_path / "few.sqlite", kernels=4)
+    lines = perfkit_command("inspect", tmp_path / "few.sqlite").output.splitlines()
+    (doubt,) = (line for line in lines if line.startswith("doubt: "))
+    assert doubt.startswith("doubt: too little work to judge: The recording holds only")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

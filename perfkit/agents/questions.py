@@ -18,7 +18,15 @@ from perfkit.agents.folders import Folders, Stamp
 from perfkit.agents.query import Condition, Query, answer, rows_of, table_of
 from perfkit.agents.values import plain, records
 from perfkit.analysis.ranks import to_open
-from perfkit.diagnosis import counter_ledger, headline, ledger, path_ledger, phases, recording
+from perfkit.diagnosis import (
+    counter_ledger,
+    headline,
+    ledger,
+    path_ledger,
+    phases,
+    recording,
+    repeating,
+)
 from perfkit.diagnosis.finding import Figure, Finding
 from perfkit.errors import PerfkitError
 from perfkit.run import load
@@ -121,7 +129,7 @@ class Questions:
         Numbers of the verdict, the findings and the figures are of the judged part.
         """
         view = self._view(run, part)
-        found = phases.phases(view)
+        found = repeating.phases(view)
         if found.empty:
             return self._cannot_tell(view, "the run has no timeline, so it has no phases")
         return {"judged": _judged(view), "phases": records(found)}

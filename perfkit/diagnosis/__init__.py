@@ -24,6 +24,7 @@ from perfkit.diagnosis import (
     launching,
     ledger,
     lengths,
+    little,
     machine,
     measured,
     operator_kernels,
@@ -33,12 +34,12 @@ from perfkit.diagnosis import (
     phases,
     picture,
     recording,
+    repeating,
     replayed,
     rules,
     shapes,
     speed,
     tensors,
-    timeline,
     transfers,
     unused_gpus,
     waiting,
@@ -96,6 +97,7 @@ __all__ += [
     "ledger",
     "recording",
     "refusals",
+    "repeating",
     "roof",
     "sampled",
     "shape_roofline",
@@ -188,7 +190,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
     told = _told(view, by_id)
     of_timeline = (
         computing.too_little(view)
-        if timeline.start_up_only(view)
+        if little.start_up_only(view)
         else _of_timeline(view, by_id, told)
     )
     own = [rule.find for rule in rules.rules().values() if rule.find]

@@ -135,6 +135,7 @@ TIMES = (
     "paths_host_ns",
     "paths_operation_ns",
 )
+IDLE = ("idle_ns", "idle_frac")  # whatever its causes
 ELSEWHERE = (
     "paths_",
     "log_",
@@ -232,19 +233,22 @@ def _paths(given: Given) -> set[Path]:
 
 
 def _doubts(given: Given) -> tuple[Doubt, ...]:
-    """Return the doubts of a side that touch times of its GPUs."""
+    """Return the doubts of a side that touch times of its GPUs, or the causes of idle time."""
     every = (doubt for view in side("run", given).views for doubt in recording.doubts(view))
-    return tuple(doubt for doubt in every if doubt.is_about_times)
+    return tuple(doubt for doubt in every if doubt.lowers_confidence)
 
 
 def _doubted(id: str, doubts: Sequence[Doubt], tolerance: float) -> str:
     """Return the doubt that touches more of a figure than the tolerance, in words; empty if none does.
 
-    Doubts are of times of the GPU: figures of call paths and of logs do not rest on these.
+    Doubts are of times of the GPU: figures of call paths and of logs do not rest on these. Lost calls
+    touch the causes of idle time alone.
     """
     if id.startswith(ELSEWHERE):
         return ""
-    touching = (doubt.seen for doubt in doubts if doubt.touched_frac > tolerance)
+    is_cause = id.startswith("idle_") and id not in IDLE
+    touched = (doubt for doubt in doubts if is_cause or doubt.is_about_times)
+    touching = (doubt.seen for doubt in touched if doubt.touched_frac > tolerance)
     return next((f"cannot tell: {seen}" for seen in touching), "")
 
 

@@ -303,7 +303,7 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     doubts = _doubts(view) if is_timed else []
     impossible = [doubt.seen for doubt in doubts if doubt.spoils_figures]
     few = timeline.too_few(view)
-    if few and finding.gain.high > 1:
+    if few and is_timed:
         impossible.append(few)
     incomplete = [doubt.seen for doubt in doubts if not doubt.spoils_figures]
     said = _objections(view, known, finding)
@@ -365,10 +365,10 @@ def _advice(view: Selection, rule: Rule, finding: Finding) -> dict[str, tuple[st
 
 
 def _doubts(view: Selection) -> list[recording.Doubt]:
-    """Return what makes the GPU's times doubtful, as far as it touches a tenth of them: one doubt of each kind."""
-    of_times = [doubt for doubt in recording.leading(view) if doubt.is_about_times]
+    """Return what makes findings on times less sure, as far as it touches a tenth of these: one doubt of each kind."""
+    lowering = [doubt for doubt in recording.leading(view) if doubt.lowers_confidence]
     first: dict[recording.Kind, recording.Doubt] = {}
-    for doubt in of_times:
+    for doubt in lowering:
         first.setdefault(doubt.kind, doubt)
     return list(first.values())
 

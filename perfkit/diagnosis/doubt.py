@@ -16,8 +16,10 @@ NOTABLE = 0.1  # of the time or the launches: such a doubt stands in the verdict
 class Kind(enum.Enum):
     """What makes a recording doubtful; the value is how a table calls it."""
 
+    TOO_LITTLE = "too little work to judge"
     UNSEEN = "work that was not recorded"
     LOST = "lost operations"
+    LOST_CALLS = "lost calls of the CPU"
     BEYOND_WORK = "wait beyond the work"
     ENDS_EARLY = "recording ends early"
     BROKEN_TIMES = "broken times"
@@ -28,8 +30,11 @@ class Kind(enum.Enum):
     ELSEWHERE = "another time or machine"
 
 
-BESIDE_LOOPS = (Kind.ENDS_EARLY, Kind.UNSEEN)
-OF_TIMES = (*BESIDE_LOOPS, Kind.LOST, Kind.BEYOND_WORK, Kind.BROKEN_TIMES, Kind.COLLECTOR)
+BESIDE_LOOPS = (Kind.ENDS_EARLY, Kind.UNSEEN, Kind.LOST_CALLS)
+OF_TIMES = (
+    *(Kind.UNSEEN, Kind.LOST, Kind.BEYOND_WORK, Kind.ENDS_EARLY),
+    *(Kind.BROKEN_TIMES, Kind.COLLECTOR),
+)
 
 
 @dataclass(frozen=True)
@@ -63,10 +68,13 @@ class Doubt:
 
     @property
     def is_about_times(self) -> bool:
-        """Whether it makes times of the GPU doubtful, so that findings which rest on them are less
-        sure.
-        """
+        """Whether it makes times of the GPU doubtful."""
         return self.kind in OF_TIMES
+
+    @property
+    def lowers_confidence(self) -> bool:
+        """Whether findings that rest on times of the GPU are less sure because of it."""
+        return self.is_about_times or self.kind is Kind.LOST_CALLS
 
     @property
     def may_hide_a_loop(self) -> bool:
@@ -135,3 +143,8 @@ def touched(view: Selection, stretches: pd.DataFrame) -> tuple[pd.DataFrame, flo
 def is_elsewhere(view: Selection, inside: pd.DataFrame) -> bool:
     """Tell whether a window was chosen that nothing of a doubt lies in."""
     return view.window is not None and inside.empty
+
+
+def is_chosen(view: Selection) -> bool:
+    """Tell whether a person chose the window; that of a loop is perfkit's own."""
+    return view.window is not None and view.outside is None

@@ -38,7 +38,6 @@ from perfkit.diagnosis.lengths import of_long_steps
 from perfkit.diagnosis.measured import last_waves
 from perfkit.diagnosis.operator_kernels import CONVERSION, operated, unfused
 from perfkit.diagnosis.paths import mpi
-from perfkit.diagnosis.phases import phases
 from perfkit.diagnosis.program import (
     communicates_by,
     goes_backward,
@@ -47,6 +46,7 @@ from perfkit.diagnosis.program import (
     loads_by_workers,
     measured,
 )
+from perfkit.diagnosis.repeating import phases
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules.rule import Condition, Fact, Step
 from perfkit.diagnosis.transfers import to_cpu

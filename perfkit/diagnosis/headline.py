@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.analysis import python_functions, stacks
-from perfkit.diagnosis import confidence, path_verdict, paths, phases, picture, recording
+from perfkit.diagnosis import confidence, little, path_verdict, paths, phases, picture, recording
 from perfkit.diagnosis.finding import (
     CONFIDENCES,
     HORIZONS,
@@ -148,7 +148,9 @@ def _doubted(
     view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], best: Gain | None
 ) -> str:
     """Return the verdict on what is known, after the doubt that touches most of the recording, if it is a tenth."""
-    doubts = recording.leading(view)
+    # `_verdict` itself tells that there is too little to judge.
+    told = recording.Kind.TOO_LITTLE
+    doubts = [doubt for doubt in recording.leading(view) if doubt.kind is not told]
     if not doubts:
         return _verdict(view, figures, findings, best)
     first = doubts[0]
@@ -288,6 +290,8 @@ def _times(factor: float) -> str:
 def _verdict(
     view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], best: Gain | None
 ) -> str:
+    if why := too_few(view) or paths.too_few(figures):
+        return f"{why}. {little.REMEDY}."
     order = leading(findings)
     if not order:
         texts = {id: figure.text for id, figure in figures.items()}
@@ -297,8 +301,6 @@ def _verdict(
         return next(
             (text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view)
         )
-    if why := too_few(view) or paths.too_few(figures):
-        return f"{why}. Record steady steps of the program before you optimise it."
     first = order[0]
     if _is_of_warm_up(first) and view.outside:  # the judged part is not told yet
         rest = [finding for finding in findings if finding is not first]

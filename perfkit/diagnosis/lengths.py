@@ -15,7 +15,7 @@ import pandas as pd
 from perfkit.analysis.phases import OTHER
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
 from perfkit.diagnosis.launching import checkpoints
-from perfkit.diagnosis.phases import phases
+from perfkit.diagnosis.repeating import phases
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import STEP_LENGTHS
 from perfkit.diagnosis.timeline import idle_gaps, idle_parts, unrecorded

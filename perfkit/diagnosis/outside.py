@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from perfkit.diagnosis import phases, timeline, timeline_figures
+from perfkit.diagnosis import little, phases, repeating, timeline, timeline_figures
 from perfkit.diagnosis.finding import ONCE, Figure, Finding, Gain, severity
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import PAUSES, WARM_UP
@@ -34,11 +34,11 @@ def findings(view: Selection) -> Iterator[Finding]:
 
 def _pauses(view: Selection) -> Iterator[Finding]:
     rows = phases.paused(view)
-    if rows.empty or timeline.start_up_only(view):
+    if rows.empty or little.start_up_only(view):
         return
     rank = rows["rank"].iloc[0]
     mine = rows[rows["rank"] == rank]
-    every = phases.phases(phases.recorded(view))
+    every = repeating.phases(phases.recorded(view))
     share = float(mine["dur_ns"].sum() / every.loc[every["rank"] == rank, "dur_ns"].sum())
     if share < NOTABLE:
         return
@@ -89,7 +89,7 @@ def _cause(view: Selection, mine: pd.DataFrame) -> str:
 
 def _warm_up(view: Selection) -> Iterator[Finding]:
     """Yield that the first repetitions are slow, of the rank where that takes longest."""
-    every = phases.phases(phases.recorded(view))
+    every = repeating.phases(phases.recorded(view))
     rows = every[every["phase"].eq("start_up") & (every["repetitions"].fillna(0) >= SEVERAL)]
     if rows.empty:
         return

@@ -14,18 +14,16 @@ import pandas as pd
 from perfkit import analysis
 from perfkit.analysis import completeness
 from perfkit.analysis.causes import covered
-from perfkit.analysis.intervals import Intervals, Window, cut, ends, intersect, union
-from perfkit.analysis.phases import PHASES
+from perfkit.analysis.intervals import Intervals, Window, ends, intersect, union
 from perfkit.diagnosis import programs, recording
 from perfkit.diagnosis.finding import kept
+from perfkit.diagnosis.repeating import phases
 from perfkit.format import TIME, duration, number, printable, unit
-from perfkit.run import Run
 from perfkit.selection import Selection
 
 JUDGED = ("loop", "whole")
 NOTABLE = 0.01  # share of the span from which on what is outside is told (convention)
 FEWEST_REPETITIONS = 2  # of a loop that is judged
-FEWEST = 20  # operations of a rank from which on a gap may be a pause (convention)
 LONGEST_NAME = 60  # characters of what other work runs
 TABULAR = 120_000_000_000  # ns, from which on `duration` gives minutes
 
@@ -35,53 +33,6 @@ class Judged(NamedTuple):
 
     windows: Mapping[int, tuple[Window, ...]]
     outside: str
-
-
-@kept
-def phases(view: Selection) -> pd.DataFrame:
-    """Return `analysis.phases.phases` of a selection: found in the whole recording, then cut at the window.
-
-    A part of a loop that the window cuts keeps the number of its repetitions in the recording. A rank
-    without a loop and with fewer than FEWEST operations is one whole: nobody knows which gap is usual.
-    """
-    found = _of_recording(view.run, ranks=view.ranks, gpus=view.gpus)
-    if view.window is None:
-        return found
-    inside = cut(found, view.window)
-    operations = [
-        table[["rank", "gpu", "start_ns", "dur_ns"]] for table in (view.all_kernels, view.copies)
-    ]
-    return inside.assign(busy_ns=analysis.phases.busy(inside, pd.concat(operations)))
-
-
-@kept
-def _of_recording(run: Run, *, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> pd.DataFrame:
-    """Return the phases of these ranks and GPUs: windows and kernels that are chosen change nothing in them."""
-    every = Selection(run, ranks, gpus, None, "")
-    operations = every.all_kernels, every.copies
-    own = completeness.collecting(every.overhead, *operations)
-    found = analysis.phases.phases(
-        *operations,
-        ranges=every.ranges,
-        ops=every.ops,
-        python_calls=every.python_calls,
-        api_calls=every.api_calls,
-        os_calls=every.os_calls,
-        collecting=completeness.free(own, *operations),
-    )
-    return _without_unknown_pauses(every, found)
-
-
-def _without_unknown_pauses(view: Selection, found: pd.DataFrame) -> pd.DataFrame:
-    """Return PHASES in which a rank without a loop and with few operations has no pauses."""
-    operations = pd.concat([view.all_kernels["rank"], view.copies["rank"]])
-    counts = found["rank"].map(operations.value_counts())
-    has_loop = found["phase"].eq("loop").groupby(found["rank"]).transform("any")
-    is_one = (counts < FEWEST) & ~has_loop
-    first = ~found["rank"].duplicated()
-    of_rank = found.groupby("rank")[["dur_ns", "busy_ns"]].transform("sum")
-    whole = found[is_one & first].assign(**of_rank[is_one & first])
-    return PHASES.make(pd.concat([found[~is_one], whole]))
 
 
 def outside(view: Selection, *, told: str = "") -> str:

@@ -12,15 +12,16 @@ from dataclasses import replace
 
 import pandas as pd
 
-from perfkit.analysis import completeness, host, steps, timeline
-from perfkit.analysis.causes import COPY_CALL, LACKING_LIMIT_FRAC, where
+from perfkit.analysis import clocks, completeness, host, steps, timeline
+from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.ranks import reach
-from perfkit.diagnosis import profiling
+from perfkit.diagnosis import little, lost, profiling
 from perfkit.diagnosis.doubt import (
     DOUBTS,
     NOTABLE,
     Doubt,
     Kind,
+    is_chosen,
     is_elsewhere,
     of_ranks,
     spans,
@@ -42,7 +43,6 @@ __all__ += [
     "unknown_frac",
 ]
 
-TOLD = 0.01  # of the launches: fewer lost ones are not told (convention)
 HALF = 0.5  # of the time: if more is unknown, the rest tells no cause (convention)
 NOT_KNOWN = "When the GPU worked is not known, so perfkit tells no idle time"
 OF_GRAPHS = (
@@ -69,11 +69,9 @@ def doubts(run: Run | Selection) -> list[Doubt]:
 @kept
 def _doubts(view: Selection) -> list[Doubt]:
     found = [
+        *little.doubts(view),
         *_unseen(view),
-        *_lost_launches(view),
-        *_lost_copies(view),
-        *_no_gpu_record(view),
-        *_lost_calls(view),
+        *lost.doubts(view),
         *_empty_steps(view),
         *_beyond_work(view),
         *_queued_before(view),
@@ -84,6 +82,7 @@ def _doubts(view: Selection) -> list[Doubt]:
         *profiling.collector(view),
         *profiling.distorted(view),
         *_elsewhere(view),
+        *_clocks(view),
     ]
     return sorted(found, key=lambda doubt: -doubt.touched_frac)
 
@@ -201,146 +200,6 @@ def _timelines(run: Run) -> list[Recorded]:
     return [span for span in run.recorded if span.name in traced]
 
 
-def _lost_launches(view: Selection) -> Iterator[Doubt]:
-    """Yield that kernels of recorded launches are missing."""
-    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
-    if kernels.empty and copies.empty:
-        return
-    calls = of_ranks(view, "API_CALLS")
-    lost, of_all = completeness.unrecorded(kernels, copies, calls)
-    if lost < max(TOLD * of_all, 1):
-        return
-    launches = completeness.launches(kernels, copies, calls)
-    lost = int(launches["lost"].sum())
-    if lost < max(TOLD * len(launches), 1):
-        return
-    of = spans(view)
-    end_ns = int((of["start_ns"] + of["span_ns"]).max()) if len(of) else 0
-    stretches = completeness.free(completeness.between_launches(launches, end_ns), kernels, copies)
-    inside, share = touched(view, stretches)
-    if is_elsewhere(view, inside):
-        return
-    place, remedy = _place_of_lost(launches)
-    yield Doubt(
-        Kind.LOST,
-        f"{lost:,} of {len(launches):,} launches have no kernel in the recording{place}",
-        lost,
-        len(launches),
-        "launches",
-        "When these kernels ran is unknown, so perfkit judges only the rest",
-        remedy,
-        share if view.window else max(share, lost / len(launches)),
-        share,
-        inside,
-    )
-
-
-def _place_of_lost(launches: pd.DataFrame) -> tuple[str, str]:
-    """Return where the lost launches are among all, as the end of a sentence, and what to do."""
-    lost, kept_ = (launches.loc[rows, "start_ns"] for rows in (launches["lost"], ~launches["lost"]))
-    if kept_.empty:
-        return "", "Record again: the profiler lost all kernels"
-    if lost.max() < kept_.min():
-        return ", all at the start", "Let the profiler warm up before the steps that it records"
-    if lost.min() > kept_.max():
-        return ", all at the end", "Synchronise with the GPU before the recording ends"
-    return "", "Record a shorter time: the profiler lost kernels"
-
-
-def _is_chosen(view: Selection) -> bool:
-    """Tell whether a person chose the window; that of a loop is perfkit's own."""
-    return view.window is not None and view.outside is None
-
-
-def _lost_copies(view: Selection) -> Iterator[Doubt]:
-    """Yield that copies of recorded calls are missing, by their share of all operations."""
-    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
-    if _is_chosen(view) or (kernels.empty and copies.empty):
-        return
-    lost, total = completeness.lost_copies(kernels, copies, of_ranks(view, "API_CALLS"))
-    lost -= len(view.run.left_out("COPIES"))  # which another doubt tells
-    if lost < max(TOLD * total, 1):
-        return
-    yield Doubt(
-        Kind.LOST,
-        f"{lost:,} of {total:,} calls that copy have no copy in the recording",
-        lost,
-        total,
-        "calls",
-        "When these copies ran is unknown, so perfkit judges only the rest",
-        "Record a shorter time: the profiler lost copies",
-        lost / (lost + len(kernels) + len(copies)),
-    )
-
-
-def _no_gpu_record(view: Selection) -> Iterator[Doubt]:
-    """Yield that work was launched and nothing of the GPU was recorded at all."""
-    calls = of_ranks(view, "API_CALLS")
-    if calls.empty or len(of_ranks(view, "KERNELS")) or len(of_ranks(view, "COPIES")):
-        return
-    launched = int(where(calls["name"], completeness.is_single_launch).sum())
-    moved = where(calls["name"], COPY_CALL.match)
-    is_set = where(calls["name"], completeness.is_memset_call)
-    counts = {
-        "kernel launches": launched,
-        "copies": int((moved & ~is_set).sum()),
-        "memsets": int(is_set.sum()),
-    }
-    told = [
-        f"{count:,} {_one(what) if count == 1 else what}" for what, count in counts.items() if count
-    ]
-    if not told:
-        return
-    listed = " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
-    total = sum(counts.values())
-    yield Doubt(
-        Kind.LOST,
-        f"The program called {listed}, and the recording holds no work of a GPU",
-        total,
-        total,
-        "launches and copies",
-        "The GPU's activity was recorded and lost, so perfkit judges nothing of it",
-        _after_total_loss(view),
-        1.0,
-    )
-
-
-def _one(plural: str) -> str:
-    return {"kernel launches": "kernel launch", "copies": "copy", "memsets": "memset"}[plural]
-
-
-def _after_total_loss(view: Selection) -> str:
-    """Return what to do where a profiler delivered nothing of the GPU."""
-    why = (
-        "If that does not help, check the permission to profile, run no other profiler "
-        "at the same time, and avoid WSL"
-    )
-    if "framework" in view.run.kinds:
-        return f"Call torch.cuda.synchronize() before the profiler stops. {why}"
-    return f"Synchronise with the GPU before the recording ends, and use a profiler that supports the driver. {why}"
-
-
-def _lost_calls(view: Selection) -> Iterator[Doubt]:
-    """Yield that the calls of operations are missing, where others have theirs or the operations name them."""
-    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
-    calls = of_ranks(view, "API_CALLS")
-    total = len(kernels) + len(copies)
-    without = len(completeness.without_call(kernels, copies, calls))
-    if calls.empty:
-        named = pd.concat([kernels["correlation"], copies["correlation"]])
-        without = int((named >= 0).sum())
-    if without and without >= TOLD * total:
-        yield Doubt(
-            Kind.LOST,
-            f"{without:,} of {total:,} operations of the GPU have no call that launched them",
-            without,
-            total,
-            "operations",
-            "The cause of idle time before these operations is unknown",
-            "Record CPU and GPU from before the first launch, and a shorter time",
-        )
-
-
 def _empty_steps(view: Selection) -> Iterator[Doubt]:
     """Yield that steps lack the work on the GPU which steps of their kind have."""
     kernels, copies, calls = (of_ranks(view, name) for name in ("KERNELS", "COPIES", "API_CALLS"))
@@ -417,7 +276,7 @@ def _queued_before(view: Selection) -> Iterator[Doubt]:
 
 def _ends_early(view: Selection) -> Iterator[Doubt]:
     """Yield that something goes on after the last recorded event; of a chosen window nobody asks that."""
-    if _is_chosen(view):
+    if is_chosen(view):
         return
     calls = [of_ranks(view, name) for name in GOES_ON]
     moments = [completeness.last_starts(of_ranks(view, name)) for name in ("STACKS", "SCHEDULE")]
@@ -501,7 +360,7 @@ def _not_recorded(view: Selection) -> Iterator[Doubt]:
 
 
 def _elsewhere(view: Selection) -> Iterator[Doubt]:
-    """Yield which readings of a log lie outside the timeline, and that ranks have no common clock."""
+    """Yield which readings of a log lie outside the timeline."""
     count = len(view.readings_elsewhere)
     if count:
         total = count + len(view.samples)
@@ -514,6 +373,10 @@ def _elsewhere(view: Selection) -> Iterator[Doubt]:
             "perfkit leaves them out",
             "Start the log with the program",
         )
+
+
+def _clocks(view: Selection) -> Iterator[Doubt]:
+    """Yield that ranks have no common clock: their files, their collectives or their work show it."""
     if not view.run.is_on_one_clock:
         profiles = len(view.run.profiles)
         yield Doubt(
@@ -526,9 +389,26 @@ def _elsewhere(view: Selection) -> Iterator[Doubt]:
             TOGETHER,
         )
         return
-    worked = reach((of_ranks(view, "KERNELS"), of_ranks(view, "COPIES"))).sort_values(
-        "first", kind="stable"
-    )
+    kernels = of_ranks(view, "KERNELS")
+    worked = reach((kernels, of_ranks(view, "COPIES"))).sort_values("first", kind="stable")
+    if len(worked) < 2:
+        return
+    met = clocks.of_ranks(of_ranks(view, "COLLECTIVES"), kernels)
+    found = clocks.offsets(met)
+    apart = found.loc[found["moved"], "offset_ns"].abs()
+    share = apart.max() / (worked["last"].max() - worked["first"].min())
+    if share >= NOTABLE:
+        yield Doubt(
+            Kind.ELSEWHERE,
+            f"The clocks of the ranks differ by up to {duration(int(apart.max()))}, as their collectives show",
+            len(apart),
+            len(found),
+            "ranks",
+            "Equal times are not the same moment, so idle time before the first and after the last work of a rank "
+            "may be none",
+            "Record on nodes with synchronised clocks",
+            min(float(share), 1.0),
+        )
     ended = worked["last"].cummax().shift(1)
     if (worked["first"] > ended).any():
         yield Doubt(

@@ -479,9 +479,16 @@ def _prepared(whole: Selection) -> Prepared | str:
         first, last = stopped(stops(whole), np.array(window)).tolist()
         window = first, last
     try:
-        return whatif.prepared(kernels, copies, api_calls, window=window, ranges=ranges)
+        run = whatif.prepared(kernels, copies, api_calls, window=window, ranges=ranges)
     except PerfkitError as e:
         return _refused(e)
+    if part or whole.window is None or window is None:
+        return run
+    # A replay lasts from the first to the last operation, and the window may begin and end with a gap.
+    edges = 1 - int(run.measured[-1]) / (window[1] - window[0])
+    if edges < NOTABLE:
+        return run
+    return f"perfkit did not simulate the window: no operation runs in {percent(edges)} of it at its begin and end"
 
 
 def _without_pauses(whole: Selection, table: pd.DataFrame) -> pd.DataFrame:

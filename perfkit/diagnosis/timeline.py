@@ -18,57 +18,24 @@ from perfkit.analysis import (
     timeline,
 )
 from perfkit.analysis.intervals import ends
-from perfkit.diagnosis import phases, recording
+from perfkit.diagnosis import little, phases, recording
 from perfkit.diagnosis.doubt import Kind, spans
 from perfkit.diagnosis.finding import Figure, kept
-from perfkit.format import duration, percent
+from perfkit.format import percent
 from perfkit.selection import Selection
 from perfkit.tables import RANGES
 
-# operations of the GPU and their time, too few to judge a program by (convention)
-FEW = 10
-SHORT_NS = 1_000_000
-# Of a start-up: how often a kernel runs on average, and the share of the time in which GPUs work
-# (conventions).
-ONCE = 2.0
-LEAST_WORK = 0.01
 APART = 0.1  # shares of GPUs that differ by this much are not averaged (convention)
 # what gets faster where they are less than this share of the span
 STEADY = "the steady steps"
 MOST_STEADY = 0.9
 
 
-@kept
-def start_up_only(view: Selection) -> str:
-    """Return how little work of the GPU there is, where nothing but the start of a program was recorded; or nothing.
-
-    Kernels run about once each, nothing repeats, and the GPUs work for a hundredth of the time at
-    most, under 1 ms.
-    """
-    kernels = view.all_kernels
-    if kernels.empty or phases.phases(view)["phase"].eq("loop").any():
-        return ""
-    times = kernels.groupby(["rank", "gpu", "full_name"], observed=True).size()
-    worked = int(busy(view)["device_busy_ns"].sum())
-    span = span_ns(view)
-    if times.mean() >= ONCE or worked >= SHORT_NS or worked > LEAST_WORK * span:
-        return ""
-    return (
-        f"The recording holds only the start-up of a program, too little to judge it: {len(kernels):,} kernels of "
-        f"{len(times):,} names, and {duration(worked)} of work in {duration(span)}"
-    )
-
-
-@kept
 def too_few(view: Selection) -> str:
     """Return how little work of the GPU the recording holds, if that is too little to judge a program; or nothing."""
-    if starting := start_up_only(view):
-        return starting
-    times = pd.concat([view.run.kernels["dur_ns"], view.run.copies["dur_ns"]])
-    count = len(times)
-    if not 0 < count < FEW or times.sum() >= SHORT_NS:
-        return ""
-    return f"The recording holds only {count} operation{'s' * (count > 1)} of the GPU"
+    return next(
+        (doubt.seen for doubt in recording.doubts(view) if doubt.kind is Kind.TOO_LITTLE), ""
+    )
 
 
 def doubted(view: Selection, figures: Mapping[str, Figure]) -> dict[str, Figure]:
@@ -207,7 +174,7 @@ def unrecorded(view: Selection) -> str:
 
 def is_judged(view: Selection) -> bool:
     """Tell whether rules may judge the time between the first and the last operation of the GPUs."""
-    return not unrecorded(view) and not start_up_only(view)
+    return not unrecorded(view) and not little.start_up_only(view)
 
 
 @kept

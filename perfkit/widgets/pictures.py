@@ -20,7 +20,7 @@ def parts(view: Selection) -> list[Part]:
 def phases(view: Selection) -> list[Part]:
     """Show when start-up, loop, pauses and end are: of the judged loop, where it lies in the recording."""
     recorded = diagnosis.phases.recorded(view)
-    return [charts.timeline.phases(diagnosis.phases.phases(recorded))]
+    return [charts.timeline.phases(diagnosis.repeating.phases(recorded))]
 
 
 @follows

@@ -63,7 +63,7 @@ def steps(view: Selection) -> list[Part]:
 @follows
 def phases(view: Selection) -> list[Part]:
     """Show the phases of each rank: start-up, loop, pauses and end."""
-    found = diagnosis.phases.phases(diagnosis.phases.recorded(view))
+    found = diagnosis.repeating.phases(diagnosis.phases.recorded(view))
     # Of several GPUs together: it may be longer than the phase.
     totals = found.rename(columns={"busy_ns": "gpu_total_ns"})
     return [show(totals, columns=PHASES, rows=20, caption="Phases of each rank")]

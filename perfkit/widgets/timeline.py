@@ -105,7 +105,7 @@ class Levels:
         if name == "steps":
             return lanes_of(self._explorer.steps)
         if name == "phases":
-            return lanes_of(diagnosis.phases.phases(select(self.run)))
+            return lanes_of(diagnosis.repeating.phases(select(self.run)))
         if name == "unknown time":
             return lanes_of(diagnosis.recording.unknown(select(self.run)))
         return lanes_of(self.run.table(table))

@@ -291,3 +291,49 @@ def test_a_sample_of_the_cpu_is_an_event_too() -> None:
 
 def test_of_a_rank_without_work_nobody_asks_what_goes_on() -> None:
     assert [] == goes_on(ranges(lasting(0, 100, "main", rank=1)))
+
+
+# Operations without a call.
+
+
+def uncalled(of_gpu: list[dict[str, Any]], *called: int, **more: Any) -> tuple[int, int]:
+    """How many of these operations lack their call, of how many; those in `called` have one."""
+    work = kernels(*({**each, "correlation": i, **more} for i, each in enumerate(of_gpu)))
+    calls = api_calls(*(lasting(i * MS, 1000, LAUNCH, correlation=i) for i in called))
+    missing, total = completeness.without_call(work, COPIES.empty(), calls)
+    return len(missing), total
+
+
+APART = [lasting(10 * i * MS, MS) for i in range(6)]  # the GPU waits 9 ms before each
+TIGHT = [lasting(i * MS, MS - 10_000) for i in range(6)]  # 10 us: a queue
+
+
+def test_operations_that_the_gpu_waited_for_were_not_queued_before_the_recording() -> None:
+    assert (3, 6) == uncalled(APART, 3, 4, 5)
+
+
+def test_operations_in_a_row_may_have_been_queued_before_the_recording() -> None:
+    assert (0, 6) == uncalled(TIGHT, 3, 4, 5)
+
+
+def test_operations_after_the_first_one_with_its_call_miss_theirs() -> None:
+    assert (3, 6) == uncalled(TIGHT, 0, 1, 2)
+
+
+def test_where_no_operation_has_its_call_the_gpu_waited_for_all_or_for_none() -> None:
+    assert (6, 6) == uncalled(APART, 17)
+    assert (0, 6) == uncalled(TIGHT, 17)
+
+
+def test_no_call_is_expected_of_the_nodes_of_a_graph() -> None:
+    assert (0, 0) == uncalled(APART, 0, in_graph=True)
+
+
+def test_the_gpu_waits_before_an_operation_since_the_last_one_of_its_own_ended() -> None:
+    work = kernels(lasting(0, 5), lasting(2, 1), lasting(9, 1), lasting(8, 1, gpu=1))
+    found = completeness.waits_before(work.iloc[[0, 1, 2, 3]], work)
+    assert [(0, 0), (2, 0), (5, 4), (8, 0)] == tuples(
+        found.sort_values(["gpu", "start_ns"]).assign(start_ns=found["start_ns"]),
+        "start_ns",
+        "dur_ns",
+    )

@@ -29,7 +29,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> perfkit.Selection:
 
 
 def test_the_steps_are_the_loop_and_the_rest_is_start_up(started: perfkit.Selection) -> None:
-    phases = diagnosis.phases.phases(started)
+    phases = diagnosis.repeating.phases(started)
 
     assert phases["phase"].tolist() == ["start_up", "loop", "end"]
     assert phases["repetitions"].iloc[1] == 11

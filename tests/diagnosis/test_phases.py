@@ -7,7 +7,8 @@ from frames import copies, kernels, ranges
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import ONCE, Gain
-from perfkit.diagnosis.phases import judged, phases, selection, stops
+from perfkit.diagnosis.phases import judged, selection, stops
+from perfkit.diagnosis.repeating import phases
 from perfkit.tables import KERNELS, RANGES
 
 

@@ -1,24 +1,27 @@
 """Can the recording be believed? Doubts of real recordings and of small ones whose answer is known."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from diagnosis.traces import MS, US, values, view
-from frames import api_calls, kernels, lasting, profile, ranges
+from diagnosis.traces import MS, US, of_tables, values, view
+from frames import api_calls, collectives, kernels, lasting, profile, ranges
+from ops import op, ops
 from real import MFU
 from sampled import samples
 
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import headline, recording
-from perfkit.diagnosis.check import check
+from perfkit.diagnosis.check import Budget, check
 from perfkit.diagnosis.recording import Doubt, Kind
 from perfkit.tables import DIAGNOSTICS, OVERHEAD
 
 REPORTS = "reports/{}/trace.json"
+JACOBI = "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite"
 Load = Callable[[str], perfkit.Selection]
 
 
@@ -115,8 +118,70 @@ def test_a_capture_without_losses_has_no_doubt_of_them(load: Load) -> None:
 
 def test_operations_without_a_call_are_counted_and_the_cause_stays_unknown(load: Load) -> None:
     chosen = load("torch/HTA__trace_compare__base.json.gz")
-    assert doubt(chosen, Kind.LOST).seen.startswith("16 of 18 operations of the GPU have no call")
-    assert "A cause that is unknown keeps the GPU idle 99.4 % of the time" == first_sentence(chosen)
+    assert first_sentence(chosen).startswith("16 of 18 operations of the GPU have no call")
+    assert "A cause that is unknown keeps the GPU idle 99.4 % of the time" in verdict(chosen)
+
+
+# Calls that were lost.
+
+
+def launching(calls: range, operators: range, **tables: pd.DataFrame) -> perfkit.Selection:
+    """Twelve kernels of 1 ms, 10 ms apart, of which some have a call, or an operator around it."""
+    rows = (lasting(10 * at * MS, MS, "gemm", correlation=at) for at in range(12))
+    called = (lasting(10 * at * MS - US, US, LAUNCH, correlation=at) for at in calls)
+    of_cpu = (op("aten::mm", 10 * at * MS - 2 * US, 10 * at * MS) for at in operators)
+    tables |= {"OPS": ops(*of_cpu), "KERNELS": kernels(*rows), "API_CALLS": api_calls(*called)}
+    return perfkit.select(of_tables(**tables))
+
+
+LAUNCH = "cudaLaunchKernel"
+ALL = range(12)
+
+
+def test_a_recording_with_all_calls_and_operators_has_no_doubt() -> None:
+    assert [] == recording.doubts(launching(ALL, ALL))
+
+
+@pytest.mark.parametrize("calls", [range(6), range(6, 12)])
+def test_half_of_the_calls_that_are_lost_lead_the_verdict(calls: range) -> None:
+    chosen = launching(calls, ALL)
+    assert "6 of 12 operations of the GPU have no call that launched them" == first_sentence(chosen)
+    assert "high" not in {finding.confidence for finding in diagnosis.findings(chosen)}
+
+
+def test_lost_calls_leave_a_check_the_times_and_not_the_causes_of_idle_time() -> None:
+    whole, most = launching(ALL, ALL), launching(range(10), ALL)
+    budget = {id: {"tolerance": 0.1} for id in ("idle_frac", "idle_launch_frac")}
+    found = {
+        each.id: each
+        for each in check(most.run, whole.run, Budget(tolerance=0.1, figures=budget)).verdicts
+    }
+    assert "have no call" in found["idle_launch_frac"].reason
+    assert "have no call" not in found["idle_frac"].reason
+
+
+@pytest.mark.parametrize("operators", [range(6), range(6, 12)])
+def test_half_of_the_operators_that_are_lost_are_doubted(operators: range) -> None:
+    """Work is launched for 110 ms, and the operators last for 50 ms of it."""
+    found = doubt(launching(ALL, operators), Kind.LOST_CALLS)
+    assert pytest.approx(60 / 110, abs=0.001) == found.touched_frac
+
+
+def system_calls(traced: str) -> list[str]:
+    """What is doubted where no call of the operating system was recorded."""
+    run = launching(ALL, range(0)).run
+    (one,) = run.profiles
+    asked = dataclasses.replace(one, capture=one.capture.assign(traced=traced))
+    return [each.seen for each in recording.doubts(perfkit.Run([asked]))]
+
+
+def test_calls_of_the_operating_system_that_were_traced_and_are_missing_are_doubted() -> None:
+    (seen,) = system_calls("cuda,osrt")
+    assert "Calls of the operating system were traced, and the recording holds none" == seen
+
+
+def test_calls_of_the_operating_system_that_nobody_traced_are_not_missed() -> None:
+    assert [] == system_calls("cuda")
 
 
 # Waits beyond the work.
@@ -162,6 +227,62 @@ def test_ranks_that_never_work_at_the_same_time_are_doubted(apart_ms: int, doubt
     later = [lasting((at + apart_ms) * MS, MS // 2, rank=1) for at in range(5)]
     found = recording.doubts(view(kernels=kernels(*rows, *later)))
     assert doubted == any("never work at the same time" in each.seen for each in found)
+
+
+# Too little work.
+
+
+def short(count: int, dur_ns: int = US) -> perfkit.Selection:
+    """So many kernels of one name, a millisecond apart."""
+    rows = (lasting(at * MS, dur_ns, "gemm", correlation=at) for at in range(count))
+    calls = (lasting(at * MS, US, "cudaLaunchKernel", correlation=at) for at in range(count))
+    return view(kernels=kernels(*rows), api_calls=api_calls(*calls))
+
+
+def test_a_handful_of_short_operations_is_too_little_to_judge_a_program() -> None:
+    found = doubt(short(9), Kind.TOO_LITTLE)
+    assert "The recording holds only 9 operations of the GPU" == found.seen
+    assert found.is_leading
+
+
+@pytest.mark.parametrize("enough", [short(10), short(2, dur_ns=MS // 2)])
+def test_ten_operations_or_a_millisecond_of_work_can_be_judged(enough: perfkit.Selection) -> None:
+    assert [] == recording.doubts(enough)
+
+
+def test_too_little_work_makes_each_finding_unsure_and_is_told_once() -> None:
+    found = diagnosis.findings(short(9))
+    assert {"low"} == {finding.confidence for finding in found}
+    assert 1 == verdict(short(9)).count("only 9 operations")
+
+
+def test_the_start_up_of_a_program_alone_is_too_little_to_judge_it(load: Load) -> None:
+    chosen = load("nsys/Qcompiler__MIXQ__src_report1.sqlite")
+    assert "holds only the start-up of a program" in doubt(chosen, Kind.TOO_LITTLE).seen
+
+
+def meeting(ahead_ms: int) -> perfkit.Selection:
+    """Two ranks meet in a collective of 0.1 ms every 10 ms, ten times; the clock of rank 1 is ahead."""
+    times = [(rank, 10 * at + rank * ahead_ms) for rank in range(2) for at in range(10)]
+    work = kernels(*(lasting((ms - 5) * MS, 5 * MS, rank=rank) for rank, ms in times))
+    jitter = (7, 2, 5, 0, 9, 4, 1, 8, 3, 6)  # us by which the ends scatter
+    of_both = collectives(
+        *(
+            lasting(ms * MS + jitter[i % 10] * rank * US, MS // 10, rank=rank, ranks=2)
+            for i, (rank, ms) in enumerate(times)
+        )
+    )
+    return view(kernels=work, collectives=of_both)
+
+
+@pytest.mark.parametrize(("ahead_ms", "doubted"), [(0, False), (3, False), (33, True)])
+def test_clocks_that_collectives_show_to_differ_by_a_tenth_of_the_time_are_doubted(
+    ahead_ms: int, doubted: bool
+) -> None:
+    said = [each.seen for each in recording.doubts(meeting(ahead_ms))]
+    assert doubted == (
+        "The clocks of the ranks differ by up to 33.0 ms, as their collectives show" in said
+    )
 
 
 # Recordings that end early.
@@ -336,10 +457,33 @@ def test_a_full_queue_is_no_time_of_the_profiler() -> None:
     assert [] == recording.doubts(two_kernels(overhead=collected(20 * MS, 30 * MS, "queue_full")))
 
 
-def test_time_of_the_profiler_in_a_real_capture(load: Load) -> None:
-    """2.0 ms of the 26 ms idle of GPU 0, by SQL; what lies beside recorded work does not count."""
-    found = doubt(load(f"nsys/{MFU}"), Kind.COLLECTOR)
-    assert 2.0 * MS == pytest.approx(found.stretches["dur_ns"].sum(), rel=0.1)
+@pytest.mark.parametrize(("name", "ms"), [(MFU, 1.582), (JACOBI, 6.584)])
+def test_time_of_the_profiler_in_a_real_capture(load: Load, name: str, ms: float) -> None:
+    """Of the 26 and 419 ms idle of GPU 0, by SQL; what lies beside recorded work does not count."""
+    stretches = doubt(load(f"nsys/{name}"), Kind.COLLECTOR).stretches
+    own = stretches.loc[stretches["gpu"] == 0, "dur_ns"].sum()
+    assert ms * MS == pytest.approx(own, rel=0.001)
+
+
+def test_a_full_queue_of_launches_is_no_launch_overhead_of_the_program(load: Load) -> None:
+    """By SQL 912 ms of launch calls wait for a full queue, and the GPUs are idle 0.7 % of the time."""
+    found = diagnosis.findings(load("nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite"))
+    assert not {"launch_overhead", "idle_launch"} & {finding.rule for finding in found}
+
+
+@pytest.mark.parametrize(("logged_ms", "doubted"), [(20, True), (38, False)])
+def test_a_profiled_step_that_is_longer_than_that_of_the_log_is_distorted(
+    logged_ms: int, doubted: bool
+) -> None:
+    """Ten profiled steps of 40 ms each."""
+    work = kernels(*(lasting(40 * at * MS, MS) for at in range(10)))
+    marked = ranges(*(lasting(40 * at * MS, 40 * MS, kind="step") for at in range(10)))
+    log = samples(at=range(5), iteration_ns=[logged_ms * MS] * 5)
+    found = recording.doubts(view(kernels=work, ranges=marked, samples=log))
+    said = [each.seen for each in found if each.kind is Kind.DISTORTED]
+    assert (
+        ["A profiled step takes 40.0 ms, and a step of the log 20.0 ms"] if doubted else []
+    ) == said
 
 
 def test_instruction_sampling_is_said_to_slow_a_program(load: Load) -> None:
@@ -413,10 +557,10 @@ def test_notes_hold_the_text_of_each_doubt(load: Load) -> None:
 
 def test_operations_that_name_their_calls_miss_them_in_a_recording_without_calls() -> None:
     rows = [{"start_ns": 10 * n, "dur_ns": 5, "correlation": n} for n in range(4)]
-    found = doubt(view(kernels=kernels(*rows)), Kind.LOST)
+    found = doubt(view(kernels=kernels(*rows)), Kind.LOST_CALLS)
     assert "4 of 4 operations of the GPU have no call that launched them" == found.seen
 
 
 def test_operations_that_name_no_call_miss_none() -> None:
-    rows = [{"start_ns": 10 * n, "dur_ns": 5} for n in range(4)]
+    rows = [{"start_ns": 10 * n, "dur_ns": 5} for n in range(10)]
     assert [] == recording.doubts(view(kernels=kernels(*rows)))

@@ -76,6 +76,24 @@ def without_table(name: str) -> Callable[[Recording], Recording]:
     return cut
 
 
+def without_half(name: str, which: str) -> Callable[[Recording], Recording]:
+    """Return a change that drops the rows of a table before the median of their starts, or those after it."""
+
+    def cut(recording: Recording) -> Recording:
+        operations(recording)
+        if name not in recording.names:
+            raise DoesNotApply(f"no rows of {name}")
+        middle = np.median(starts(recording.table(name)))
+
+        def half(frame: pd.DataFrame) -> pd.DataFrame:
+            is_first = frame["start_ns"] <= middle
+            return frame[~is_first if which == "first" else is_first]
+
+        return recording.changed({name: half})
+
+    return cut
+
+
 def without_gpu(recording: Recording) -> Recording:
     """Return the recording without what the last of several GPUs did; the list of devices still has it."""
     worked = gpus(recording)

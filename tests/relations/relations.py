@@ -158,6 +158,8 @@ RELATIONS = (
     Relation("cut_last_kernels", changes.without_kernels("last"), cut),
     Relation("cut_random_kernels", changes.without_kernels("random"), cut),
     Relation("cut_calls", changes.without_table("API_CALLS"), cut),
+    Relation("cut_first_calls", changes.without_half("API_CALLS", "first"), cut),
+    Relation("cut_last_operators", changes.without_half("OPS", "last"), cut),
     Relation("cut_ranges", changes.without_table("RANGES"), unnamed),
     Relation("cut_gpu", changes.without_gpu, cut),
     Relation("cut_second_half", changes.without_second_half, cut),

@@ -83,6 +83,14 @@ def test_a_table_without_rows_cannot_be_cut(recording: Recording) -> None:
         changes.without_table("OPS")(recording)
 
 
+def test_half_of_a_table_is_parted_at_the_median_of_its_starts(recording: Recording) -> None:
+    every = recording.run().api_calls["start_ns"].tolist()
+    halves = [changes.without_half("API_CALLS", which)(recording) for which in ("last", "first")]
+    first, last = (half.run().api_calls["start_ns"].tolist() for half in halves)
+    assert (3, 2) == (len(first), len(last))
+    assert every == [*first, *last]
+
+
 def test_a_cut_of_a_gpu_leaves_the_others_and_the_devices() -> None:
     kernels = frames.kernels(*({"start_ns": 100, "dur_ns": 10, "gpu": gpu} for gpu in (0, 1, 2)))
     cut = changes.without_gpu(taken(run(KERNELS=kernels, DEVICES=devices(3)))).run()

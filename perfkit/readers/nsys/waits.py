@@ -64,18 +64,24 @@ def _kinds(
         return pd.DataFrame(calls)[np.isin(calls["correlation"], correlation)]
 
     labels = [*dict.fromkeys(KINDS.values()), UNKNOWN]
+    unknown = labels.index(UNKNOWN)
+    kinds = np.full(len(process), unknown)
     parts = sources.each_part(source, CALL, CALL_MAP, waited_for)
     if not parts:
-        return category(np.full(len(process), labels.index(UNKNOWN)), labels)
+        return category(kinds, labels)
     calls = pd.concat(parts, ignore_index=True)
     codes, names = sources.texts(source, calls.pop("name").to_numpy())
     of_name = np.array([labels.index(kind_of(name)) for name in names], np.int64)
-    calls["kind"] = of_name[codes]
     # Of several calls with one number the one that is a wait counts.
-    calls = calls.sort_values("kind", kind="stable").drop_duplicates(["process", "correlation"])
-    waited = pd.DataFrame({"process": process, "correlation": correlation})
-    kinds = waited.merge(calls, on=["process", "correlation"], how="left")["kind"]
-    return category(kinds.fillna(labels.index(UNKNOWN)).to_numpy(np.int64), labels)
+    calls = calls.assign(kind=of_name[codes])
+    calls = calls[calls["kind"] != unknown]
+    for of_process, mine in calls.groupby("process"):
+        numbers, rows = np.unique(mine["correlation"].to_numpy(), return_index=True)
+        waited = np.flatnonzero(process == of_process)
+        place = np.minimum(np.searchsorted(numbers, correlation[waited]), len(numbers) - 1)
+        is_called = numbers[place] == correlation[waited]
+        kinds[waited[is_called]] = mine["kind"].to_numpy()[rows[place[is_called]]]
+    return category(kinds, labels)
 
 
 def kind_of(call: str) -> str:
