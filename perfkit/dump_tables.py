@@ -14,6 +14,7 @@ ENQUEUED = Table(
         Column("number", "int64", "number of the collective in its group", least=0),
         category("operation", "all_reduce, all_to_all, send 0->3, ...; 0 and 3 are in the group"),
         Column("is_p2p", "bool", "whether it is a send or a receive: number then stands still"),
+        Column("batch", "int64", "number of a send or receive; those given together share it"),
         category("state", "scheduled (given to NCCL), started or completed, as was last seen"),
         category("input_sizes", "sizes of its inputs, JSON"),
         category("output_sizes", "sizes of its outputs, JSON"),

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 # Files that are no part of the program: libraries, the standard library, generated code, and C++.
 LIBRARY = re.compile(r"site-packages|dist-packages|lib/python3|torchinductor|^<|/torch/")
 
@@ -31,6 +33,11 @@ def innermost(frames: Iterable[Mapping[str, Any]]) -> Frame:
     line = chosen[0].get("line")
     number = line if isinstance(line, int) and 0 <= line < 1 << 31 else None
     return Frame(str(chosen[0].get("name", "")), str(chosen[0]["filename"]), number)
+
+
+def place(row: Any) -> str:
+    """Return file and line of a row of a table; empty where they were not recorded."""
+    return "" if pd.isna(row.file) else f"{row.file}:{row.line}"
 
 
 BUILD = re.compile(r"^(?:_apply|convert|__init__|reset_parameters)$")
