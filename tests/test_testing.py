@@ -21,7 +21,7 @@ from readers import nsys_files as nsys
 from readers import smi_files as smi
 from readers import torch_files as torch
 from readers.outside_files import contributed, power_log
-from readers.rocpd_files import rocpd
+from readers.rocpd_files import COUNTED, pages, results, rocpd
 
 import perfkit
 from perfkit.errors import ReadError
@@ -90,7 +90,10 @@ FORMS: tuple[tuple[str, str, Make], ...] = (
         lambda folder: dumps.pickled(folder / "run.pickle", dumps.snapshot(dumps.steps()), 4),
     ),
     ("rocpd", "schema 3", lambda folder: rocpd(folder / "run.db")),
-    ("rocpd", "schema 4", lambda folder: rocpd(folder / "run.db", 4)),
+    ("rocpd", "schema 4", lambda folder: rocpd(folder / "run.db", 4, counted=COUNTED)),
+    ("rocpd", "json", lambda folder: results(folder / "42_results.json")),
+    ("rocpd", "csv", lambda folder: pages(folder, "kernel_trace")),
+    ("rocpd", "csv of counters", lambda folder: pages(folder, "counter_collection")),
     (
         "nccl_inspector",
         "lines",
@@ -135,6 +138,7 @@ UNFINISHED = {
     "nccl report": "the file ends in the middle of a result",
     "deepspeed": "the last line has no line break",
     "nccl_inspector": "the last line has no line break",
+    "rocpd csv of counters": "the last line has no line break",
 }
 CASES = [pytest.param(name, make, id=f"{name} {form}") for name, form, make in FORMS]
 CUTS = [
