@@ -122,8 +122,8 @@ def discovered(given: Sequence[Path], *, deep: bool = False) -> tuple[list[Found
 
 def _whole(name: str, item: Path) -> Path:
     """Return the file that stands for a profile of several files, which is the file itself for most readers."""
-    whole = getattr(reader(name), "whole", None)
-    return Path(whole(item)) if whole else item
+    stands_for = getattr(reader(name), "stands_for", None)
+    return Path(stands_for(item)) if stands_for else item
 
 
 def _without_copies(profiles: Sequence[Found], notes: list[str]) -> list[Found]:
@@ -260,7 +260,7 @@ def _in_one_form(profiles: list[Found], notes: list[str]) -> list[Found]:
     """Leave out a report if its export is in the folder, and all but one export of the same report."""
     captures: dict[tuple[str, str], list[tuple[int, Path]]] = {}
     for path, name, _ in profiles:
-        known = getattr(reader(name), "FORMS", FORMS)
+        known = getattr(reader(name), "NAMED_FORMS", FORMS)
         form = next((f for f in known if f and path.name.endswith(f)), "")
         captures.setdefault((path.name.removesuffix(form), name), []).append(
             (known.index(form), path)

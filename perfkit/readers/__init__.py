@@ -5,8 +5,8 @@ of one run hold the same table. Nothing outside of readers knows a reader by its
 `profile.KINDS`. What cannot be read is a ReadError: a file that is damaged, cut, contradicts itself or holds no value
 of a table. Of a log that was still written only the last line is left out, with a note.
 
-A reader of READERS may have `whole(path)`, the file that stands for a profile of several files, and FORMS, the ends of
-the names of one capture in several forms, the one that is read first.
+A reader of READERS may have `stands_for(path)`, the file that stands for a profile of several files, and NAMED_FORMS,
+the ends of names of one capture in several forms, the one that is read first.
 
 All other readers are registered by installed packages in their pyproject.toml; perfkit registers those of logs so
 (`perfkit.logs`). The name is what `Profile.reader` and the cache call it::

@@ -14,7 +14,14 @@ from perfkit.readers.rocpd import database, pages, results
 VERSION = 2
 KIND = "timeline"
 # Ends of the names of one recording in several formats, the one that is read first.
-FORMS = ("_results.db", ".db", "_results.json", ".json", *(f"_{end}.csv" for end in pages.ENDS), "")
+NAMED_FORMS = (
+    "_results.db",
+    ".db",
+    "_results.json",
+    ".json",
+    *(f"_{end}.csv" for end in pages.ENDS),
+    "",
+)
 
 
 def sniff(path: Path) -> bool:
@@ -31,6 +38,6 @@ def read(path: Path) -> Profile:
     return database.read(path).profile(path)
 
 
-def whole(path: Path) -> Path:
+def stands_for(path: Path) -> Path:
     """Return the file that stands for a recording of several files."""
     return pages.first(path) if pages.sniff(path) else path
