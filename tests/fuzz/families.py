@@ -148,6 +148,8 @@ def _smi_xml(work: Path) -> Iterator[Path]:
 def _rocm(work: Path) -> Iterator[Path]:
     yield smi_files.rocm(work / "gpu.json", smi_files.card(), smi_files.card({"GPU use (%)": "3"}))
     yield smi_files.rocm(work / "twice.json", smi_files.card(), times=3)
+    yield smi_files.amd(work / "amd.json", [smi_files.metric(0), smi_files.metric(1)])
+    yield smi_files.amd_csv(work / "amd.csv", *smi_files.AMD_ROWS)
 
 
 def _nccl_tests(work: Path) -> Iterator[Path]:
