@@ -295,7 +295,7 @@ MONITOR_CSV = (
 )
 
 
-AMD_ROWS = [f"{1772939616 + second},0,57,20,550,2100,900,38,45,40" for second in range(3)]
+AMD_ROWS = [f"{1772939616 + second},0,57,20,550,2100,900,38,45,40" for second in range(9)]
 
 
 def amd_csv(path: Path, *lines: str, header: str = METRIC_CSV) -> Path:
