@@ -108,13 +108,22 @@ def discovered(given: Sequence[Path], *, deep: bool = False) -> tuple[list[Found
                 for name in claimed
                 if item.is_file() and getattr(reader(name), "FOLDER", False)
             ]
-            profiles += [Found(item.parent if name in parts else item, name) for name in claimed]
+            profiles += [
+                Found(item.parent if name in parts else _whole(name, item), name)
+                for name in claimed
+            ]
         elif item.is_dir():
             profiles += _inside(item, notes, deep)
         else:
             raise unrecognised(item)
     different = {(profile.path.resolve(), profile.reader): profile for profile in profiles}
     return _without_copies(list(different.values()), notes), notes
+
+
+def _whole(name: str, item: Path) -> Path:
+    """Return the file that stands for a profile of several files, which is the file itself for most readers."""
+    stands_for = getattr(reader(name), "stands_for", None)
+    return Path(stands_for(item)) if stands_for else item
 
 
 def _without_copies(profiles: Sequence[Found], notes: list[str]) -> list[Found]:
@@ -197,14 +206,14 @@ def _inside(folder: Path, notes: list[str], deep: bool, levels: int = LEVELS) ->
         claimed = () if is_special(item) else claimants(item)
         if claimed:
             notes += rivals(item, claimed)
-            profiles += [Found(item, name, is_given=False) for name in claimed]
+            profiles += [Found(_whole(name, item), name, is_given=False) for name in claimed]
         elif item.suffix in SUFFIXES and not is_special(item):
             refused.append((item, unrecognised(item)))
         elif item.is_dir() and not item.is_symlink() and (deep or LAYOUT.fullmatch(item.name)):
             inner.append(item)
         else:
             others += [item.name] if item.name != JOB_FILE else []
-    beside = _in_one_form(profiles, notes)
+    beside = _in_one_form(list(dict.fromkeys(profiles)), notes)
     if levels and (deep or not profiles):
         for item in inner:
             with suppress(ReadError):  # a folder without a profile
@@ -251,9 +260,10 @@ def _in_one_form(profiles: list[Found], notes: list[str]) -> list[Found]:
     """Leave out a report if its export is in the folder, and all but one export of the same report."""
     captures: dict[tuple[str, str], list[tuple[int, Path]]] = {}
     for path, name, _ in profiles:
-        form = next((f for f in FORMS if f and path.name.endswith(f)), "")
+        known = getattr(reader(name), "NAMED_FORMS", FORMS)
+        form = next((f for f in known if f and path.name.endswith(f)), "")
         captures.setdefault((path.name.removesuffix(form), name), []).append(
-            (FORMS.index(form), path)
+            (known.index(form), path)
         )
     kept: list[Found] = []
     for (_, name), forms in captures.items():

@@ -21,7 +21,7 @@ from readers import nsys_files as nsys
 from readers import smi_files as smi
 from readers import torch_files as torch
 from readers.outside_files import contributed, power_log
-from readers.rocpd_files import rocpd
+from readers.rocpd_files import COUNTED, pages, results, rocpd
 
 import perfkit
 from perfkit.errors import ReadError
@@ -89,8 +89,13 @@ FORMS: tuple[tuple[str, str, Make], ...] = (
         "pickle",
         lambda folder: dumps.pickled(folder / "run.pickle", dumps.snapshot(dumps.steps()), 4),
     ),
+    ("rocm_smi", "json of amd-smi", lambda folder: smi.amd(folder / "a.json", [smi.metric(0)])),
+    ("rocm_smi", "csv of amd-smi", lambda folder: smi.amd_csv(folder / "a.csv", *smi.AMD_ROWS)),
     ("rocpd", "schema 3", lambda folder: rocpd(folder / "run.db")),
-    ("rocpd", "schema 4", lambda folder: rocpd(folder / "run.db", 4)),
+    ("rocpd", "schema 4", lambda folder: rocpd(folder / "run.db", 4, counted=COUNTED)),
+    ("rocpd", "json", lambda folder: results(folder / "42_results.json")),
+    ("rocpd", "csv", lambda folder: pages(folder, "kernel_trace")),
+    ("rocpd", "csv of counters", lambda folder: pages(folder, "counter_collection")),
     (
         "nccl_inspector",
         "lines",
@@ -135,6 +140,8 @@ UNFINISHED = {
     "nccl report": "the file ends in the middle of a result",
     "deepspeed": "the last line has no line break",
     "nccl_inspector": "the last line has no line break",
+    "rocm_smi csv of amd-smi": "the last line has no line break",
+    "rocpd csv of counters": "the last line has no line break",
 }
 CASES = [pytest.param(name, make, id=f"{name} {form}") for name, form, make in FORMS]
 CUTS = [

@@ -22,7 +22,7 @@ from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
 from perfkit.readers.text import capture_table, content, head
 
-VERSION = 1
+VERSION = 2
 KIND = "network"
 LARGEST = 1 << 30
 ALIKE = True
@@ -159,6 +159,7 @@ def _enqueued(dump: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "number": int(entry["collective_seq_id"]),
             "operation": str(entry["profiling_name"]).removeprefix(PREFIX),
             "is_p2p": bool(entry.get("is_p2p", False)),
+            "batch": int(entry.get("p2p_seq_id", 0)),
             "state": str(entry["state"]),
             "input_sizes": json.dumps(_sizes(entry["input_sizes"])),
             "output_sizes": json.dumps(_sizes(entry["output_sizes"])),

@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 from typing import Any, NamedTuple
+
+import pandas as pd
 
 # Files that are no part of the program: libraries, the standard library, generated code, and C++.
 LIBRARY = re.compile(r"site-packages|dist-packages|lib/python3|torchinductor|^<|/torch/")
@@ -33,8 +36,14 @@ def innermost(frames: Iterable[Mapping[str, Any]]) -> Frame:
     return Frame(str(chosen[0].get("name", "")), str(chosen[0]["filename"]), number)
 
 
+def place(row: Any) -> str:
+    """Return file and line of a row of a table; empty where they were not recorded."""
+    return "" if pd.isna(row.file) else f"{row.file}:{row.line}"
+
+
 BUILD = re.compile(r"^(?:_apply|convert|__init__|reset_parameters)$")
 MODULE = re.compile(r"(?:^|/)nn/modules/module\.py$")
+BELOW = " > "  # between a module and one that it calls
 CALLS = ("_call_impl", "_wrapped_call_impl")
 ENGINE = re.compile(r"torch::autograd::(?:Engine|Node)")
 
@@ -61,3 +70,26 @@ def stage(frames: Iterable[Mapping[str, Any]]) -> str:
         elif found == "other" and MODULE.search(file) and BUILD.match(name):
             found = "build"
     return found
+
+
+def modules(frames: Iterable[Mapping[str, Any]]) -> str:
+    """Return the forward passes of the modules around an allocation, the outermost first; empty for none.
+
+    Stacks have no names of classes: a module is the line that its forward pass has reached.
+
+    >>> call = {"name": "_call_impl", "filename": "/opt/torch/nn/modules/module.py", "line": 1750}
+    >>> inner = {"name": "forward", "filename": "/home/me/block.py", "line": 4}
+    >>> outer = {"name": "forward", "filename": "/home/me/model.py", "line": 9}
+    >>> modules([inner, call, outer, call])
+    'model.py:9 > block.py:4'
+    """
+    path: list[str] = []
+    reached = ""
+    for frame in frames:
+        name, file = str(frame.get("name", "")), str(frame.get("filename", ""))
+        if name == "forward" and file.endswith(".py"):
+            reached = f"{PurePath(file).name}:{frame.get('line')}"
+        elif reached and name in CALLS and MODULE.search(file):
+            path.append(reached)
+            reached = ""
+    return BELOW.join(reversed(path))

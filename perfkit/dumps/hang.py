@@ -3,8 +3,8 @@
 A collective ends when all members of its group take part. A rank waits for a member if it gave a collective to NCCL
 that the member did not give. A rank that others wait for may wait itself: a suspect waits for nobody. A
 rank of which the oldest pending collective is older than those of its peers gave it in time, and its GPU did not
-finish. Groups are matched by name and collectives by number. Sends and receives are left out: they have numbers of
-their own, and a rank that waits for one looks absent. Dumps say where ranks wait, and not why.
+finish. Groups are matched by name and collectives by number; `point_to_point` compares sends and receives. Where each
+rank that others wait for waits itself, ranks wait for each other in a ring. Dumps say where ranks wait, and not why.
 """
 
 import json
@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from perfkit.dumps import point_to_point
+from perfkit.dumps.frames import place
+from perfkit.dumps.point_to_point import Wait
 from perfkit.tables import ENQUEUED, GROUPS
 
 # Operations of which all ranks have inputs of one size. Others pass different sizes by design.
@@ -109,21 +112,53 @@ def _collectives(enqueued: pd.DataFrame) -> pd.DataFrame:
     return ENQUEUED.check(enqueued)[~enqueued["is_p2p"]]
 
 
-def waits(found: Sequence[Stuck]) -> dict[int, set[int]]:
-    """Return for which ranks each rank waits in a collective that they did not give to NCCL."""
+def pairs(groups: pd.DataFrame, enqueued: pd.DataFrame, found: Sequence[Stuck]) -> list[Wait]:
+    """Return which rank waits for which in a send or a receive.
+
+    Their order is looked at only where nobody is absent, and told only where it makes a ring: dumps on request are made
+    at slightly different moments.
+    """
+    missing = point_to_point.absent(groups, enqueued)
+    if missing or waits(found):
+        return missing
+    late = point_to_point.out_of_order(groups, enqueued)
+    return late if ring(waits((), late)) else []
+
+
+def waits(found: Sequence[Stuck], pairs: Sequence[Wait] = ()) -> dict[int, set[int]]:
+    """Return for which ranks each rank waits, which did not give NCCL the collective, or the send or receive."""
     waited: dict[int, set[int]] = {}
     for one in found:
         for rank in one.waiting:
             waited.setdefault(rank, set()).update(one.absent)
+    for pair in pairs:
+        waited.setdefault(pair.rank, set()).add(pair.partner)
     return waited
 
 
-def suspects(found: Sequence[Stuck]) -> list[int]:
-    """Return the ranks that others wait for and that wait for nobody; in a circle of waits all that are waited for."""
-    waited = waits(found)
-    targets = set().union(*waited.values()) if waited else set()
-    roots = sorted(rank for rank in targets if not waited.get(rank))
-    return roots or sorted(targets)
+def suspects(waited: Mapping[int, set[int]]) -> list[int]:
+    """Return the ranks that others wait for and that wait for nobody."""
+    targets = set().union(*waited.values())
+    return sorted(rank for rank in targets if not waited.get(rank))
+
+
+def ring(waited: Mapping[int, set[int]]) -> list[int]:
+    """Return ranks of which each waits for the next, and the last for the first; empty without such a ring.
+
+    >>> ring({0: {1}, 1: {2}, 2: {1}, 3: {0}})
+    [1, 2]
+    """
+    left = {rank: set(targets) for rank, targets in waited.items()}
+    while True:  # without those that wait for nobody that waits
+        fewer = {rank: targets & left.keys() for rank, targets in left.items()}
+        fewer = {rank: targets for rank, targets in fewer.items() if targets}
+        if fewer == left:
+            break
+        left = fewer
+    path = [min(left)] if left else []
+    while path and min(left[path[-1]]) not in path:
+        path.append(min(left[path[-1]]))
+    return path[path.index(min(left[path[-1]])) :] if path else []
 
 
 def behind(found: Sequence[Stuck]) -> list[int]:
@@ -155,21 +190,17 @@ def _call(call: Any) -> str:
     return f"{call.operation}{sizes} {call.dtypes}"
 
 
-def place(call: Any) -> str:
-    """Return file and line of a row of ENQUEUED; empty where they were not recorded."""
-    return "" if pd.isna(call.file) else f"{call.file}:{call.line}"
-
-
 def ranks(groups: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
     """Return how far each rank came: a row per rank of the job.
 
-    `rank`; `role`: suspect, behind, waits, absent, or in step; `dump`: whether the rank wrote one; `operations_count`
-    in it; `waits_for` and `waited_by`: ranks, as text; `silent_ns`: how long before the last operation of all ranks it
-    gave its last one, float64, NaN without one; `last`: that operation; `place`: its line in the program.
+    `rank`; `role`: suspect, behind, ring, waits, or no difference; `dump`: whether the rank wrote one;
+    `operations_count` in it; `waits_for` and `waited_by`: ranks, as text; `silent_ns`: how long before the last
+    operation of all ranks it gave its last one, float64, NaN without one; `last`: that operation; `place`: its line in
+    the program.
     """
     found = stuck(groups, enqueued)
-    waited, late = waits(found), behind(found)
-    roots = suspects(found)
+    waited, late = waits(found, pairs(groups, enqueued, found)), behind(found)
+    roots, circle = suspects(waited), ring(waited)
     members = {rank for text in groups["members"].cat.categories for rank in json.loads(text)}
     written = {*groups["rank"], *enqueued["rank"]}
     end = enqueued["time_ns"].max() if len(enqueued) else 0
@@ -181,7 +212,7 @@ def ranks(groups: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 "rank": rank,
-                "role": _role(rank, roots, late, waited, by),
+                "role": _role(rank, roots, late, circle, waited),
                 "dump": rank in written,
                 "operations_count": len(own),
                 "waits_for": ", ".join(map(str, sorted(waited.get(rank, ())))),
@@ -197,12 +228,16 @@ def ranks(groups: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
 
 
 def _role(
-    rank: int, roots: list[int], late: list[int], waited: Mapping[int, set[int]], by: list[int]
+    rank: int,
+    roots: list[int],
+    late: list[int],
+    circle: list[int],
+    waited: Mapping[int, set[int]],
 ) -> str:
     if rank in roots:
         return "suspect"
     if rank in late:
         return "behind"
-    if waited.get(rank):
-        return "waits"
-    return "absent" if by else "no difference"
+    if rank in circle:
+        return "ring"
+    return "waits" if waited.get(rank) else "no difference"

@@ -11,7 +11,8 @@ from perfkit.diagnosis.sources import Source
 from perfkit.dumps import hang
 from perfkit.dumps import hang_rules as RULES  # noqa: F401  a part of an extension
 from perfkit.dumps.hang import Mismatch, Stuck
-from perfkit.dumps.hang_rules import HANG_ABSENT, HANG_BEHIND, HANG_MISMATCH
+from perfkit.dumps.hang_rules import HANG_ABSENT, HANG_BEHIND, HANG_MISMATCH, HANG_RING
+from perfkit.dumps.point_to_point import Wait
 from perfkit.format import printable, several
 from perfkit.selection import Selection
 
@@ -19,21 +20,22 @@ LISTED = 8  # ranks in a sentence
 MOST = 3  # groups in a finding
 NAME = 60  # characters of a name in a sentence
 NO_GAIN = Gain(1.0, math.inf, "a hang ends the job: nothing gets faster")
-STUCK = "hang.stuck"
+STUCK, WAITS = "hang.stuck", "hang.waits"
 # Label, definition and source of each count of ranks.
 COUNTS = {
     "rank": ("Ranks of the job", "ranks that the groups of the dumps name", "hang.ranks"),
     "undumped": ("Ranks without a dump", "ranks of these that wrote no dump", "hang.ranks"),
     "absent": (
         "Ranks waited for",
-        "ranks that others wait for in a collective, and that wait for nobody",
-        STUCK,
+        "ranks that others wait for in a collective, a send or a receive, and that wait for nobody",
+        WAITS,
     ),
     "waiting": (
         "Ranks that wait",
-        "ranks that wait in a collective for a rank that did not join it",
-        STUCK,
+        "ranks that wait for a rank that did not join a collective, a send or a receive",
+        WAITS,
     ),
+    "ring": ("Ranks in a ring", "ranks of which each waits for the next in a ring", "hang.ring"),
     "behind": (
         "Ranks behind",
         "ranks of which the oldest pending collective is older than that of a peer",
@@ -43,6 +45,8 @@ COUNTS = {
 FACTS: Mapping[Fact, Callable[[Selection], bool]] = {}
 SOURCES = {
     STUCK: Source(("ENQUEUED", "GROUPS"), STUCK),
+    WAITS: Source(("ENQUEUED", "GROUPS"), WAITS),
+    "hang.ring": Source(("ENQUEUED", "GROUPS"), "hang.ring"),
     "hang.ranks": Source(("ENQUEUED", "GROUPS"), "hang.ranks"),
     "hang.mismatches": Source(("ENQUEUED",), "hang.mismatches"),
 }
@@ -60,6 +64,18 @@ def stuck(view: Selection) -> list[Stuck]:
 
 
 @kept
+def pairs(view: Selection) -> list[Wait]:
+    """Return `hang.pairs` of the dumps of a run."""
+    return hang.pairs(view.run.groups, view.run.enqueued, stuck(view))
+
+
+@kept
+def waited(view: Selection) -> dict[int, set[int]]:
+    """Return `hang.waits` of the dumps of a run."""
+    return hang.waits(stuck(view), pairs(view))
+
+
+@kept
 def ranks(view: Selection) -> pd.DataFrame:
     """Return `hang.ranks` of the dumps of a run."""
     return hang.ranks(view.run.groups, view.run.enqueued)
@@ -74,8 +90,9 @@ def figures(view: Selection) -> Iterator[Figure]:
     values = {
         "rank": len(table),
         "undumped": int((~table["dump"]).sum()),
-        "absent": len(hang.suspects(found)),
-        "waiting": len(hang.waits(found)),
+        "absent": len(hang.suspects(waited(view))),
+        "waiting": len(waited(view)),
+        "ring": len(hang.ring(waited(view))),
         "behind": len(hang.behind(found)),
     }
     for key, (label, definition, source) in COUNTS.items():
@@ -84,7 +101,7 @@ def figures(view: Selection) -> Iterator[Figure]:
 
 
 def findings(view: Selection) -> Iterator[Finding]:
-    """Yield a mismatch of the program, the rank that is waited for, and the GPU that is behind."""
+    """Yield a mismatch, the rank that is waited for or a ring of ranks, and the GPU that is behind."""
     if view.run.groups.empty:
         return
     known = {figure.id: figure for figure in figures(view)}
@@ -92,8 +109,10 @@ def findings(view: Selection) -> Iterator[Finding]:
     if mismatches:
         yield _mismatch(mismatches)
     found = stuck(view)
-    if hang.suspects(found):
+    if hang.suspects(waited(view)):
         yield _absent(view, found, known)
+    elif hang.ring(waited(view)):
+        yield _ring(view, known)
     if hang.behind(found):
         yield _behind(found, known)
 
@@ -120,21 +139,57 @@ def _mismatch(found: Sequence[Mismatch]) -> Finding:
 
 
 def _absent(view: Selection, found: Sequence[Stuck], known: Mapping[str, Figure]) -> Finding:
-    suspects = hang.suspects(found)
+    suspects = hang.suspects(waited(view))
     table = ranks(view).set_index("rank")
     hanging = [one for one in found if set(suspects) & set(one.absent)]
-    first = hanging[0]
-    absent = [rank for rank in suspects if rank in first.absent]
-    waiting = _ranks(first.waiting, small=True)
-    verb = "waits" if len(first.waiting) == 1 else "wait"
-    title = f"{_ranks(absent)} did not join {_collective(first)}, in which {waiting} {verb}"
-    parts = [f"{_progress(one)}." for one in hanging[:MOST]]
+    if hanging:
+        absent = [rank for rank in suspects if rank in hanging[0].absent]
+        waiting, what = hanging[0].waiting, _collective(hanging[0])
+        parts = [f"{_progress(one)}." for one in hanging[:MOST]]
+    else:
+        halves = [pair for pair in pairs(view) if pair.partner in suspects]
+        absent, waiting = [halves[0].partner], (halves[0].rank,)
+        what = _half(halves[0])
+        parts = [_waits(pair) for pair in halves[:MOST]]
+    verb = "waits" if len(waiting) == 1 else "wait"
+    title = f"{_ranks(absent)} did not join {what}, in which {_ranks(waiting, small=True)} {verb}"
     if len(hanging) > MOST:
         parts.append(f"{len(hanging) - MOST} more groups lack them.")
     text = f"{_silence(table.loc[suspects])} {' '.join(parts)}"
     evidence = tuple(known[id] for id in HANG_ABSENT.evidence)
     place = printable(table.loc[absent[0], "place"], 2 * NAME)
     return tell(HANG_ABSENT, title, "high", text, evidence, NO_GAIN, place=place)
+
+
+def _ring(view: Selection, known: Mapping[str, Figure]) -> Finding:
+    circle = hang.ring(waited(view))
+    title = f"{_ranks(circle)} wait for each other in a ring"
+    parts = [
+        _step(view, rank, following)
+        for rank, following in zip(circle, [*circle[1:], circle[0]], strict=True)
+    ]
+    text = f"{' '.join(parts[:LISTED])} None of them can go on."
+    first = next((pair for pair in pairs(view) if pair.rank in circle), None)
+    place = printable(first.place, 2 * NAME) if first else ""
+    evidence = (known["hang_ring_count"],)
+    return tell(HANG_RING, title, "high", text, evidence, NO_GAIN, place=place)
+
+
+def _step(view: Selection, rank: int, following: int) -> str:
+    """Return in what a rank of a ring waits for the next one, as a sentence."""
+    for pair in pairs(view):
+        if (pair.rank, pair.partner) == (rank, following):
+            return _waits(pair)
+    shared = [one for one in stuck(view) if rank in one.waiting and following in one.absent]
+    return f"Rank {rank} waits for rank {following} in {_collective(shared[0])}."
+
+
+def _waits(pair: Wait) -> str:
+    return f"Rank {pair.rank} waits for rank {pair.partner} in {_half(pair)}{_at(pair.place)}."
+
+
+def _half(pair: Wait) -> str:
+    return f"{printable(pair.operation, NAME)} of group {printable(pair.group, NAME)}"
 
 
 def _silence(suspects: pd.DataFrame) -> str:

@@ -35,12 +35,12 @@ HANG_MISMATCH = Rule(
 
 HANG_ABSENT = Rule(
     name="hang_absent",
-    question="Which rank did not join the collective that hangs?",
+    question="Which rank did not join the operation that hangs?",
     **OF_DUMPS,
     evidence=("hang_absent_count", "hang_waiting_count", "hang_undumped_count"),
     threshold=(
-        "Members of a group gave a collective to NCCL that another member did not give, and that member "
-        "waits for nobody (convention)"
+        "Ranks gave a collective, a send or a receive to NCCL that a partner did not give, and that "
+        "partner waits for nobody (convention)"
     ),
     advice=(
         now("Look at the log and the process of this rank first: the others only wait for it"),
@@ -50,6 +50,28 @@ HANG_ABSENT = Rule(
     next=AGAIN,
     indirect=NOT_WHY,
     kind="absent",
+)
+
+HANG_RING = Rule(
+    name="hang_ring",
+    question="Do ranks wait for each other in a ring?",
+    **OF_DUMPS,
+    evidence=("hang_ring_count",),
+    threshold=(
+        "Each of some ranks waits for the next one, and the last for the first. Where all sends and receives "
+        "have their other half, the oldest pending one of each rank counts (convention)"
+    ),
+    advice=(
+        now(
+            "Give the sends and receives that belong together in one call: torch.distributed.batch_isend_irecv"
+        ),
+        now(
+            "Change the order on every other rank: even ranks send and then receive, odd ranks receive first"
+        ),
+        now("Let all ranks use their groups in the same order"),
+    ),
+    next=AGAIN,
+    kind="ring",
 )
 
 HANG_BEHIND = Rule(

@@ -17,6 +17,7 @@ A step ends with the last allocation of an optimizer, before the next one of a f
 import numpy as np
 import pandas as pd
 
+from perfkit.dumps.frames import BELOW
 from perfkit.schema import Column, Table
 from perfkit.tables import ALLOCATIONS, GPU, RANK, RESERVATIONS, SEGMENTS
 
@@ -139,6 +140,33 @@ def places(rows: pd.DataFrame) -> pd.DataFrame:
     keys = ["place", *(["kind"] if "kind" in rows else [])]
     by = table.groupby(keys, observed=True)["bytes"].agg(bytes="sum", count="size").reset_index()
     return by.sort_values(["bytes", *keys], ascending=[False, *[True] * len(keys)])
+
+
+def modules(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the bytes of allocations by the module in whose forward pass they were asked for, the most first.
+
+    `module`: the line that its forward pass had reached, below those of the modules around it; `depth`: how many these
+    are; `bytes` and `count`: with all modules below. What has no module, such as gradients, is left out.
+    """
+    own = rows.groupby("module", observed=True)["bytes"].agg(bytes="sum", count="size")
+    paths = [(str(path).split(BELOW), *sums) for path, *sums in own.itertuples()]
+    found = [
+        (BELOW.join(path[: depth + 1]), depth, held_bytes, count)
+        for path, held_bytes, count in paths
+        for depth in range(len(path))
+    ]
+    table = pd.DataFrame(found, columns=["module", "depth", "bytes", "count"])
+    sums = table.groupby(["module", "depth"], as_index=False)[["bytes", "count"]].sum()
+    return sums.sort_values(["bytes", "depth", "module"], ascending=[False, True, True])
+
+
+def around(table: pd.DataFrame, rank: int, time_ns: int) -> str:
+    """Return the name of the innermost row of RANGES or OPS in which a moment of a rank lies; empty for none."""
+    begun = table[table["rank"].eq(rank) & table["start_ns"].le(time_ns)]
+    open_then = begun[(begun["start_ns"] + begun["dur_ns"]).gt(time_ns)]
+    if open_then.empty:
+        return ""
+    return str(open_then["name"].iloc[int(open_then["start_ns"].argmax())])
 
 
 def kinds(allocations: pd.DataFrame) -> pd.DataFrame:

@@ -259,7 +259,45 @@ def _largest(view: Selection) -> str:
     for place, kind, held_bytes in zip(lines["place"], lines["kind"], lines["bytes"], strict=True):
         said.append(f"{printable(place, NAME)} ({size(held_bytes)}, {kind})")
     from_lines = f" The lines with most are {' and '.join(said)}." if said else ""
-    return f"At the peak: {', '.join(parts)}.{from_lines}"
+    return (
+        f"At the peak{_moment(view)}: {', '.join(parts)}.{from_lines}{_module(rows)}{_late(view)}"
+    )
+
+
+def _late(view: Selection) -> str:
+    """Return how much of the peak the program had let go before, in a sentence; empty for little."""
+    rows = at_peak(view)
+    late = rows.loc[rows["released_event"].le(peak(view)["event"]).fillna(False), "bytes"].sum()
+    share = late / max(int(rows["bytes"].sum()), 1)
+    if share < SMALL:
+        return ""
+    return f" The program had let go of {percent(share)}, but another stream still used it."
+
+
+def _module(rows: pd.DataFrame) -> str:
+    """Return the innermost module that holds half of the memory at the peak, in a sentence; empty for none."""
+    whole = max(int(rows["bytes"].sum()), 1)
+    table = held.modules(rows)
+    large = table[table["bytes"].ge(HALF * whole)].sort_values("depth").tail(1)
+    if large.empty:
+        return ""
+    share = percent(float(large["bytes"].iloc[0]) / whole)
+    return f" The forward pass at {printable(large['module'].iloc[0], NAME)} holds {share}."
+
+
+def _moment(view: Selection) -> str:
+    """Return in which range and operator of a trace of the same run the peak is; empty without such a trace."""
+    highest = peak(view)
+    rows = view.run.allocations
+    at_peak = rows["event"].eq(highest["event"]) & rows["gpu"].eq(highest["gpu"])
+    times = rows.loc[at_peak & rows["rank"].eq(highest["rank"]), "time_ns"].dropna()
+    if times.empty:
+        return ""
+    time = int(times.iloc[0])
+    tables = (view.run.ranges, view.run.ops)  # both on the CPU's clock, as the allocation is
+    names = [held.around(table, highest["rank"], time) for table in tables]
+    parts = [printable(name, NAME) for name in names if name]
+    return f", in {' and '.join(parts)}" if parts else ""
 
 
 def _place(row: pd.Series) -> str:

@@ -17,12 +17,12 @@ import pandas as pd
 
 from perfkit import tables
 from perfkit.dumps import pickled
-from perfkit.dumps.frames import Frame, innermost, stage
+from perfkit.dumps.frames import Frame, innermost, modules, stage
 from perfkit.errors import ReadError
 from perfkit.profile import Loader, Missing, Profile
 from perfkit.readers.text import capture_table, category, head
 
-VERSION = 1
+VERSION = 2
 KIND = "memory"
 READS = "memory snapshots of PyTorch (_dump_snapshot)"
 DIAGNOSIS = "perfkit.dumps.memory_diagnosis"
@@ -30,10 +30,11 @@ LOOKED_AT = 1 << 16  # bytes at the start of a file
 RECORD = "torch.cuda.memory._record_memory_history(), then _dump_snapshot(FILE)"
 AGAIN = f"Record again: {RECORD}."
 MOST_STACKS = 200_000  # that are kept while the file is read
-ALLOC, FREED, REFUSED, RESERVED, RETURNED = range(1, 6)
-# What the allocator did, by its word; a request to free says nothing about when memory is free.
+ALLOC, RELEASED, FREED, REFUSED, RESERVED, RETURNED = range(1, 7)
+# What the allocator did, by its word. Memory that the program lets go is free when no stream uses it any more.
 ACTIONS = {
     "alloc": ALLOC,
+    "free_requested": RELEASED,
     "free_completed": FREED,
     "oom": REFUSED,
     "segment_alloc": RESERVED,
@@ -102,7 +103,7 @@ class _Events:
         self.times = array("q")
         self.free = array("q")
         self.stacks = array("q")
-        self.known: dict[tuple[str, Frame], int] = {}
+        self.known: dict[tuple[str, Frame, str], int] = {}
         self._seen: dict[int, tuple[object, int]] = {}
 
     def shrink(self, value: dict[Any, Any]) -> object:
@@ -118,11 +119,12 @@ class _Events:
         return None
 
     def numbered(self, frames: list[dict[str, Any]]) -> int:
-        """Return the number of a stack's stage and place; PyTorch writes each list of frames once."""
+        """Return the number of a stack's stage, place and modules; PyTorch writes each list of frames once."""
         seen = self._seen.get(id(frames))
         if seen is not None:
             return seen[1]
-        number = self.known.setdefault((stage(frames), innermost(frames)), len(self.known))
+        found = stage(frames), innermost(frames), modules(frames)
+        number = self.known.setdefault(found, len(self.known))
         if len(self._seen) >= MOST_STACKS:
             self._seen.clear()
         self._seen[id(frames)] = frames, number  # held, so that no other list gets its identity
@@ -192,12 +194,21 @@ class _Rows:
     def __init__(self) -> None:
         self.columns = {
             name: array("q")
-            for name in ("gpu", "event", "freed_event", "start_ns", "bytes", "stack", "free")
+            for name in (
+                "gpu",
+                "event",
+                "freed_event",
+                "start_ns",
+                "bytes",
+                "stack",
+                "free",
+                "released",
+            )
         }
 
     def add(self, *values: int) -> int:
-        """Add a row, -1 where something is not known; return its number."""
-        for column, value in zip(self.columns.values(), values, strict=True):
+        """Add a row that the program did not let go, -1 where something is not known; return its number."""
+        for column, value in zip(self.columns.values(), (*values, -1), strict=True):
             column.append(value)
         return len(self.columns["gpu"]) - 1
 
@@ -207,20 +218,25 @@ class _Rows:
         begin = events.span[0] or 0
         stacks = [*events.known]
         stack = made["stack"]
-        line = np.array([-1 if place.line is None else place.line for _, place in stacks] or [-1])
+        line = np.array(
+            [-1 if place.line is None else place.line for _, place, _ in stacks] or [-1]
+        )
         lines = np.where(stack < 0, -1, line[stack])
         start, freed, free = (made[name] for name in ("start_ns", "freed_event", "free"))
+        released = made["released"]
         frame = {
             "rank": 0,
             "gpu": made["gpu"],
             "event": made["event"],
             "freed_event": pd.arrays.IntegerArray(freed, freed < 0),
+            "released_event": pd.arrays.IntegerArray(released, released < 0),
             "time_ns": pd.arrays.IntegerArray(start - begin, start < 0),
             "bytes": made["bytes"],
-            "stage": category(stack, [name for name, _ in stacks]),
-            "function": category(stack, [place.function for _, place in stacks]),
-            "file": category(stack, [place.file for _, place in stacks]),
+            "stage": category(stack, [name for name, _, _ in stacks]),
+            "function": category(stack, [place.function for _, place, _ in stacks]),
+            "file": category(stack, [place.file for _, place, _ in stacks]),
             "line": pd.arrays.IntegerArray(lines, lines < 0),
+            "module": category(stack, [path or None for _, _, path in stacks]),
             "refused": free >= 0,
             "device_free_bytes": pd.arrays.IntegerArray(free, free < 0),
         }
@@ -235,12 +251,14 @@ def _replayed(
     Addresses are used again, so an address means its allocation only while that is alive.
     """
     alive: dict[int, int] = {}
-    freed = rows.columns["freed_event"]
+    freed, released = rows.columns["freed_event"], rows.columns["released"]
     for event in range(length):
         at = begin + event
         action, address, size = events.actions[at], events.addresses[at], events.sizes[at]
         if action == ALLOC:
             alive[address] = rows.add(gpu, event, -1, events.times[at], size, events.stacks[at], -1)
+        elif action == RELEASED and address in alive:
+            released[alive[address]] = event
         elif action == FREED and address in alive:
             freed[alive.pop(address)] = event
         elif action == FREED:  # a block from before the recording

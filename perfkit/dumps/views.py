@@ -21,9 +21,15 @@ def ranks(view: Selection) -> list[Part]:
 
 @follows
 def memory(view: Selection) -> list[Part]:
-    """Show what holds the memory of each GPU over the recording, and the lines that hold most at the peak."""
+    """Show what holds the memory of each GPU over the recording, and the lines and modules with most at the peak."""
     some(view.run.allocations, view, "ALLOCATIONS", "allocations of a memory snapshot")
     drawn = over_time(held.over_time(view.run.allocations))
-    lines = held.places(memory_diagnosis.at_peak(view))
-    table = tables.searchable(lines, caption="Memory at the peak by the line that asked for it")
-    return [drawn, table]
+    rows = memory_diagnosis.at_peak(view)
+    lines = tables.searchable(
+        held.places(rows), caption="Memory at the peak by the line that asked for it"
+    )
+    modules = held.modules(rows)
+    if modules.empty:
+        return [drawn, lines]
+    caption = "Memory at the peak by the module whose forward pass asked for it, with all below it"
+    return [drawn, lines, tables.searchable(modules, caption=caption)]

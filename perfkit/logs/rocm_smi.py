@@ -1,7 +1,10 @@
-"""rocm-smi: what ``rocm-smi --json`` says of AMD GPUs.
+"""rocm-smi and amd-smi: what ``rocm-smi --json`` and ``amd-smi metric``, ``monitor`` or ``static`` say of AMD GPUs.
 
-Record with ``rocm-smi -a --json > gpus.json``, also again and again into one file. Tried with ROCm 4.3 to 6.0, whose
-keys differ; what rocm-smi prints before the JSON is skipped. There are no times: documents are taken to be 1 s apart.
+Record with ``amd-smi metric --csv --watch 1 --file gpus.csv``, with older versions of ROCm with ``rocm-smi -a --json >
+gpus.json``, also again and again into one file. rocm-smi: tried with ROCm 4.3 to 6.0, whose keys differ; what it prints
+before the JSON is skipped, and there are no times: documents are taken to be 1 s apart. amd-smi: JSON and CSV of
+versions 24 to 26, as public outputs show them; perfkit was not tried with a recording of its own. What ``amd-smi static
+--json`` says, appended to such JSON, adds the names of the GPUs.
 """
 
 import json
@@ -17,14 +20,15 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
+from perfkit.logs import amd_smi
 from perfkit.logs.text import Asked, line_of, unanswered, writable
 from perfkit.profile import Profile
 from perfkit.readers.text import capture_table, content, csv_rows, head
 
-VERSION = 2
+VERSION = 3
 KIND = "monitor"
 LARGEST = 4 * 10**9
-READS = "what `rocm-smi --json` says"
+READS = "what `rocm-smi --json` says, and `amd-smi` as JSON or CSV"
 DIAGNOSIS = "perfkit.logs.diagnosis"
 HEAD = 1 << 16
 CARD = re.compile(r"card(\d{1,4})", re.ASCII)
@@ -61,7 +65,9 @@ Cards = dict[int, dict[str, str]]
 
 
 def sniff(path: Path) -> bool:
-    """Say whether `path` is the JSON of rocm-smi, by the first card's key and another key that is known."""
+    """Say whether `path` is of amd-smi, or the JSON of rocm-smi: the first card's key and another key that is known."""
+    if amd_smi.sniff(path):
+        return True
     start = head(path, HEAD).decode(errors="replace")
     keys_read = (key for keys, _ in KEYS.values() for key in keys)
     return BEGIN.search(start) is not None and any(
@@ -71,6 +77,8 @@ def sniff(path: Path) -> bool:
 
 def read(path: Path) -> Profile:
     """Read the documents: SAMPLES, CAPTURE and DEVICES. A GPU has the number of its card."""
+    if amd_smi.sniff(path):
+        return amd_smi.read(path)
     outside: list[str] = []
     documents = list(_documents(path, outside))
     taken = [_cards(document) for document in documents]

@@ -5,6 +5,9 @@ of one run hold the same table. Nothing outside of readers knows a reader by its
 `profile.KINDS`. What cannot be read is a ReadError: a file that is damaged, cut, contradicts itself or holds no value
 of a table. Of a log that was still written only the last line is left out, with a note.
 
+A reader of READERS may have `stands_for(path)`, the file that stands for a profile of several files, and NAMED_FORMS,
+the ends of names of one capture in several forms, the one that is read first.
+
 All other readers are registered by installed packages in their pyproject.toml; perfkit registers those of logs so
 (`perfkit.logs`). The name is what `Profile.reader` and the cache call it::
 
@@ -60,7 +63,7 @@ READABLE = (
     "an Nsight Systems export (.sqlite, parquetdir, arrowdir)",
     "an Nsight Compute report (.ncu-rep) or its page (`ncu --import REPORT --csv --page raw`)",
     "an HPCToolkit database (the folder that `hpcprof` writes)",
-    "a rocpd database (`rocprofv3 --sys-trace --output-format rocpd`)",
+    "what `rocprofv3 --sys-trace --output-format rocpd` wrote, or its formats json and csv",
     "a PyTorch profiler trace (.json or .json.gz that `export_chrome_trace` wrote)",
 )
 

@@ -106,6 +106,14 @@ def other_calls(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
     return perfkit.select(perfkit.load(job(folder / "job", *calls))), ""
 
 
+def circle(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
+    """Two ranks that receive from each other, and send nothing."""
+    receives = [
+        [entry(1, profiling_name=f"nccl:recv {rank}<-{1 - rank}", is_p2p=True)] for rank in range(2)
+    ]
+    return perfkit.select(perfkit.load(job(folder / "job", *receives))), ""
+
+
 def remembered(events: list[dict[str, Any]], **more: int) -> Found:
     """A memory snapshot of some steps."""
 
@@ -168,6 +176,7 @@ PRODUCED: dict[str, Found] = {
     "hang_absent": real(f"{DUMPS}lock_gil_1st"),
     "hang_behind": real(f"{DUMPS}gpu_error_2nd"),
     "hang_mismatch": other_calls,
+    "hang_ring": circle,
     "memory_activations": real(
         f"{MEMORY}Wedsonlin__assignment2-systems__medium_1024_training.pickle"
     ),

@@ -30,6 +30,11 @@ def stuck(run: perfkit.Run) -> list[hang.Stuck]:
     return hang.stuck(run.groups, run.enqueued)
 
 
+def waits(run: perfkit.Run) -> dict[int, set[int]]:
+    pairs = hang.pairs(run.groups, run.enqueued, stuck(run))
+    return hang.waits(stuck(run), pairs)
+
+
 def found(run: perfkit.Run) -> dict[str, Finding]:
     return {finding.rule: finding for finding in diagnosis.findings(run)}
 
@@ -66,7 +71,24 @@ def test_last_collectives_of_each_member_are_those_of_the_truth(case: str, profi
 @pytest.mark.parametrize("case", CASES)
 def test_suspects_are_the_roots_of_the_truth(case: str, profiles: Path) -> None:
     run, truth = real(profiles, case)
-    assert truth["roots_collectives"] == hang.suspects(stuck(run))
+    assert truth["roots_collectives"] == hang.suspects(hang.waits(stuck(run)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_waits_with_sends_and_receives_hold_those_of_the_truth(case: str, profiles: Path) -> None:
+    """The truth counts a partner only where it gave the rank neither a send nor a receive."""
+    run, truth = real(profiles, case)
+    targets = [target for waited in waits(run).values() for target in waited]
+    for rank, count in truth["waited_for_collectives_and_p2p"].items():
+        assert count <= targets.count(int(rank))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_suspects_with_sends_and_receives_are_the_roots_of_the_truth(
+    case: str, profiles: Path
+) -> None:
+    run, truth = real(profiles, case)
+    assert truth["roots_collectives_and_p2p"] == hang.suspects(waits(run))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +168,7 @@ def test_an_older_collective_that_left_the_ring_was_joined(tmp_path: Path) -> No
     folder = job(tmp_path / "job", [entry(1), entry(2)], [entry(1)])
     status = {"last_enqueued_collective": 2, "last_completed_collective": 0}
     pickled(folder / "_dump_1", dump([entry(1)], [0, 1], status))
-    assert [] == hang.suspects(stuck(perfkit.load(folder)))
+    assert [] == hang.suspects(waits(perfkit.load(folder)))
 
 
 def test_equal_dumps_have_no_finding(tmp_path: Path) -> None:
@@ -187,6 +209,75 @@ def test_a_send_is_no_collective(tmp_path: Path) -> None:
     send = entry(3, profiling_name="nccl:send 0->1", is_p2p=True)
     run = perfkit.load(job(tmp_path / "job", [entry(1), send], [entry(1)]))
     assert [] == stuck(run)
+
+
+def half(number: int, operation: str, **changes: Any) -> dict[str, Any]:
+    """A send or a receive of line `number`, such as "send 0->1"."""
+    line = [{"name": "step", "filename": "/home/me/pipe.py", "line": number}]
+    own = {"profiling_name": f"nccl:{operation}", "is_p2p": True, "p2p_seq_id": number}
+    return entry(number, **{"frames": line, **own, **changes})
+
+
+def test_a_rank_that_gives_no_receive_is_named_with_the_send_that_waits(tmp_path: Path) -> None:
+    run = perfkit.load(job(tmp_path / "job", [half(1, "send 0->1")], [], [half(1, "send 2->0")]))
+    told = found(run)["hang_absent"]
+    assert told.title.startswith("Rank 1 did not join send 0->1 of group 0, in which rank 0 waits")
+
+
+def test_the_root_of_a_chain_of_waits_is_the_suspect(tmp_path: Path) -> None:
+    """Rank 0 waits for 1, which waits for 2, which gave nothing."""
+    ranks = [half(1, "recv 0<-1")], [half(1, "recv 1<-2")], []
+    run = perfkit.load(job(tmp_path / "job", *ranks))
+    assert [2] == hang.suspects(waits(run))
+
+
+@pytest.mark.parametrize("gives", ["absent", "late"])
+def test_a_ring_of_waits_is_named_in_its_order(gives: str, tmp_path: Path) -> None:
+    """Each rank receives from the next one; it gives the send to the one before never, or later."""
+    ranks = []
+    for rank in range(3):
+        sends = [half(2, f"send {rank}->{(rank - 1) % 3}")] if gives == "late" else []
+        ranks.append([half(1, f"recv {rank}<-{(rank + 1) % 3}"), *sends])
+    told = found(perfkit.load(job(tmp_path / "job", *ranks)))["hang_ring"]
+    assert "Ranks 0, 1 and 2 wait for each other in a ring" == told.title
+    assert "Rank 2 waits for rank 0 in recv 2<-0 of group 0" in told.explanation
+    assert "/home/me/pipe.py:1" == told.place
+
+
+def test_sends_and_receives_that_were_given_together_have_no_order(tmp_path: Path) -> None:
+    both = [
+        [
+            half(1, f"recv {rank}<-{1 - rank}", p2p_seq_id=1),
+            half(2, f"send {rank}->{1 - rank}", p2p_seq_id=1),
+        ]
+        for rank in range(2)
+    ]
+    assert {} == waits(perfkit.load(job(tmp_path / "job", *both)))
+
+
+@pytest.mark.parametrize(("records", "waiting"), [((1, 2), {0: {1}}), ((7, 8), {})])
+def test_completed_halves_count_where_no_dump_lost_one(
+    records: tuple[int, int], waiting: dict[int, set[int]], tmp_path: Path
+) -> None:
+    """Rank 0 received once and waits for a second send; a dump that lost operations tells nothing."""
+    done = half(records[0], "recv 0<-1", state="completed")
+    sent = half(records[0], "send 1->0", state="completed")
+    run = perfkit.load(job(tmp_path / "job", [done, half(records[1], "recv 0<-1")], [sent]))
+    assert waiting == waits(run)
+
+
+def test_collectives_in_another_order_make_a_ring(tmp_path: Path) -> None:
+    """Rank 0 is in group 0 and rank 1 in group 1, and each did not come to the other."""
+    folder = job(tmp_path / "job", [], [])
+    for rank in range(2):
+        call = entry(1, process_group=(str(rank), "tp"), pg_id=rank)
+        content = dump([call], [0, 1])
+        content["pg_config"] = {
+            str(group): {"name": str(group), "desc": "tp", "ranks": "[0, 1]"} for group in range(2)
+        }
+        pickled(folder / f"_dump_{rank}", content)
+    told = found(perfkit.load(folder))["hang_ring"]
+    assert "Rank 0 waits for rank 1 in all_reduce 1 of group 0 (tp)" in told.explanation
 
 
 def test_json_reads_like_a_pickle(tmp_path: Path) -> None:

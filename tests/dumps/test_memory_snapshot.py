@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from dumps.dump_files import FORWARD, MB, alloc, free, pickled, snapshot, steps
+from dumps.dump_files import BEGIN, FORWARD, MB, alloc, free, pickled, snapshot, steps
+from readers import torch_files
 
 import perfkit
 from perfkit import diagnosis
@@ -240,6 +241,48 @@ def test_growth_is_told_by_the_step(tmp_path: Path) -> None:
 def test_why_memory_was_refused(device_free: int, reserved: int, why: str, tmp_path: Path) -> None:
     run = made(tmp_path, steps(), refused=1 << 30, device_free=device_free, reserved=reserved)
     assert why in found(run)["memory_refused"].explanation
+
+
+BLOCK = [{"name": "forward", "filename": "/home/me/block.py", "line": 4}, *FORWARD[1:], *FORWARD]
+
+
+def test_modules_hold_what_those_below_them_hold(tmp_path: Path) -> None:
+    run = made(tmp_path, [alloc(1, 10 * MB, FORWARD), alloc(2, 30 * MB, BLOCK)])
+    table = held.modules(run.allocations)
+    expected = [["model.py:12", 0, 40 * MB, 2], ["model.py:12 > block.py:4", 1, 30 * MB, 1]]
+    assert expected == table[["module", "depth", "bytes", "count"]].to_numpy().tolist()
+
+
+def test_the_module_that_holds_half_of_the_peak_is_named(tmp_path: Path) -> None:
+    run = made(tmp_path, [alloc(1, 10 * MB, FORWARD), alloc(2, 30 * MB, BLOCK)])
+    told = found(run)["memory_activations"].explanation
+    assert "The forward pass at model.py:12 > block.py:4 holds 75.0 %" in told
+
+
+def test_memory_of_modules_is_all_of_the_forward_passes(profiles: Path) -> None:
+    """What a forward pass asked for has a module, but for what has no frame of Python."""
+    rows = real(profiles, REAL[0])[0].allocations
+    forward = rows[rows["stage"].eq("forward")]
+    modules = held.modules(forward)
+    assert forward["bytes"].sum() == modules.loc[modules["depth"].eq(0), "bytes"].sum()
+
+
+def test_memory_that_is_freed_late_is_told(tmp_path: Path) -> None:
+    """30 of 40 MB were let go before the peak, and became free after it."""
+    let_go = {**free(1, 30 * MB), "action": "free_requested"}
+    events = [alloc(1, 30 * MB, FORWARD), let_go, alloc(2, 10 * MB, FORWARD), free(1, 30 * MB)]
+    told = found(made(tmp_path, events))["memory_activations"].explanation
+    assert "The program had let go of 75.0 %, but another stream still used it." in told
+
+
+def test_a_trace_of_the_same_run_tells_where_the_peak_is(tmp_path: Path) -> None:
+    """The snapshot has an event each us; an operator runs for the first 100 us of the same clock."""
+    operator = torch_files.op("aten::mm", 0, 100)
+    made_trace = torch_files.trace(operator, baseTimeNanoseconds=BEGIN)
+    torch_files.printed(tmp_path / "trace.json", made_trace)
+    run = made(tmp_path, steps())
+    both = perfkit.load([run.profiles[0].path, tmp_path / "trace.json"])
+    assert "At the peak, in aten::mm:" in found(both)["memory_activations"].explanation
 
 
 def test_a_snapshot_without_times_has_the_same_levels(tmp_path: Path) -> None:

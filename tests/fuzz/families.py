@@ -1,4 +1,4 @@
-"""The 27 families of files: small seeds, and the mutators that fit them; of timelines, an oracle without perfkit.
+"""The 29 families of files: small seeds, and the mutators that fit them; of timelines, an oracle without perfkit.
 
 An oracle returns per table the number of rows that a file states and the sum of one column; it returns nothing where it
 cannot judge.
@@ -14,7 +14,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,8 @@ def _smi_xml(work: Path) -> Iterator[Path]:
 def _rocm(work: Path) -> Iterator[Path]:
     yield smi_files.rocm(work / "gpu.json", smi_files.card(), smi_files.card({"GPU use (%)": "3"}))
     yield smi_files.rocm(work / "twice.json", smi_files.card(), times=3)
+    yield smi_files.amd(work / "amd.json", [smi_files.metric(0), smi_files.metric(1)])
+    yield smi_files.amd_csv(work / "amd.csv", *smi_files.AMD_ROWS)
 
 
 def _nccl_tests(work: Path) -> Iterator[Path]:
@@ -345,7 +347,15 @@ def _inspector(work: Path) -> Iterator[Path]:
 
 def _rocpd(work: Path) -> Iterator[Path]:
     for schema in (3, 4):
-        yield rocpd_files.rocpd(work / f"schema{schema}.db", schema)
+        path = work / f"schema{schema}.db"
+        yield rocpd_files.rocpd(path, schema, counted=rocpd_files.COUNTED)
+
+
+def _rocpd_pages(work: Path) -> Iterator[Seed]:
+    """The files of a process with a trace, and those of one with counters alone."""
+    for name, ends in (("trace", ()), ("counters", ("counter_collection", "agent_info"))):
+        first = rocpd_files.pages(work / name, *ends)
+        yield replace(_folder(first.parent), entry=f"{name}/{first.name}")
 
 
 def _traces(work: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -617,6 +627,8 @@ FAMILIES: dict[str, Family] = {
         Family("memory_snapshot", {"binary": 100}, _snapshots),
         Family("nccl_inspector", TEXT, _inspector),
         Family("rocpd", {"sql": 65, "binary": 35}, _rocpd),
+        Family("rocpd_json", JSON, lambda w: [rocpd_files.results(w / "42_results.json")]),
+        Family("rocpd_csv", TEXT, _rocpd_pages),
         Family("torch_json", JSON, _torch_json, _of_torch),
         Family("torch_gz", {"json": 40, "text": 20, "binary": 40}, _torch_gz, _of_torch),
     )

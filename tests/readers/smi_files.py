@@ -259,3 +259,46 @@ def rocm(path: Path, *cards: Mapping[str, object], before: str = "", times: int 
     one = before + json.dumps({**document, "system": {"Driver version": "6.3.6"}}, indent=4)
     path.write_text("\n".join([one] * times))
     return path
+
+
+def metric(gpu: int, said: Mapping[str, object] | None = None) -> dict[str, object]:
+    """What `amd-smi metric --json` says of a GPU."""
+    return {
+        "gpu": gpu,
+        "usage": {"gfx_activity": quantity(57, "%"), "umc_activity": quantity(20, "%")},
+        "power": {"socket_power": quantity(550, "W"), "gfx_voltage": "N/A"},
+        "clock": {"gfx_0": {"clk": quantity(2100, "MHz")}, "mem_0": {"clk": quantity(900, "MHz")}},
+        "temperature": {"edge": "N/A", "hotspot": quantity(45, "C"), "mem": quantity(40, "C")},
+        "mem_usage": {"total_vram": quantity(196592, "MB"), "used_vram": quantity(283, "MB")},
+        "energy": {"total_energy_consumption": quantity(1000.5, "J")},
+        **(said or {}),
+    }
+
+
+def quantity(value: float, unit: str) -> dict[str, object]:
+    """A number of amd-smi with its unit."""
+    return {"value": value, "unit": unit}
+
+
+def amd(path: Path, *documents: object) -> Path:
+    """Write documents of amd-smi, one after the other."""
+    path.write_text("\n".join(json.dumps(document, indent=4) for document in documents))
+    return path
+
+
+METRIC_CSV = (
+    "timestamp,gpu,gfx_activity,umc_activity,socket_power,gfx_0_clk,mem_0_clk,edge,hotspot,mem"
+)
+MONITOR_CSV = (
+    "timestamp,gpu,power_usage,max_power,hotspot_temperature,memory_temperature,gfx_clk,gfx,mem,"
+    "mem_clock,vram_used,vram_total"
+)
+
+
+AMD_ROWS = [f"{1772939616 + second},0,57,20,550,2100,900,38,45,40" for second in range(9)]
+
+
+def amd_csv(path: Path, *lines: str, header: str = METRIC_CSV) -> Path:
+    """Write CSV of amd-smi."""
+    path.write_text("".join(f"{line}\n" for line in (header, *lines)))
+    return path

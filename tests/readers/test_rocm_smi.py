@@ -129,7 +129,7 @@ def test_other_and_damaged_json(tmp_path: Path) -> None:
             '{"card0": {"king": "hearts"}}',
             '{"cards": {"card0": {"GPU use (%)": "1"}}}',
         ),
-        *('[{"gpu": 0, "usage": {"gfx_activity": {"value": 1}}}]', "card0 GPU use (%)"),
+        *('[{"gpu": 0, "price": {"value": 1}}]', "card0 GPU use (%)"),
     ]:
         path = tmp_path / "file.json"
         path.write_text(text)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from readers.rocpd_files import FINI, INIT, KERNELS, SUFFIX, rocpd
+from readers.rocpd_files import COUNTED, FINI, INIT, KERNELS, SUFFIX, pages, process, results, rocpd
 
 import perfkit
 from perfkit.analysis import timeline
@@ -113,8 +113,108 @@ def test_ranges_by_hand(schema: int, tmp_path: Path) -> None:
 
 def test_both_schemas_give_equal_tables(tmp_path: Path) -> None:
     old, new = (reader.read(rocpd(tmp_path / f"{n}.db", n)) for n in SCHEMAS)
-    for name in ("KERNELS", "COPIES", "API_CALLS", "RANGES", "DEVICES"):
+    for name in TABLES:
         assert old.table(name).equals(new.table(name)), name
+
+
+TABLES = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "DEVICES")
+
+
+@pytest.mark.parametrize("name", [*TABLES, "LAUNCHES", "COUNTERS"])
+def test_json_gives_the_tables_of_the_database(name: str, tmp_path: Path) -> None:
+    database = reader.read(rocpd(tmp_path / "run.db", counted=COUNTED))
+    found = reader.read(results(tmp_path / "42_results.json"))
+    pd.testing.assert_frame_equal(database.table(name), found.table(name))
+
+
+@pytest.mark.parametrize("name", [*TABLES, "LAUNCHES", "COUNTERS"])
+def test_csv_gives_the_tables_of_the_database(name: str, tmp_path: Path) -> None:
+    """CSV has no time of the process, no sizes of copies, and numbers its dispatches from 1."""
+    begin = 10  # of the first range, after INIT
+    database = reader.read(rocpd(tmp_path / "run.db", counted=COUNTED)).table(name)
+    found = reader.read(pages(tmp_path / "csv")).table(name)
+    if "start_ns" in found:
+        found = found.assign(start_ns=found["start_ns"] + begin)
+    if name == "COPIES":
+        database = database.assign(bytes=0)
+    if "launch" in found:
+        found = found.assign(launch=found["launch"] - 1)
+    pd.testing.assert_frame_equal(database, found)
+
+
+def test_counters_are_summed_over_the_units_that_counted(tmp_path: Path) -> None:
+    path = rocpd(tmp_path / "run.db", counted=COUNTED)
+    expected = [[0, "FETCH_SIZE", 3], [0, "SQ_WAVES", 16], [0, "WRITE_SIZE", 1], [1, "SQ_WAVES", 2]]
+    assert expected == rows(path, "COUNTERS", "launch", "metric", "value")
+
+
+def test_bytes_of_memory_are_those_of_both_counters(tmp_path: Path) -> None:
+    """3 KiB are fetched and 1 KiB written; the second launch has neither counter."""
+    path = rocpd(tmp_path / "run.db", counted=COUNTED)
+    assert [[0, 4096, 100], [1, None, 300]] == rows(
+        path, "LAUNCHES", "launch", "dram_bytes", "dur_ns"
+    )
+
+
+def test_processes_in_one_json_keep_their_own_launches(tmp_path: Path) -> None:
+    path = results(tmp_path / "results.json", process(), process())
+    assert [0, 1, 2, 3] == [launch for (launch,) in rows(path, "LAUNCHES", "launch")]
+
+
+def test_a_folder_of_csv_files_is_one_recording_for_each_process(tmp_path: Path) -> None:
+    for prefix in ("41", "42"):
+        path = pages(tmp_path / "out", prefix=prefix)
+    path.write_text(path.read_text().replace("Cijk", "Other"))
+    run = perfkit.load(tmp_path / "out")
+    assert [0, 0, 1, 1] == run.kernels["rank"].tolist()
+    assert not any("left out" in note for note in run.notes)
+
+
+def test_any_csv_file_stands_for_its_recording(tmp_path: Path) -> None:
+    pages(tmp_path / "out")
+    assert 2 == len(perfkit.load(tmp_path / "out" / "42_marker_api_trace.csv").kernels)
+
+
+def test_one_recording_in_several_formats_is_read_once(tmp_path: Path) -> None:
+    pages(tmp_path / "out")
+    rocpd(tmp_path / "out" / "42_results.db")
+    results(tmp_path / "out" / "42_results.json")
+    assert 2 == len(perfkit.load(tmp_path / "out").kernels)
+
+
+def test_gpus_without_agents_are_numbered_in_their_order(tmp_path: Path) -> None:
+    profile = reader.read(pages(tmp_path / "out", "kernel_trace", "memory_copy_trace"))
+    assert [0, 1] == profile.table("DEVICES")["gpu"].tolist()
+    assert any("no agent_info.csv" in note for note in profile.notes)
+
+
+def test_sizes_that_csv_lacks_are_missing(tmp_path: Path) -> None:
+    missing = reader.read(pages(tmp_path / "out")).missing
+    assert ["COPIES.bytes"] == [one.table for one in missing]
+
+
+def test_a_csv_file_that_is_cut_loses_its_last_line(tmp_path: Path) -> None:
+    path = pages(tmp_path / "out", "kernel_trace")
+    path.write_bytes(path.read_bytes()[:-5])
+    profile = reader.read(path)
+    assert 1 == len(profile.table("KERNELS"))
+    assert any("it may be cut" in note for note in profile.notes)
+
+
+@pytest.mark.parametrize("value", ["x", "1.5", "12345678901234567890123"])
+def test_a_wrong_value_in_csv_is_refused(value: str, tmp_path: Path) -> None:
+    path = pages(tmp_path / "out", "kernel_trace")
+    path.write_text(path.read_text().replace(str(INIT + 200), value))
+    with pytest.raises(ReadError, match="wrong value"):
+        reader.read(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"metadata": 1}, {"agents": 3}, {"buffer_records": {"hip_api": [{}]}}]
+)
+def test_wrong_json_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="cut or damaged"):
+        reader.read(results(tmp_path / "results.json", process(**change)))
 
 
 def test_the_length_is_that_of_the_process(tmp_path: Path) -> None:

@@ -50,8 +50,16 @@ LOGS = (
     ),
     *("rocm-smi_json__mi100_rocm571.json", "superbench__megatron_deepspeed.log"),
 )
+# One of each that is no trace and no log.
+OTHERS = (
+    "flight_recorder/NVIDIA__nvidia-resiliency-ext__lock_gil_1st",
+    "memory/kkaitlyn111__cs336-a2-systems__ctx128_forward.pickle",
+    "nccl_inspector/h100x8_late_rank",
+    "rocpd/TraceLens__908_mi350x__schema4.db",
+)
 # Layouts and versions for which cells take ways that no golden run takes; tests/golden runs the cells of those.
 VERSIONS = (
+    *OTHERS,
     "nsys/MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",  # 2022.1.3
     "nsys/extra-p__extrap__profile1.sqlite",  # 2022.1.1
     "nsys/mjmorano__Spin-tracking-New__report2.sqlite",  # no GPU
@@ -95,7 +103,7 @@ def _captures() -> list[str]:
         for p in readable
         if not any(part in p.name for part in LEFT_OUT)
     ]
-    return sorted([*names, *(f"monitor/{name}" for name in LOGS)])
+    return sorted([*names, *OTHERS, *(f"monitor/{name}" for name in LOGS)])
 
 
 def _short(name: str) -> str:
