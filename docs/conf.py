@@ -22,6 +22,8 @@ include_patterns = ["README.md", "docs/*.md", *(f"{page}.md" for page in OUTSIDE
 myst_heading_anchors = 3  # the links that GitHub gives headings
 html_theme = "alabaster"
 html_theme_options = {"page_width": "1100px", "description": "Why is the GPU slow?"}
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
 
 

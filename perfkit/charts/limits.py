@@ -5,13 +5,27 @@ import pandas as pd
 
 from perfkit.charts import theme
 from perfkit.charts.checks import need
-from perfkit.charts.kernels import LABEL_WIDTH, LONGEST_STALLED
-from perfkit.charts.shares import ends
+from perfkit.charts.kernels import LONGEST_STALLED
+from perfkit.charts.shares import bars, ends, figures
 from perfkit.charts.theme import WIDTH, hover, layered, nothing
 from perfkit.format import duration, elided, percent
 from perfkit.names.parts import LIMIT
 
 LIMIT_COLOURS: dict[str, str] = theme.COLOURS["limit"]
+DARK = (
+    "few threads",
+    "last wave",
+    "tensor",
+    "fp64",
+    "fma",
+    "fmaheavy",
+    "fp16",
+    "alu",
+    "xu",
+    "sm",
+    "l2",
+    "cache",
+)
 ALL, OTHERS = "all measured launches", "all other kernels"
 MOST_KERNELS = 5
 NO_LAUNCH = "No launch with a time was measured. Record with `ncu --set full -o report PROGRAM`."
@@ -34,21 +48,13 @@ def limits(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     shades = alt.Scale(
         domain=[LIMIT[key] for key in shown], range=[LIMIT_COLOURS[key] for key in shown]
     )
-    place = alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=LABEL_WIDTH))
-    scale = alt.Scale(domain=[0, 1])
-    share = alt.X(
-        "begin:Q",
-        title="share of the measured time (%)",
-        scale=scale,
-        axis=alt.Axis(format="%", tickCount=5),
-    )
-    colour = alt.Color("limit:N", scale=shades, title=None, legend=alt.Legend(columns=5))
     tips = hover(("label", "kernel"), ("limit", "limited by"), "share", ("told", "time"))
-    marks = theme.marked(drawn, "bar", share, alt.X2("end:Q"), place, colour, tips)
     last = drawn.groupby("label", sort=False).tail(1)
+    place = alt.Y("label:N", title=None, sort=order)
     return layered(
         [
-            marks,
+            bars(drawn, "limit", shades, axis="share of the measured time", shown=tips),
+            figures(drawn, "limit", [LIMIT[key] for key in DARK]),
             theme.words(last[last["end"] < 0.85], alt.X("end:Q"), place, alt.Text("total:N"), dx=4),
         ],
         title or _title(drawn),
@@ -68,9 +74,10 @@ def _segments(ledger: pd.DataFrame, whole: int) -> pd.DataFrame:
     longest = by_kernel.index[:MOST_KERNELS]
     labels = {name: elided(name, LONGEST_STALLED) for name in longest}
     own = lines.assign(label=lines["owner"].map(labels).fillna(OTHERS))
-    bars = pd.concat([lines.assign(label=ALL), own], ignore_index=True)
+    every = lines.assign(label=ALL)
+    rows = pd.concat([every, own], ignore_index=True) if len(by_kernel) > 1 else own
     place = [ALL, *labels.values(), OTHERS]
-    summed = bars.groupby(["label", "key"], as_index=False)["ns"].sum()
+    summed = rows.groupby(["label", "key"], as_index=False)["ns"].sum()
     by_label = {label: at for at, label in enumerate(place)}
     by_key = {key: at for at, key in enumerate(LIMIT)}
     summed = summed.assign(at=summed["label"].map(by_label), order=summed["key"].map(by_key))
@@ -90,6 +97,6 @@ def _segments(ledger: pd.DataFrame, whole: int) -> pd.DataFrame:
 
 def _title(drawn: pd.DataFrame) -> str:
     """Return what limits most of the time."""
-    of_all = drawn[drawn["label"] == ALL]
+    of_all = drawn[drawn["label"] == drawn["label"].iloc[0]]
     largest = of_all.iloc[int((of_all["end"] - of_all["begin"]).to_numpy().argmax())]
     return f"Limit of {largest['share']} of the measured time: {largest['limit']}"

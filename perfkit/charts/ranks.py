@@ -472,12 +472,7 @@ def bandwidth(
     best = rows.iloc[rows["bus_bytes_per_s"].argmax()]
     fastest = float(best["bus_bytes_per_s"])
     reach = f"{OPERATION_NAMES[best['operation']]} reaches up to {roofline.rate(fastest, roofline.BYTES)}"
-    share = (
-        f", {percent(fastest / line_rate_bytes_per_s)} of the line rate"
-        if line_rate_bytes_per_s
-        else ""
-    )
-    title = title or f"{reach[:1].upper()}{reach[1:]} at {size(best['bytes'])}{share}"
+    title = title or f"{reach[:1].upper()}{reach[1:]} at {size(best['bytes'])}"
     notes = _explained(
         drawn, len(summary) - len(rows), (line_rate_bytes_per_s or float("inf")) / scale.size
     )

@@ -323,8 +323,8 @@ def _formatted(
     made = [
         column(seen.iloc[:, place], str(name), given.get(name)) for place, name in enumerate(names)
     ]
-    # A column that is n/a in every row says nothing, and takes the room of others.
-    known = [place for place, one in enumerate(made) if {*one.cells} - {MISSING}]
+    # A column that is n/a or empty in every row says nothing, and takes the room of others.
+    known = [place for place, one in enumerate(made) if {*one.cells} - {MISSING, ""}]
     if known:
         made, seen = [made[place] for place in known], seen.iloc[:, known]
         names = [names[place] for place in known]

@@ -1,11 +1,19 @@
 """The views of dumps, one call each, as those of `perfkit.widgets.views`."""
 
+import altair as alt
+
 from perfkit.charts import tables
-from perfkit.dumps import hang_diagnosis, held, memory_diagnosis
-from perfkit.dumps.charts import over_time
+from perfkit.dumps import charts, hang_diagnosis, held, memory_diagnosis
 from perfkit.selection import Selection
 from perfkit.widgets.live import Part, follows
 from perfkit.widgets.needs import some
+
+
+def picture(view: Selection) -> alt.LayerChart | None:
+    """Return the picture of the first page: what fills the memory, or what each rank does; None without a dump."""
+    if len(view.run.allocations):
+        return charts.peak(memory_diagnosis.at_peak(view))
+    return charts.ranks(hang_diagnosis.ranks(view)) if len(view.run.groups) else None
 
 
 @follows
@@ -23,7 +31,7 @@ def ranks(view: Selection) -> list[Part]:
 def memory(view: Selection) -> list[Part]:
     """Show what holds the memory of each GPU over the recording, and the lines and modules with most at the peak."""
     some(view.run.allocations, view, "ALLOCATIONS", "allocations of a memory snapshot")
-    drawn = over_time(held.over_time(view.run.allocations))
+    drawn = charts.over_time(held.over_time(view.run.allocations))
     rows = memory_diagnosis.at_peak(view)
     lines = tables.searchable(
         held.places(rows), caption="Memory at the peak by the line that asked for it"

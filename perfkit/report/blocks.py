@@ -33,6 +33,7 @@ WEEKS = {
     "medium-term": "In 1 to 2 months",
     "long-term": "In 3 to 6 months",
 }
+MEASURED = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|[kMGT]?B(?:/s)?|TFLOP/s)(?!\w))")  # the space
 MOST_FILES = 4  # that the page names
 MOST_NAMES = 5  # of kernels that are decoded
 FIRST = {"immediate": 3, "medium-term": 3, "long-term": 2}  # steps that the first page shows
@@ -100,6 +101,7 @@ def _macros() -> Any:
         "link": lambda figure, text="": Markup(links.figure(figure, text=text).html),
         "said": lambda text, longest=LIMIT: Markup(_safe(text, longest)),
         "title": lambda finding: Markup(_title(finding)),
+        "unbroken": _unbroken,
         "with_command": with_command,
     }
     return template("blocks.html.j2", filters, autoescape=True).module
@@ -429,6 +431,15 @@ def _shortly(reason: str) -> str:
         r"^a simulation with .*? takes (.*?) instead of \S+ \w+", r"simulated run: \1", first
     )
     return first[:1].upper() + first[1:]
+
+
+def _unbroken(html: Markup) -> Markup:
+    """Return a sentence in which no line ends between a number and its unit.
+
+    >>> _unbroken(Markup("idle 45.4 % of 5 steps"))
+    Markup('idle 45.4\\xa0% of 5 steps')
+    """
+    return Markup(MEASURED.sub("\N{NO-BREAK SPACE}", str(html)))
 
 
 def _safe(text: str, longest: int = LIMIT) -> str:

@@ -99,6 +99,12 @@ TOUCHING = """() => {
   return `${charts.length} charts`;
 }"""
 
+# Texts of charts that are drawn with less than 8 pixels: a chart that is too wide for its page is made smaller.
+TINY = """() => [...document.querySelectorAll("figure.chart svg text")].filter((text) => {
+  const {a, b} = text.getScreenCTM(), size = parseFloat(getComputedStyle(text).fontSize);
+  return text.textContent.trim() && text.getClientRects().length && size * Math.hypot(a, b) < 8;
+}).map((text) => text.textContent)"""
+
 
 class Exploring:
     """Hands and eyes on the explorer of the notebook that a tab shows; the notebook calls it `explorer`."""

@@ -21,6 +21,7 @@ from browser.exploring import (
     ROOT,
     SHOWN,
     TIMELINE,
+    TINY,
     TOUCHING,
     Exploring,
     fit_their_cells,
@@ -560,7 +561,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("width", [390, 1000])
 @pytest.mark.parametrize("name", ["index", "3_system", "5_framework"])
-def test_no_two_words_of_a_chart_touch(name: str, width: int, chromium: Any, report: Path) -> None:
+def test_no_two_words_of_a_chart_touch_or_are_tiny(
+    name: str, width: int, chromium: Any, report: Path
+) -> None:
     tab = chromium.new_page()
     tab.set_viewport_size({"width": width, "height": 900})
     tab.goto((report / f"{name}.html").as_uri())
@@ -569,5 +572,7 @@ def test_no_two_words_of_a_chart_touch(name: str, width: int, chromium: Any, rep
     )
     tab.wait_for_timeout(1000)  # ms: they take the width of the page
     found = tab.evaluate(TOUCHING)
+    tiny = tab.evaluate(TINY)
     tab.close()
+    assert [] == tiny
     assert found == f"{found.split()[0]} charts" != "0 charts"

@@ -224,3 +224,21 @@ def test_a_rule_finds_its_finding_itself(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.undo()
         rules.cache_clear()
     assert "something_new" not in rules()
+
+
+# Rules about the machine, the process or all of the recording, and one that finds its place itself.
+WITHOUT_MOMENT = {
+    "allocator_off",
+    "checkpointing",
+    "clock_lowered",
+    "cpu_cores",
+    "gpu_never_used",
+    "gpu_shared",
+    "gpu_unused",
+    "too_little",
+}
+
+
+def test_a_finding_on_a_timeline_has_a_place_to_go_to() -> None:
+    of_timeline = [rule for rule in rules().values() if "KERNELS" in rule.needs]
+    assert {rule.name for rule in of_timeline if not rule.moment} == WITHOUT_MOMENT

@@ -3,7 +3,7 @@
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import BALANCED_EXCHANGE, FOR_IDLE_BESIDE
 from perfkit.diagnosis.rules.changes import OVERLAPPED_COMMUNICATION
-from perfkit.diagnosis.rules.moments import longest_collective
+from perfkit.diagnosis.rules.moments import longest_collective, longest_kernel
 from perfkit.diagnosis.rules.rule import LINKS, TIMELINE, Fact, Rule, later, now, soon
 
 SHOW_BUCKETS = """\
@@ -113,6 +113,7 @@ SLOW_GPU = Rule(
         "Record the clocks, power and temperature of each GPU while the program runs: nvidia-smi "
         "dmon -s pucvmet"
     ),
+    moment=longest_kernel,
     objections=(Objection.UNLIKE,),
     shortens_kernels=True,
 )
@@ -210,6 +211,7 @@ RANKS = Rule(
         "Compare shapes and clocks per rank: log each GPU (nvidia-smi dmon -s pucvmet) during the "
         "recording"
     ),
+    moment=longest_collective,
     notebook=LINKS,
 )
 
@@ -245,4 +247,5 @@ LATE_IN_TURN = Rule(
         "Record for each rank how much work it has in each step (tokens, sequence lengths, "
         "elements), and compare: {nsys}"
     ),
+    moment=longest_collective,
 )

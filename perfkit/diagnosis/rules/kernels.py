@@ -4,7 +4,7 @@ import re
 
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_COMPUTATION, FOR_MEMORY_BOUND, ON_TENSOR_CORES
-from perfkit.diagnosis.rules.moments import longest_gap, longest_kernel
+from perfkit.diagnosis.rules.moments import longest_kernel, longest_of
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, SlowPath, later, now, soon
 
 # Kernels that take a slow path, by their names: what it is, and what to do.
@@ -120,6 +120,7 @@ SLOWED_KERNELS = Rule(
         ),
     ),
     next="Record the same steps with fewer SMs for NCCL, and compare: {nsys}",
+    moment=longest_kernel,
     indirect="kernels of one name may work on other data at that time",
 )
 
@@ -148,6 +149,7 @@ ELEMENTWISE_BANDWIDTH = Rule(
         soon("Update the framework: its kernels for this GPU may have become faster"),
     ),
     next="Measure these kernels: {ncu}",
+    moment=longest_of("elementwise"),
     indirect="the bytes follow from the shapes of the operators, and were not counted",
 )
 
@@ -177,6 +179,7 @@ FEW_TILES = Rule(
         soon("Compute several of these products in one call (batched or grouped GEMM)"),
     ),
     next="Measure these kernels: {ncu}",
+    moment=longest_of("gemm"),
     indirect="the tile follows from the kernel's name",
 )
 
@@ -191,7 +194,7 @@ COMPUTATION = Rule(
     ),
     advice=FOR_COMPUTATION,
     next="Measure how well the kernels use the GPU: {ncu}",
-    moment=longest_gap(),
+    moment=longest_kernel,
     notebook=KERNELS,
     is_remainder=True,
     direct_with=("roof_share_frac",),

@@ -41,6 +41,7 @@ LAUNCH_BLOCKING = Rule(
         now("Run the program without other tools for debugging, such as compute-sanitizer"),
     ),
     next="Run the same steps without the setting, and compare the two runs",
+    moment=longest_gap(),
     hides=Hides.ALWAYS,
 )
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from perfkit.diagnosis.phases import paused
+from perfkit.diagnosis.phases import paused, phases, recorded
 from perfkit.diagnosis.rules.rule import Moment
 from perfkit.diagnosis.timeline import idle_gaps, idle_parts
 from perfkit.selection import Selection
@@ -27,6 +27,18 @@ def longest_pause(view: Selection) -> tuple[int, int] | None:
     return _longest(rows, rows["dur_ns"])
 
 
+def longest_start_up(view: Selection) -> tuple[int, int] | None:
+    """Find the longest start-up of a rank; where there is none, the longest step: the first ones are slow."""
+    found = phases(recorded(view))
+    rows = found[found["phase"].eq("start_up")]
+    return _longest(rows, rows["dur_ns"]) or longest_step(view)
+
+
+def longest_step(view: Selection) -> tuple[int, int] | None:
+    """Find the longest step."""
+    return _longest(view.repeated, view.repeated["dur_ns"])
+
+
 def longest_copy(view: Selection) -> tuple[int, int] | None:
     """Find the longest copy."""
     return _longest(view.copies, view.copies["dur_ns"])
@@ -34,17 +46,25 @@ def longest_copy(view: Selection) -> tuple[int, int] | None:
 
 def longest_collective(view: Selection) -> tuple[int, int] | None:
     """Find the longest launch of the communication kernel with most time."""
-    return _of_kernels(view, communicates=True)
+    return _of_kernels(view, view.all_kernels["family"].eq("communication"))
 
 
 def longest_kernel(view: Selection) -> tuple[int, int] | None:
     """Find the longest launch of the kernel with most time that does not communicate."""
-    return _of_kernels(view, communicates=False)
+    return _of_kernels(view, view.all_kernels["family"].ne("communication"))
 
 
-def _of_kernels(view: Selection, *, communicates: bool) -> tuple[int, int] | None:
+def longest_of(*families: str) -> Moment:
+    """Return what finds the longest launch of the kernel with most time of these families, else of all."""
+
+    def moment(view: Selection) -> tuple[int, int] | None:
+        return _of_kernels(view, view.all_kernels["family"].isin(families)) or longest_kernel(view)
+
+    return moment
+
+
+def _of_kernels(view: Selection, is_chosen: pd.Series) -> tuple[int, int] | None:
     rows = view.all_kernels
-    is_chosen = (rows["family"] == "communication") == communicates
     length = rows["dur_ns"].where(is_chosen, 0)
     time = length.groupby(rows["name"], observed=True).sum()
     if len(time):

@@ -2,7 +2,7 @@
 
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import ON_TENSOR_CORES, SHOW_COMPILE
-from perfkit.diagnosis.rules.moments import longest_kernel
+from perfkit.diagnosis.rules.moments import longest_gap, longest_kernel, longest_of
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon, worth_a_look
 
 SHOW_ATTENTION = """\
@@ -37,6 +37,7 @@ COMPILATION = Rule(
         ),
     ),
     next="Log why it compiles again: TORCH_LOGS=recompiles python PROGRAM",
+    moment=longest_gap("host_code"),
     reason="torch.compile compiled the program again",
     objections=(Objection.WARM_UP,),
 )
@@ -66,6 +67,7 @@ RECOMPUTATION = Rule(
         ),
     ),
     next="Run one step without checkpointing, and print torch.cuda.max_memory_allocated()",
+    moment=longest_kernel,
     indirect="the recording does not show whether the activations fit into the GPU's memory",
 )
 
@@ -147,6 +149,7 @@ LAYOUT = Rule(
     next=(
         "List the operators that copy, with their shapes: step 5 (unexpected operators), or {torch}"
     ),
+    moment=longest_of("copy"),
 )
 
 CASTS = Rule(
@@ -177,6 +180,7 @@ CASTS = Rule(
         "List the operators that convert tensors (aten::to, aten::_to_copy), with their shapes: "
         "step 5, or {torch}"
     ),
+    moment=longest_of("copy"),
     shortens_kernels=True,
 )
 
@@ -202,6 +206,7 @@ ATTENTION_MASK = Rule(
         soon("Compute the mask inside the kernel (torch.nn.attention.flex_attention)"),
     ),
     next="Run the same steps with a smaller mask or without one, and compare the two runs",
+    moment=longest_of("attention", "gemm"),
     indirect="the recording does not show whether the mask can be left out",
     notebook=KERNELS,
     shortens_kernels=True,
@@ -228,6 +233,7 @@ UNALIGNED_PRODUCTS = Rule(
         ),
     ),
     next="Pad the dimension, run the same steps, and compare the two runs",
+    moment=longest_of("gemm"),
     shortens_kernels=True,
 )
 
@@ -261,6 +267,7 @@ FUSION = Rule(
         ),
     ),
     next="Run the same steps under torch.compile, and compare the two runs",
+    moment=longest_of("elementwise", "copy", "normalisation", "softmax", "reduction"),
 )
 
 PRECISION = Rule(

@@ -13,6 +13,7 @@ import pandas as pd
 from perfkit.analysis.causes import where
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
 from perfkit.diagnosis.program import goes_backward
+from perfkit.diagnosis.rules.moments import longest_gap
 from perfkit.diagnosis.rules.rule import Known, Rule, now, soon, tell
 from perfkit.diagnosis.timeline import idle_gaps, is_judged, owned, span_ns
 from perfkit.format import duration, percent, printable
@@ -92,6 +93,7 @@ NO_REQUEST = Rule(
     next=(
         "Record the server under the load that you care about, and compare the time of one request"
     ),
+    moment=longest_gap(),
     reason="the server had no request",
     find=_no_request,
     claims=_claims,

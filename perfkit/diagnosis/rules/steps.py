@@ -3,7 +3,12 @@
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_DATA_LOADING
 from perfkit.diagnosis.rules.changes import HIDDEN_LOADING
-from perfkit.diagnosis.rules.moments import longest_gap, longest_pause
+from perfkit.diagnosis.rules.moments import (
+    longest_gap,
+    longest_pause,
+    longest_start_up,
+    longest_step,
+)
 from perfkit.diagnosis.rules.rule import Fact, Hides, Rule, later, now, soon, worth_a_look
 
 SHOW_CHECKPOINT = """\
@@ -120,6 +125,7 @@ WARM_UP = Rule(
         "Choose a window of steady steps: --capture-range=cudaProfilerApi, or the window parameter "
         "of this report"
     ),
+    moment=longest_start_up,
     hides=Hides.IF_SEVERE,
     phase="start_up",
 )
@@ -142,6 +148,7 @@ STEP_LENGTHS = Rule(
         soon("Do what only some steps need in another thread, or less often"),
     ),
     next="Give the long and the short steps names (NVTX ranges), and compare their parts: {nsys}",
+    moment=longest_step,
 )
 
 PAUSES = Rule(
@@ -190,4 +197,5 @@ START_UP = Rule(
         STEADY_STEPS,
     ),
     next="Record a longer run, or steady steps only: --capture-range=cudaProfilerApi",
+    moment=longest_start_up,
 )

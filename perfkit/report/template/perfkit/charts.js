@@ -1,7 +1,18 @@
 const lines = (text, size, width) =>
   (text.match(new RegExp(`.{1,${Math.max(Math.floor(width / size), 20)}}(\\s|$)`, "g")) ?? [text]).map((line) => line.trim());
 
-// Breaks long titles, gives legends no more columns than there is room for, and labels less of a narrow screen.
+const LEGENDS = ["color", "shape", "strokeDash"]; // channels that have one
+const LIMITS = ["labelLimit", "minExtent", "maxExtent"];
+
+// Gives the legend of a channel as many columns as its longest name leaves room for.
+function legendFitted(channel, width) {
+  if (!channel.scale?.domain || channel.legend === null) return;
+  const longest = Math.max(...channel.scale.domain.map((name) => String(name).length));
+  const columns = Math.min(channel.legend?.columns ?? 5, Math.floor(width / (40 + 7 * longest)));
+  channel.legend = { ...channel.legend, columns: Math.max(1, columns), labelLimit: width - 40 };
+}
+
+// Breaks long titles, fits legends to the room that there is, and gives labels less of a narrow screen.
 function fitted(spec, width, isWhole) {
   if (isWhole && typeof spec.title === "string") spec.title = { text: spec.title };
   for (const [part, size] of [["text", 8.4], ["subtitle", 6.4]]) {
@@ -10,8 +21,11 @@ function fitted(spec, width, isWhole) {
   }
   for (const [name, value] of Object.entries(spec)) {
     if (name === "legend" && value?.columns) value.columns = Math.max(1, Math.min(value.columns, Math.floor(width / 170)));
-    else if (name === "labelLimit" && width < 600) spec[name] = Math.min(value, 0.4 * width);
-    else if (name !== "data" && name !== "datasets" && value && typeof value === "object") fitted(value, width, false);
+    else if (LIMITS.includes(name) && width < 600) spec[name] = Math.min(value, 0.4 * width);
+    else if (name !== "data" && name !== "datasets" && value && typeof value === "object") {
+      if (LEGENDS.includes(name)) legendFitted(value, width);
+      fitted(value, width, false);
+    }
   }
 }
 
