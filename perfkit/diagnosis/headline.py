@@ -29,8 +29,8 @@ from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.call_paths import PATHS_GPU_IDLE
 from perfkit.diagnosis.rules.rule import Hides
 from perfkit.diagnosis.tiles import (
+    RATES,
     READ,
-    TILES,
     Tile,
     explained,
     ranks_connected,
@@ -65,9 +65,8 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ("baseline_step_ns", "One training step takes {baseline_step_ns}. The log shows no problem."),
     *(
         (id, f"{label} reaches {{{id}}} of bus bandwidth with large messages{{of_line_rate}}.")
-        for label, ids, note in TILES
+        for label, ids, _ in RATES
         for id in ids
-        if note == "bus bandwidth"
     ),
     ("log_gpu_busy_frac", "{logged}"),
     ("roof_share_frac", "The measured kernels reach {roof_share_frac} of their roof."),
@@ -412,8 +411,8 @@ def _logged(view: Selection, busy: Figure) -> str:
 
 def failure(view: Selection) -> str:
     """Return how a run failed, in the words of its log; empty if no log says so."""
-    said = (note.partition(": the run failed: ")[2] for note in view.run.notes)
-    return printable(next(filter(None, said), "").rstrip("."), 240)
+    said = (profile.failure for profile in view.run.profiles if profile.failure)
+    return printable(next(said, "").rstrip("."), 240)
 
 
 def _only_recorded(view: Selection) -> str:
@@ -543,24 +542,20 @@ def theme(rule: str) -> str:
 
 def saved(gain: Gain, figures: Mapping[str, Figure]) -> str:
     """Return the time that a gain saves in a step, or else in the run, from the likely to the best case; or nothing."""
-    named = (("step_median_ns", "step"), ("span_ns", "run"))
-    id, what = next(
-        ((id, what) for id, what in named if id in figures and _stands_for_all(id, figures)),
-        ("", ""),
-    )
-    is_of_it = gain.whole == Gain.whole or (what == "step" and gain.whole == STEADY)
-    if not id or not is_of_it or gain.high < LEAST or not gain.is_known:
+    step, span = figures.get("step_median_ns"), figures.get("span_ns")
+    is_per_step = step is not None and _steps_are_all(step, figures)
+    whole = step if is_per_step else span
+    is_of_it = gain.whole == Gain.whole or (is_per_step and gain.whole == STEADY)
+    if whole is None or not is_of_it or gain.high < LEAST or not gain.is_known:
         return ""
-    whole = figures[id].value
-    ends = [
-        duration(whole * (1 - 1 / factor)) for factor in (gain.low, gain.high) if factor >= LEAST
-    ]
-    return f"{' to '.join(dict.fromkeys(ends))} per {what}"
+    factors = [factor for factor in (gain.low, gain.high) if factor >= LEAST]
+    ends = [duration(whole.value * (1 - 1 / factor)) for factor in factors]
+    return f"{' to '.join(dict.fromkeys(ends))} per {'step' if is_per_step else 'run'}"
 
 
-def _stands_for_all(id: str, figures: Mapping[str, Figure]) -> bool:
+def _steps_are_all(step: Figure, figures: Mapping[str, Figure]) -> bool:
     """Tell whether so many median steps take about as long as the work of the GPU, of which a gain is a share."""
-    if id != "step_median_ns" or not {"span_ns", "step_count"} <= set(figures):
+    if not {"span_ns", "step_count"} <= set(figures):
         return True
-    steps = figures[id].value * figures["step_count"].value
+    steps = step.value * figures["step_count"].value
     return figures["span_ns"].value / ALL_STEPS <= steps <= 2 * figures["span_ns"].value

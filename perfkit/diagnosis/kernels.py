@@ -16,6 +16,7 @@ from perfkit.analysis.roofline import CEILINGS
 from perfkit.diagnosis.finding import Figure, kept
 from perfkit.diagnosis.framework import PRECISIONS, gpu_time
 from perfkit.errors import PerfkitError
+from perfkit.names.parts import stall
 from perfkit.selection import Selection
 
 # What the roof of a launch says where its counters do not name a unit.
@@ -185,14 +186,14 @@ def _stall(view: Selection) -> Iterator[Figure]:
     )
     total = shares.drop_duplicates(["rank", "launch"])["dur_ns"].sum()
     reason = str(weighted.idxmax())
-    label = f"Main stall: {reason.replace('_', ' ')}"
     yield Figure(
         "main_stall_frac",
-        label,
+        f"Main stall: {stall(reason)}",
         float(weighted.max() / total),
         "1",
         "share of the warps' time (not of the run) in this stall, weighted by launch time",
         "warps.stall_shares",
+        subject=reason,
     )
 
 

@@ -36,7 +36,7 @@ from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import CHECKPOINTING
 from perfkit.diagnosis.slowing import PAUSE_NS, pause_ns
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps, idle_parts, span_ns, unrecorded
-from perfkit.diagnosis.waiting import AT_MOST
+from perfkit.diagnosis.waiting import AT_MOST, WORST
 from perfkit.format import duration, percent, printable, size
 from perfkit.selection import Selection
 from perfkit.tables import API_CALLS
@@ -266,7 +266,7 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         text += f" {why[0].upper()}{why[1:]}."
     rule = SMALL_OPERATORS if framework else LAUNCH_OVERHEAD
     optimizer = _of_optimizer(view)
-    gain = removing(idle, AT_MOST)
+    gain = removing(idle, AT_MOST, worst=WORST)
     first = ""
     if optimizer:
         gain = with_others(gain, {"computation": optimizer})
@@ -347,7 +347,7 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         f"The CPU waits {known['sync_count'].text} times. The most costly waits are {where_most}."
     )
     evidence = (idle, known["sync_count"])
-    gain = removing(idle.value, AT_MOST)
+    gain = removing(idle.value, AT_MOST, worst=WORST)
     yield tell(SYNCHRONISATION, title, severity(idle.value), text, evidence, gain)
 
 

@@ -3,7 +3,6 @@
 Verdict, tile, picture and list take their shares and words from here, so that they name the same loss alike.
 """
 
-import re
 from collections.abc import Mapping
 
 import pandas as pd
@@ -21,7 +20,6 @@ MEASURED: Mapping[str, list[str]] = words(
     "part_of_figure"
 )  # by id of a figure, the keys of the parts that it measures
 COMPUTATION = ("computation_ns",)
-NUMBERED = re.compile(r"(?<=_frac)_\d+$")  # ends the id of a figure of one log of several
 
 
 @kept
@@ -80,15 +78,10 @@ def own(finding: Finding) -> tuple[str, ...]:
     rule = rules().get(finding.rule)
     told: tuple[str, ...] = rule.causes if rule else ()
     for figure in finding.evidence[:1]:
-        told = told or _measured(figure.id)
+        told = told or tuple(MEASURED.get(figure.kind or figure.id, ()))
     if not told and rule and (rule.shortens_kernels or rule.is_remainder):
         return COMPUTATION
     return told
-
-
-def _measured(id: str) -> tuple[str, ...]:
-    """Return the parts that a figure measures; that of one log of several ends in the log's number."""
-    return tuple(MEASURED.get(NUMBERED.sub("", id), ()))
 
 
 def _beneath(view: Selection, finding: Finding) -> tuple[str, ...]:
