@@ -241,14 +241,13 @@ def _nearest(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _under_roof(view: Selection, points: pd.DataFrame) -> pd.DataFrame:
-    """Return a point of each launch that its roof can describe: no launch whose limit is integer work."""
+    """Return a point of each launch that its roof can describe: its limit is no cache, no integer work and no issue."""
     under = _nearest(points[points["roof_share_frac"].notna()])
     limits = limiters.limiters(view.launches, view.counters)
     on_integers = limits["pipe"].isin(INTEGER) & (limits["pipe_frac"] >= WORKING)
-    on_integers &= (limits["pipe_frac"] > limits["dram_frac"].fillna(0.0)) & ~limits["limit"].isin(
-        limiters.CACHES
-    )
-    return under[~_launches(under).isin(_launches(limits[on_integers]))]
+    on_integers &= limits["pipe_frac"] > limits["dram_frac"].fillna(0.0)
+    has_other_limit = limits["limit"].isin([*limiters.CACHES, "issue"])
+    return under[~_launches(under).isin(_launches(limits[on_integers | has_other_limit]))]
 
 
 def _launches(rows: pd.DataFrame) -> pd.MultiIndex:

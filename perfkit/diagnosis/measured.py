@@ -380,10 +380,11 @@ def _limit(
     longest = largest(rows, "dur_ns")
     limit = str(longest["limit"])
     name = printable(longest["name"], 80)
-    text = f"Longest: {name}. {busy_units(longest)}"
+    said = [f"Longest: {name}.", busy_units(longest)]
     gain = _gain(view, bound, rows, known, share, peaks)
     if gain.high == math.inf and bound in ("cache", "compute"):
-        text += f" {with_these_instructions(rows)}"
+        said.append(with_these_instructions(rows))
+    text = " ".join(filter(None, said))
     subject, named_ns = limits_named(rows)
     part = share * named_ns / float(rows["dur_ns"].sum())
     title = f"{subject} the measured kernels {percent(part)} of their time"
