@@ -368,9 +368,8 @@ def shortened(
 
     `promised` is the view of the replay, by default the one that promises least.
 
-    These are the causes of idle time, "collective" and, of one GPU, "copy". What a change saves of a gap is shared
-    among the causes of the gap by their parts of it. What one GPU saves beyond its gaps and collectives is copies that
-    run beside kernels then.
+    These are the causes of idle time, "collective" and "copy". What a change saves of a gap is shared among the causes
+    of the gap by their parts of it. What GPUs save beyond gaps and collectives is copies that run beside kernels then.
     """
     run = _prepared(_whole(view))
     gaps = idle_gaps(view)
@@ -385,9 +384,9 @@ def shortened(
     part = np.minimum(by_gap, length) / length
     total = idle_parts(gaps).mul(part, axis=0).sum().to_dict()
     total["collective"] = saved.loc[saved["family"].eq("communication"), "dur_ns"].sum()
-    if len(busy(view)) == 1:
-        total["copy"] = max(_saved_ns(view, changes, promised) - sum(total.values()), 0)
-    span = int(run.measured[-1]) * len(busy(view))
+    gpus = len(busy(view))
+    total["copy"] = max(gpus * _saved_ns(view, changes, promised) - sum(total.values()), 0)
+    span = int(run.measured[-1]) * gpus
     return {str(line): float(ns) / span for line, ns in total.items()}
 
 
