@@ -11,7 +11,7 @@ from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import counter_ledger, ledger, machine, path_ledger
 from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import Finding, kept
-from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.words import words
 from perfkit.names import parts as names
 from perfkit.selection import Selection
@@ -75,11 +75,11 @@ def keys(view: Selection, finding: Finding) -> list[str]:
 
 def own(finding: Finding) -> tuple[str, ...]:
     """Return the keys of the parts that are what a finding tells of; none where it is something within other parts."""
-    rule = rules().get(finding.rule)
-    told: tuple[str, ...] = rule.causes if rule else ()
+    rule = rule_of(finding)
+    told = rule.causes
     for figure in finding.evidence[:1]:
         told = told or tuple(MEASURED.get(figure.kind or figure.id, ()))
-    if not told and rule and (rule.shortens_kernels or rule.is_remainder):
+    if not told and (rule.shortens_kernels or rule.is_remainder):
         return COMPUTATION
     return told
 

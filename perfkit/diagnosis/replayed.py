@@ -41,7 +41,7 @@ from perfkit.diagnosis.phases import stops
 from perfkit.diagnosis.program import exchanges
 from perfkit.diagnosis.programs import own
 from perfkit.diagnosis.recording import NOTABLE, unknown_frac
-from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.rules.changes import ALL, GRAPHS, HIDDEN_LOADING, Change, Freed
 from perfkit.diagnosis.slowing import FASTER, LITTLE, slowed, unprofiled, without_profiler
 from perfkit.diagnosis.timeline import (
@@ -87,7 +87,7 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _with_gain(view: Selection, finding: Finding) -> Finding:
-    rule = rules()[finding.rule]
+    rule = rule_of(finding)
     change = rule.change
     is_idle = bool(rule.causes)
     if rule.at_best:
@@ -156,7 +156,7 @@ def uncapturable(view: Selection) -> str:
 
 def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
     """Return the gain of mending all findings that a replay can predict at once, within their analytic bound."""
-    named = [rules()[finding.rule].change for finding in findings]
+    named = [rule_of(finding).change for finding in findings]
     changes = {change.words: change.replayed for change in named if change}
     if not changes:
         return bound
@@ -521,7 +521,7 @@ def together(
     shares = [f.gain.share for f in found if f.gain.share]
     if len(shares) < 2:
         return None
-    shorter = sum(f.gain.share or 0.0 for f in found if _shortens_kernels(f))
+    shorter = sum(f.gain.share or 0.0 for f in found if rule_of(f).shortens_kernels)
     floor = max(next((figures[i].value for i in FLOORS if i in figures), 0.0) - shorter, 0.0)
     high = min(
         speedup_bounds(shares, [1.0] * len(shares)).high, 1 / floor if floor else float("inf")
@@ -536,8 +536,3 @@ def together(
     )
     beyond = next((member.beyond for member in members if member.high == high > gain.high), ())
     return replace(gain, low=low, high=high, beyond=beyond)
-
-
-def _shortens_kernels(finding: Finding) -> bool:
-    rule = rules().get(finding.rule)
-    return rule is not None and rule.shortens_kernels
