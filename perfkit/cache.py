@@ -341,6 +341,7 @@ def opened(path: Path, name: str) -> Profile:
             "node": profile.node,
             "world_size": profile.world_size,
             "is_simulated": profile.is_simulated,
+            "failure": profile.failure,
             "notes": profile.notes,
         }
         description = {
@@ -370,6 +371,7 @@ def _recalled(source: Source) -> Profile | None:
             None if described[n] is None else int(described[n]) for n in ("rank", "world_size")
         )
         node, is_simulated = str(described["node"]), bool(described["is_simulated"])
+        failure = str(described["failure"])
         tables = [table for table in described["tables"] if table in TABLES]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
@@ -387,6 +389,7 @@ def _recalled(source: Source) -> Profile | None:
         node,
         world_size,
         is_simulated,
+        failure,
     )
 
 

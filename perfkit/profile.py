@@ -58,7 +58,8 @@ class Profile:
     are the reader's own (rank 0, time 0 at the start of this capture): `perfkit.load` sets them. ``rank`` is
     the rank that the file itself states, None where it does not, and ``node`` what `node_of` returns for the host on
     which it was recorded, empty where the file states none or several. ``world_size`` is the number of ranks of the job
-    that the file states. `is_simulated`: the file says that nobody measured what is in it.
+    that the file states. `is_simulated`: the file says that nobody measured what is in it. ``failure`` says how the
+    run failed, in the words of the file; empty where it did not.
     """
 
     reader: str
@@ -71,6 +72,7 @@ class Profile:
     node: str = ""
     world_size: int | None = None
     is_simulated: bool = False
+    failure: str = ""
     _read: dict[str, Checked] = field(default_factory=dict, init=False, repr=False, compare=False)
     _believed: dict[str, tuple[pd.DataFrame, pd.Series]] = field(
         default_factory=dict, init=False, repr=False, compare=False

@@ -78,6 +78,7 @@ class Manifest(msgspec.Struct):
     notes: list[str]
     asked: dict[str, str] = {}  # columns of CAPTURE
     is_simulated: bool = False
+    failure: str = ""
 
 
 class Refusal(msgspec.Struct):
@@ -291,6 +292,7 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
     }
     stated["world_size"] = profile.world_size
     stated["is_simulated"] = profile.is_simulated
+    stated["failure"] = profile.failure
     stated["asked"] = {name: str(capture[name]) for name in ASKED}
     missing = list(profile.missing)
     manifest = Manifest(
@@ -434,6 +436,7 @@ def _profile(folder: Path, stored: Manifest) -> Profile:
         stored.node,
         stored.world_size,
         stored.is_simulated,
+        stored.failure,
     )
 
 

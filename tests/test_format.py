@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from perfkit.diagnosis.finding import SPOKEN
+from perfkit.diagnosis.finding import UNITS
 from perfkit.format import (
     BYTES,
     TIME,
@@ -37,7 +37,7 @@ SHOWN: dict[Callable[[float], str], dict[float, str]] = {
     },
     size: {0: "0 B", 999: "999 B", 999_999: "1.00 MB", 16_384: "16.4 kB", 2.5e15: "2,500 TB"},
     operations: {512: "512 FLOP", 999_999: "1.00 MFLOP", 5_760_281_775_040: "5.76 TFLOP"},
-    SPOKEN["FLOP/s"]: {0.5645e12: "564 GFLOP/s", 50.67e12: "50.7 TFLOP/s"},
+    UNITS["FLOP/s"].spoken: {0.5645e12: "564 GFLOP/s", 50.67e12: "50.7 TFLOP/s"},
     percent: {
         0: "0 %",
         1e-9: "< 0.01 %",

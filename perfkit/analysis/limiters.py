@@ -6,8 +6,10 @@ L2, DRAM. What keeps no unit busy waits: latency. "Memory" alone is no limit, be
 
 A unit limits a launch from 60 % of its peak rate on (Nsight Compute, rule SOLBottleneck). Counters of one launch come
 from several passes, so units within 5 points of each other are equally busy, and the first of them in the order of the
-hardware is named. So SMs within 5 points of their peak limit a launch also where no memory was measured. Of the levels
-of memory it is the last: what streams from DRAM passes L2 and L1 too.
+hardware is named. Of the levels of memory it is the last: what streams from DRAM passes L2 and L1 too.
+
+Where no memory was measured, SMs that work at 80 % or more of their peak rate limit a launch (Nsight Compute calls this
+a high throughput): more warps cannot save more than the rest. Below that, memory may work more than they do.
 """
 
 import numpy as np
@@ -18,6 +20,7 @@ from perfkit.analysis.kernels import first, wide
 from perfkit.tables import LAUNCHES
 
 LIMITING, EQUAL, APART = access.LIMITING, 0.05, 0.1
+HIGH = 0.8  # of the peak rate (Nsight Compute, rule SOLBottleneck)
 FEW_THREADS = 16  # in a block; half of the lanes of its only warp are idle then (convention)
 TAIL_LOST = 0.3  # of the time, from which on the last wave is what limits a launch (convention)
 PIPES = (
@@ -72,9 +75,9 @@ def limiters(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     sm, memory = table["sm_frac"], table["memory_frac"]
     most = np.fmax(sm, memory)
     on_sms = np.fmin(sm_busy, sm) >= np.fmin(level_busy, memory) - EQUAL
-    is_full = sm >= 1 - EQUAL
-    is_sm = (sm >= LIMITING) & ((memory < LIMITING) | on_sms | is_full & memory.isna())
-    is_unknown = sm.isna() | (memory.isna() & ~is_full)
+    is_high = sm >= HIGH
+    is_sm = (sm >= LIMITING) & ((memory < LIMITING) | on_sms | is_high & memory.isna())
+    is_unknown = sm.isna() | (memory.isna() & ~is_high)
     waiting = np.select(
         [_is_small(table), table["tail_lost_frac"] >= TAIL_LOST],
         ["small grid", "last wave"],

@@ -33,6 +33,7 @@ from typing import Any
 
 import pandas as pd
 
+from perfkit.analysis.causes import PARTS
 from perfkit.analysis.compare.resampling import (
     MATTERS,
     NOISE,
@@ -43,10 +44,11 @@ from perfkit.analysis.compare.resampling import (
     of_values,
 )
 from perfkit.diagnosis import recording
-from perfkit.diagnosis.comparison import OF_STEPS, STEP, Comparison, compared, matching
+from perfkit.diagnosis.comparison import OF_STEPS, STEP, Comparison, compared, family_ids, matching
 from perfkit.diagnosis.doubt import Doubt
-from perfkit.diagnosis.finding import SPOKEN
+from perfkit.diagnosis.finding import spoken
 from perfkit.diagnosis.sides import Given, side
+from perfkit.diagnosis.sources import TIMELINE, source
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import number, percent, printable, spoken_ends
 from perfkit.settings import finite, toml
@@ -98,11 +100,7 @@ class Verdict:
     @property
     def values(self) -> str:
         """The values before and after as people read them."""
-        said = [
-            SPOKEN[self.unit](v) if self.unit in SPOKEN and v == v else "none"
-            for v in (self.before, self.after)
-        ]
-        return f"{said[0]} -> {said[1]}"
+        return f"{spoken(self.unit, self.before)} -> {spoken(self.unit, self.after)}"
 
 
 @dataclass(frozen=True)
@@ -135,15 +133,11 @@ TIMES = (
     "paths_host_ns",
     "paths_operation_ns",
 )
-IDLE = ("idle_ns", "idle_frac")  # whatever its causes
-ELSEWHERE = (
-    "paths_",
-    "log_",
-    "baseline_",
-)  # how ids begin of figures that do not rest on a timeline
+OF_CAUSES = {
+    f"idle_{part.removesuffix('_ns')}_frac" for part in (*PARTS, "unattributed", "edge")
+}  # figures of idle time by its causes
 WITHOUT_INTERVAL = (*TIMES, "log_*_frac")
 RATIOS = ("ratio", "ratio_low", "ratio_high")
-FAMILY = "family_*_ns"
 SMALL_FRAC = 0.01  # of all kernel time: a smaller family is not judged unless the budget names it
 
 
@@ -200,15 +194,15 @@ def _against_baseline(
     unlike += [found.other_work] if found.other_work and not is_same else []
     doubts = (*_doubts(baseline), *_doubts(run))
     wall_ns = float(found.steps["before_ns"].max())
-    verdicts = [
-        _on(row, limits, unlike, doubts, wall_ns=wall_ns, is_same=is_same)
-        for row in _chosen(found, limits)
-    ]
-    if found.unit != STEP:
+    families = family_ids(found.families)
+    verdicts = []
+    for row in _chosen(found, limits):
+        is_family = row["id"] in families
+        added_to_ns = wall_ns if is_family else math.nan
+        one = _on(row, limits, unlike, doubts, wall_ns=added_to_ns, is_same=is_same)
         # Units of equal work do not hold equal work of each family: only a sure failure counts.
-        verdicts = [
-            one for one in verdicts if one.outcome == FAIL or not fnmatchcase(one.id, FAMILY)
-        ]
+        if found.unit == STEP or one.outcome == FAIL or not is_family:
+            verdicts.append(one)
     known = set(found.figures["id"])
     for name, own in limits.figures.items():
         if "tolerance" in own and name not in known:
@@ -238,16 +232,16 @@ def _doubts(given: Given) -> tuple[Doubt, ...]:
     return tuple(doubt for doubt in every if doubt.lowers_confidence)
 
 
-def _doubted(id: str, doubts: Sequence[Doubt], tolerance: float) -> str:
+def _doubted(row: Mapping[str, Any], doubts: Sequence[Doubt], tolerance: float) -> str:
     """Return the doubt that touches more of a figure than the tolerance, in words; empty if none does.
 
     Doubts are of times of the GPU: figures of call paths and of logs do not rest on these. Lost calls
     touch the causes of idle time alone.
     """
-    if id.startswith(ELSEWHERE):
+    if TIMELINE.isdisjoint(source(row["source"]).tables):
         return ""
-    is_cause = id.startswith("idle_") and id not in IDLE
-    touched = (doubt for doubt in doubts if is_cause or doubt.is_about_times)
+    is_of_cause = row["id"] in OF_CAUSES
+    touched = (doubt for doubt in doubts if is_of_cause or doubt.is_about_times)
     touching = (doubt.seen for doubt in touched if doubt.touched_frac > tolerance)
     return next((f"cannot tell: {seen}" for seen in touching), "")
 
@@ -263,7 +257,8 @@ def _on(
 ) -> Verdict:
     """Return the verdict on one figure against the baseline.
 
-    `unlike` says why both runs are, if they are; `wall_ns` is the time of a step or unit before, NaN without.
+    `unlike` says why both runs are, if they are; `wall_ns` is the time of a step or unit before, of which the figure
+    is a part; NaN without.
     """
     tolerance = float(budget.figures.get(row["id"], {}).get("tolerance", budget.tolerance))
     better = row["better"]
@@ -283,7 +278,7 @@ def _on(
         )
     if is_same and row["before"] == row["after"]:
         return judged(row, allowed, PASS, "the same recording")
-    why = _doubted(row["id"], doubts, tolerance)
+    why = _doubted(row, doubts, tolerance)
     if why:
         return judged(row, allowed, ERROR, why)
     if _is_little(row, wall_ns):
@@ -292,9 +287,7 @@ def _on(
 
 
 def _is_little(row: Mapping[str, Any], wall_ns: float) -> bool:
-    """Say whether a family of kernels, even at the upper end of its interval, hardly makes the wall time longer."""
-    if not fnmatchcase(row["id"], FAMILY) or math.isnan(wall_ns):
-        return False
+    """Say whether a part, even at the upper end of its interval, hardly makes the wall time longer; no if it is NaN."""
     most = row["ratio_high"] if row["ratio_high"] == row["ratio_high"] else row["ratio"]
     return bool((most - 1) * row["before"] <= MATTERS * wall_ns)
 
@@ -306,12 +299,14 @@ def _chosen(found: Comparison, budget: Budget) -> list[dict[str, Any]]:
     ignored = (
         table["id"].map(lambda name: bool(budget.figures.get(name, {}).get("ignore"))).astype(bool)
     )
-    certain = table["ratio_low"].notna() & matching(table, TIMES) & ~_small(table)
+    of_family = table["id"].isin(family_ids(found.families))
+    is_small = of_family & _is_small(table, of_family)
+    certain = table["ratio_low"].notna() & matching(table, TIMES) & ~is_small
     if not certain.any():
         certain = (
             table[["before", "after"]].notna().all(axis=1)
             & matching(table, WITHOUT_INTERVAL)
-            & ~_small(table)
+            & ~is_small
         )
     return _records(table[((certain & table["better"].notna()) | named) & ~ignored])
 
@@ -324,11 +319,10 @@ def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _small(table: pd.DataFrame) -> pd.Series:
-    """Say which figures are of families of kernels that hardly count."""
-    family = table["id"].str.startswith("family_").astype(bool)
-    most = table[["before", "after"]].max(axis=1)
-    return family & (most < SMALL_FRAC * table.loc[family, "before"].sum())
+def _is_small(table: pd.DataFrame, of_family: pd.Series) -> pd.Series:
+    """Say which figures are times that hardly count beside those of all families of kernels."""
+    most: pd.Series = table[["before", "after"]].max(axis=1)
+    return most < SMALL_FRAC * table.loc[of_family, "before"].sum()
 
 
 def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str, str]:
@@ -366,15 +360,14 @@ def _limited(
             if row is None or math.isnan(row["after"]) or is_of_unit:
                 yield missing(name, f"{end} {limit:g}", BUDGET)
                 continue
-            spoken = SPOKEN[row["unit"]](limit) if row["unit"] in SPOKEN else f"{limit:g}"
             outcome, reason = _within(
                 limit, end, *found.step_ends.get(name, (row["after"], row["after"]))
             )
-            why = _doubted(name, doubts, budget.tolerance)
+            why = _doubted(row, doubts, budget.tolerance)
             if why:
                 outcome, reason = ERROR, why
             shown = row if has_baseline else {**row, **dict.fromkeys(("before", *RATIOS), math.nan)}
-            yield judged(shown, f"{end} {spoken}", outcome, reason, BUDGET)
+            yield judged(shown, f"{end} {spoken(row['unit'], limit)}", outcome, reason, BUDGET)
 
 
 def _within(limit: float, end: str, low: float, high: float) -> tuple[str, str]:

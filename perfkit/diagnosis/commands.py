@@ -23,12 +23,9 @@ LONGEST = 5  # kernels that a command for ncu names
 PLAIN = re.compile(r"[A-Za-z_]\w*")  # names that mean nothing to a shell or in a regular expression
 
 
-def commands(view: Selection, text: str) -> str:
+def commands(view: Selection, template: str) -> str:
     """Return a text with the commands for this run in the place of {nsys}, {ncu}, ..."""
-    for place, command in COMMANDS.items():
-        if place in text:
-            text = text.replace(place, command(view))
-    return text
+    return PLACE.sub(lambda place: COMMANDS[place[0]](view), template)
 
 
 def _nsys(view: Selection) -> str:
@@ -118,3 +115,4 @@ def _callers(view: Selection) -> str:
 
 
 COMMANDS = {"{nsys}": _nsys, "{ncu}": _ncu, "{torch}": _torch, "{callers}": _callers}
+PLACE = re.compile("|".join(map(re.escape, COMMANDS)))

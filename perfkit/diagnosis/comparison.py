@@ -144,7 +144,7 @@ def compared(
     every = side_by_side(
         old, new, tables, how, of=of, peaks=peaks, tolerance=tolerance, matters=matters
     )
-    is_open = _allows_both(every, tolerance) & ~every["id"].str.startswith("part_").astype(bool)
+    is_open = _allows_both(every, tolerance) & ~every["id"].isin(part_ids(tables["parts"]))
     runs = [] if new.is_in_units else compare.series(new.steps)
     ends = {
         name: interval(runs, how._replace(statistic=name))[1:]
@@ -394,7 +394,8 @@ def side_by_side(
     means = [_mean(side) for side in found]
     intervals = _of_repeats(found[0], found[1], how)
     moving = {
-        name: matters * float(tables["parts"]["before_ns"].sum()) for name in _part_ids(tables)
+        name: matters * float(tables["parts"]["before_ns"].sum())
+        for name in part_ids(tables["parts"])
     }
     for figure, value, ends in _own(tables, of):
         for column, amount in zip(means, value, strict=True):
@@ -444,7 +445,9 @@ def _own(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[Figure, 
     for row in tables["steps"].to_dict("records"):
         figure = _time_of_steps(str(row["statistic"]), of)
         yield figure, (row["before_ns"], row["after_ns"]), (row["ratio_low"], row["ratio_high"])
-    for name, row in zip(_part_ids(tables), tables["parts"].to_dict("records"), strict=True):
+    for name, row in zip(
+        part_ids(tables["parts"]), tables["parts"].to_dict("records"), strict=True
+    ):
         definition = (
             "mean over the steady steps, time of a GPU between the start and the end of a step"
         )
@@ -462,7 +465,7 @@ def _own(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[Figure, 
         family = str(row["family"])
         definition = f"mean sum of the durations of {family} kernels in a steady step"
         figure = Figure(
-            f"family_{family}_ns", f"{family} per step", 0.0, "ns", definition, "compare.families"
+            _family_id(family), f"{family} per step", 0.0, "ns", definition, "compare.families"
         )
         yield figure, (row["before_ns"], row["after_ns"]), (row["ratio_low"], row["ratio_high"])
     for name in ("kernels", "launches"):
@@ -504,5 +507,20 @@ def _time_of_steps(statistic: str, of: str) -> Figure:
     )
 
 
-def _part_ids(tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    return [f"part_{str(part).replace(' ', '_')}_ns" for part in tables["parts"]["part"]]
+def step_ids(found: Comparison) -> list[str]:
+    """Return the ids of the figures of COMPARED_STEPS, in its order."""
+    return [_time_of_steps(str(each), found.unit).id for each in found.steps["statistic"]]
+
+
+def part_ids(parts: pd.DataFrame) -> list[str]:
+    """Return the ids of the figures of PARTS, in its order."""
+    return [f"part_{str(part).replace(' ', '_')}_ns" for part in parts["part"]]
+
+
+def family_ids(families: pd.DataFrame) -> list[str]:
+    """Return the ids of the figures of FAMILIES, in its order."""
+    return [_family_id(str(family)) for family in families["family"]]
+
+
+def _family_id(family: str) -> str:
+    return f"family_{family}_ns"

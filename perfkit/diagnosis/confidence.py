@@ -31,6 +31,7 @@ from perfkit.diagnosis.replayed import BLOCKED
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.rule import Rule
 from perfkit.diagnosis.slowing import SLOWED, by_profiler, slowed
+from perfkit.diagnosis.sources import TIMELINE
 from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.tiles import readings
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, ONCE, warming
@@ -49,10 +50,7 @@ CLOCK_KEPT = (
 SLOWER = f"PyTorch's profiler makes launching up to {SLOWED} times as slow"
 FEW_READINGS = 10  # of a log (convention)
 MANY = 20  # kernels; of fewer it is not known whether they repeat (convention)
-# Tables of a timeline: a doubt of the recording makes what rests on them unsure.
-TIMELINE = {
-    f"{of}{name}" for of in ("", "framework/") for name in ("KERNELS", "COPIES", "API_CALLS")
-} | {"framework/COLLECTIVES"}
+VIDEO_ENGINES = {"encoder_busy_frac": "encoder", "decoder_busy_frac": "decoder"}
 MOSTLY_UNKNOWN = "less than half of the GPUs' time is known, so a gain cannot be computed"
 Known = Mapping[str, Figure]
 Check = Callable[[Selection, Known, Finding], str]
@@ -153,13 +151,12 @@ def _clock_kept(view: Selection, _: Known, finding: Finding) -> str:
 
 def _video(view: Selection, _: Known, finding: Finding) -> str:
     """A job for the video engines needs the SMs little."""
-    engines = view.samples[view.samples["metric"].isin(["encoder_busy_frac", "decoder_busy_frac"])]
+    engines = view.samples[view.samples["metric"].isin(list(VIDEO_ENGINES))]
     busy = engines.groupby("metric", observed=True)["value"].mean()
     if busy.empty or busy.max() < HALF:
         return ""
     return (
-        f"the video {str(busy.idxmax()).partition('_')[0]} works for {percent(busy.max())} of the "
-        "time"
+        f"the video {VIDEO_ENGINES[str(busy.idxmax())]} works for {percent(busy.max())} of the time"
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import wraps
 from threading import RLock
@@ -19,21 +19,33 @@ from perfkit.selection import Selection
 HORIZONS = ("immediate", "medium-term", "long-term")
 SEVERITIES = ("high", "medium", "low")
 CONFIDENCES = ("high", "medium", "low")
-SPOKEN: dict[str, Callable[[float], str]] = {
-    "1": percent,
-    "ns": duration,
-    "bytes": size,
-    "FLOP": operations,
-    "FLOP/s": lambda rate: f"{operations(rate)}/s",
-    "FLOP/byte": lambda intensity: f"{number(intensity)} FLOP/byte",
-    "bytes/s": lambda rate: f"{size(rate)}/s",
-    "count": lambda count: f"{count:,.0f}",
-    "1/s": lambda rate: f"{number(rate)} per second",
-    "1/h": lambda cost: f"{cost:,.2f} per hour",
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How people read the values of a unit, and whether these are counted: no duration enters them."""
+
+    spoken: Callable[[float], str]
+    is_counted: bool = False
+
+
+UNITS = {
+    "1": Unit(percent),
+    "ns": Unit(duration),
+    "bytes": Unit(size, is_counted=True),
+    "FLOP": Unit(operations, is_counted=True),
+    "FLOP/s": Unit(lambda rate: f"{operations(rate)}/s"),
+    "FLOP/byte": Unit(lambda intensity: f"{number(intensity)} FLOP/byte"),
+    "bytes/s": Unit(lambda rate: f"{size(rate)}/s"),
+    "count": Unit(lambda count: f"{count:,.0f}", is_counted=True),
+    "1/s": Unit(lambda rate: f"{number(rate)}/s"),
+    "1/h": Unit(lambda cost: f"{cost:,.2f} per hour"),
 }
 
 
-COUNTED = ("count", "bytes", "FLOP")  # units of figures that no duration enters
+def spoken(unit: str, value: float) -> str:
+    """Return a value as people read it; "none" where it is NaN or has no unit."""
+    return "none" if math.isnan(value) or not unit else UNITS[unit].spoken(value)
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,10 @@ class Figure:
 
     Units are 1 (a fraction), ns, bytes, bytes/s, FLOP, FLOP/s, FLOP/byte, count, 1/s and 1/h (a
     price). `doubt` says why the number cannot be relied upon, where the recording itself
-    contradicts what it rests on; such a number is marked.
+    contradicts what it rests on; such a number is marked. `kind` is the id without the number of a
+    log, where several logs have the figure, and `log` what a title then calls that log. `subject`
+    is what the figure is about, such as the reason of a stall. `amount` is the id of the figure
+    that says the same as a time or a rate.
     """
 
     id: str
@@ -52,6 +67,10 @@ class Figure:
     definition: str
     source: str
     doubt: str = ""
+    kind: str = ""
+    log: str = ""
+    subject: str = ""
+    amount: str = ""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -66,7 +85,7 @@ class Figure:
     @property
     def is_of_kernel_times(self) -> bool:
         """Whether it rests on how long kernels ran: no count or volume does."""
-        return source(self.source).is_of_kernel_times and self.unit not in COUNTED
+        return source(self.source).is_of_kernel_times and not UNITS[self.unit].is_counted
 
     @property
     def marked(self) -> str:
@@ -76,7 +95,7 @@ class Figure:
     @property
     def text(self) -> str:
         """The value as people read it, with its unit."""
-        return SPOKEN[self.unit](self.value)
+        return UNITS[self.unit].spoken(self.value)
 
 
 ONCE = "this recording"  # the `Gain.whole` of what happened once, and is no habit of the program
@@ -89,7 +108,8 @@ class Gain:
     `share` is the fraction of the run's time that disappears at most; None where the gain is not
     one of the run. `whole` is what gets faster. `high` is at most 1 / (1 - share), but where other
     lines of the ledger get shorter too: `beyond` names them, by the cause of idle time or by the
-    kind of line.
+    kind of line. `worst` is the worst case, as long as `low` gains nothing, `simulated` how long the
+    run takes in a replay, and `further` are sentences on other time.
     """
 
     low: float
@@ -98,6 +118,16 @@ class Gain:
     share: float | None = None
     whole: str = "the run"
     beyond: tuple[str, ...] = ()
+    worst: str = ""
+    simulated: str = ""
+    further: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """Why the range is no narrower, in full."""
+        worst = f"; {self.worst}" if self.worst and self.low <= 1 else ""
+        wide = (WIDELY,) if self.high > max(WIDE, 2 * self.low) else ()
+        return ". ".join((f"{self.reason}{worst}", *self.further, *wide))
 
     @property
     def is_known(self) -> bool:
@@ -238,19 +268,13 @@ def _factor(value: float) -> str:
     return f"{value:.2f}" if LEAST <= value < 1.1 else f"{value:.1f}"
 
 
-def removing(share: float, reason: str) -> Gain:
+def removing(share: float, reason: str, *, worst: str = "") -> Gain:
     """Return the gain of removing up to this share of the run's time (Amdahl), 2.0x for a half.
 
-    At least nothing.
+    At least nothing, for the reason `worst`.
     """
     high = speedup_bounds([min(share, 1.0)], [1.0]).high
-    return explained(Gain(1.0, high, reason, share))
-
-
-def explained(gain: Gain) -> Gain:
-    """Return a gain that says why its range is wide, where it ends beyond WIDE."""
-    missing = gain.high > max(WIDE, 2 * gain.low) and WIDELY not in gain.reason
-    return replace(gain, reason=f"{gain.reason}. {WIDELY}") if missing else gain
+    return Gain(1.0, high, reason, share, worst=worst)
 
 
 def severity(share: float) -> str:
@@ -267,13 +291,17 @@ def plain(item: Figure | Finding | Refusal) -> dict[str, Any]:
     """Return an item as a dictionary of JSON values, figures with the text people read."""
     values = asdict(item)
     if isinstance(item, Figure):
+        for name in ("kind", "log", "subject", "amount"):  # what rules ask for
+            del values[name]
         values["text"] = item.marked
     if isinstance(item, Refusal):
         del values["is_of_another_tool"]  # it decides what the first page asks
     if isinstance(item, Finding):
         del values["objections"], values["is_mean"]  # what follows from them stands in words
         values["evidence"] = [figure.id for figure in item.evidence]
-        values["gain"]["text"] = item.gain.text
+        for name in ("worst", "simulated", "further"):  # which `why` tells
+            del values["gain"][name]
+        values["gain"] |= {"reason": item.gain.why, "text": item.gain.text}
     return values
 
 

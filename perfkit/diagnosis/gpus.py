@@ -419,7 +419,8 @@ def _late(view: Selection) -> Iterator[Finding]:
     title = f"{name} comes late to collectives: another GPU waits for it {wait.text} of the time"
     gain = removing(
         found.most_frac,
-        "best case: the others never wait for it; worst case: they then wait for something else",
+        "best case: the others never wait for it",
+        worst="worst case: they then wait for something else",
     )
     yield tell(LATE_GPU, title, severity(found.most_frac), text, (wait, own), gain)
 

@@ -25,12 +25,12 @@ from perfkit.diagnosis.finding import (
 from perfkit.diagnosis.logged import is_logged
 from perfkit.diagnosis.machine import PHASES
 from perfkit.diagnosis.replayed import together
-from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.rules.call_paths import PATHS_GPU_IDLE
 from perfkit.diagnosis.rules.rule import Hides
 from perfkit.diagnosis.tiles import (
+    RATES,
     READ,
-    TILES,
     Tile,
     explained,
     ranks_connected,
@@ -65,9 +65,8 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ("baseline_step_ns", "One training step takes {baseline_step_ns}. The log shows no problem."),
     *(
         (id, f"{label} reaches {{{id}}} of bus bandwidth with large messages{{of_line_rate}}.")
-        for label, ids, note in TILES
+        for label, ids, _ in RATES
         for id in ids
-        if note == "bus bandwidth"
     ),
     ("log_gpu_busy_frac", "{logged}"),
     ("roof_share_frac", "The measured kernels reach {roof_share_frac} of their roof."),
@@ -129,7 +128,7 @@ def headline(
 def _phase_told(view: Selection, findings: Iterable[Finding]) -> str:
     """Return the phase that the verdict is about; empty where it is about the judged part, or about no cause."""
     first = named(view, findings)
-    return _phase(first) if first else ""
+    return rule_of(first).phase if first else ""
 
 
 def named(view: Selection, findings: Iterable[Finding]) -> Finding | None:
@@ -137,11 +136,6 @@ def named(view: Selection, findings: Iterable[Finding]) -> Finding | None:
     if failure(view) or recording.is_mostly_unknown(view) or too_few(view):
         return None
     return cause(findings)
-
-
-def _phase(finding: Finding) -> str:
-    rule = rules().get(finding.rule)
-    return rule.phase if rule else ""
 
 
 def _doubted(
@@ -175,17 +169,20 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
     def saving(finding: Finding) -> float:
         saved = achievable(finding.gain)
-        if _is_remainder(finding):  # with a place it names a slow path
+        if rule_of(finding).is_remainder:  # with a place it names a slow path
             saved = (finding.gain.share or 0.0) / 2 if finding.place else OF_KERNELS
         clearer = [saving(other) for other in findings if _is_clearer(other, finding)]
         return min(saved, max(clearer, default=saved))
 
-    is_left_to_kernels = all(_is_remainder(finding) or saving(finding) <= 0 for finding in findings)
+    is_left_to_kernels = all(
+        rule_of(finding).is_remainder or saving(finding) <= 0 for finding in findings
+    )
 
     def order(finding: Finding) -> tuple[bool, bool, bool, float, int, int]:
-        is_sign = has_timeline and _is_sign(finding)
-        doubt, vague = CONFIDENCES.index(finding.confidence), _vagueness(finding) or 0
-        hides = _hides(finding) or (is_left_to_kernels and _is_of_warm_up(finding))
+        is_sign = has_timeline and rule_of(finding).is_sign
+        doubt, vague = CONFIDENCES.index(finding.confidence), rule_of(finding).vagueness or 0
+        is_of_warm_up = rule_of(finding).hides is Hides.IF_SEVERE
+        hides = _hides(finding) or (is_left_to_kernels and is_of_warm_up)
         is_unsure = finding.confidence == CONFIDENCES[-1]
         return not hides, is_sign, is_unsure, -saving(finding), vague, doubt
 
@@ -216,39 +213,18 @@ def is_small(finding: Finding) -> bool:
 
 
 def _hides(finding: Finding) -> bool:
-    hides = rules()[finding.rule].hides if finding.rule in rules() else Hides.NEVER
-    return hides is Hides.ALWAYS or _is_warm_up(finding)
+    return rule_of(finding).hides is Hides.ALWAYS or _is_warm_up(finding)
 
 
 def _is_warm_up(finding: Finding) -> bool:
     """Tell whether a finding says that most of what was measured happens once."""
-    return _is_of_warm_up(finding) and finding.severity == SEVERITIES[0]
-
-
-def _is_of_warm_up(finding: Finding) -> bool:
-    rule = rules().get(finding.rule)
-    return rule is not None and rule.hides is Hides.IF_SEVERE
-
-
-def _is_remainder(finding: Finding) -> bool:
-    rule = rules().get(finding.rule)
-    return rule is not None and rule.is_remainder
-
-
-def _is_sign(finding: Finding) -> bool:
-    rule = rules().get(finding.rule)
-    return rule is not None and rule.is_sign
-
-
-def _vagueness(finding: Finding) -> int | None:
-    rule = rules().get(finding.rule)
-    return rule.vagueness if rule else None
+    return rule_of(finding).hides is Hides.IF_SEVERE and finding.severity == SEVERITIES[0]
 
 
 def _is_clearer(finding: Finding, other: Finding) -> bool:
     """Tell whether a finding says more of the same kernels than another one."""
-    vagueness = _vagueness(finding)
-    return vagueness is not None and vagueness < (_vagueness(other) or 0)
+    vagueness = rule_of(finding).vagueness
+    return vagueness is not None and vagueness < (rule_of(other).vagueness or 0)
 
 
 def achievable(gain: Gain) -> float:
@@ -302,14 +278,15 @@ def _verdict(
             (text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view)
         )
     first = order[0]
-    if _is_of_warm_up(first) and view.outside:  # the judged part is not told yet
+    is_of_warm_up = rule_of(first).hides is Hides.IF_SEVERE
+    if is_of_warm_up and view.outside:  # the judged part is not told yet
         rest = [finding for finding in findings if finding is not first]
         return f"{first.title}. {_verdict(view, figures, rest, best)}"
     if first.rule == PATHS_GPU_IDLE.name:
         return path_verdict.verdict(view, figures)
     idle = figures.get("idle_frac")
     share = first.gain.share or 0.0
-    if rules()[first.rule].reason and idle and share <= idle.value:
+    if rule_of(first).reason and idle and share <= idle.value:
         said = _idle_because(view, figures, first)
     else:  # no cause of idle time, or one that holds up copies too
         said = f"{first.title}.{_states(view, first)}"
@@ -332,7 +309,7 @@ def _idle_because(view: Selection, figures: Mapping[str, Figure], finding: Findi
     share = percent(finding.gain.share) if finding.gain.share else ""
     part = f": {share}" if share and share != idle.text else ""
     because = "probably because" if finding.confidence == CONFIDENCES[-1] else "because"
-    reason = finding.because or rules()[finding.rule].reason
+    reason = finding.because or rule_of(finding).reason
     time = f"idle {shares(view, 'idle', idle)} of the time"
     return f"{_who(view, figures)} {time}{part} {because} {reason}."
 
@@ -364,16 +341,11 @@ def _largest_cause(order: Sequence[Finding]) -> Finding:
     A cause that is less sure than the first must have over twice its share.
     """
     first = order[0]
-    causes = [finding for finding in order if _is_cause_of_idle_time(finding)]
+    causes = [finding for finding in order if rule_of(finding).reason and finding.gain.share]
     if first not in causes:
         return first
     larger = [finding for finding in causes if _is_larger(finding, first)]
     return max(larger, key=_share, default=first)
-
-
-def _is_cause_of_idle_time(finding: Finding) -> bool:
-    rule = rules().get(finding.rule)
-    return rule is not None and bool(rule.reason and finding.gain.share)
 
 
 def _is_larger(finding: Finding, first: Finding) -> bool:
@@ -387,7 +359,7 @@ def _share(finding: Finding) -> float:
 
 def _mended(finding: Finding, best: Gain | None) -> str:
     """Return what mending a cause gains; of a GPU that computes, what all findings leave to gain."""
-    if not _is_remainder(finding):
+    if not rule_of(finding).is_remainder:
         return speaking(finding.gain)
     if finding.place:  # a known slow path
         return f"{finding.advice[HORIZONS[0]][0]}."
@@ -414,8 +386,8 @@ def _logged(view: Selection, busy: Figure) -> str:
 
 def failure(view: Selection) -> str:
     """Return how a run failed, in the words of its log; empty if no log says so."""
-    said = (note.partition(": the run failed: ")[2] for note in view.run.notes)
-    return printable(next(filter(None, said), "").rstrip("."), 240)
+    said = (profile.failure for profile in view.run.profiles if profile.failure)
+    return printable(next(said, "").rstrip("."), 240)
 
 
 def _only_recorded(view: Selection) -> str:
@@ -524,7 +496,7 @@ def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
         within = "" if picture.own(first) else f"{theme(first.rule)}, in "
         yield Tile(label, value, f"{within}{named}", first.evidence[0])
     elif first.evidence and (share or _is_warm_up(first)):
-        is_outside = bool(_phase(first) and phases.outside(view))
+        is_outside = bool(rule_of(first).phase and phases.outside(view))
         yield Tile(
             "Largest loss",
             percent(share or first.evidence[0].value),
@@ -545,24 +517,20 @@ def theme(rule: str) -> str:
 
 def saved(gain: Gain, figures: Mapping[str, Figure]) -> str:
     """Return the time that a gain saves in a step, or else in the run, from the likely to the best case; or nothing."""
-    named = (("step_median_ns", "step"), ("span_ns", "run"))
-    id, what = next(
-        ((id, what) for id, what in named if id in figures and _stands_for_all(id, figures)),
-        ("", ""),
-    )
-    is_of_it = gain.whole == Gain.whole or (what == "step" and gain.whole == STEADY)
-    if not id or not is_of_it or gain.high < LEAST or not gain.is_known:
+    step, span = figures.get("step_median_ns"), figures.get("span_ns")
+    is_per_step = step is not None and _steps_are_all(step, figures)
+    whole = step if is_per_step else span
+    is_of_it = gain.whole == Gain.whole or (is_per_step and gain.whole == STEADY)
+    if whole is None or not is_of_it or gain.high < LEAST or not gain.is_known:
         return ""
-    whole = figures[id].value
-    ends = [
-        duration(whole * (1 - 1 / factor)) for factor in (gain.low, gain.high) if factor >= LEAST
-    ]
-    return f"{' to '.join(dict.fromkeys(ends))} per {what}"
+    factors = [factor for factor in (gain.low, gain.high) if factor >= LEAST]
+    ends = [duration(whole.value * (1 - 1 / factor)) for factor in factors]
+    return f"{' to '.join(dict.fromkeys(ends))} per {'step' if is_per_step else 'run'}"
 
 
-def _stands_for_all(id: str, figures: Mapping[str, Figure]) -> bool:
+def _steps_are_all(step: Figure, figures: Mapping[str, Figure]) -> bool:
     """Tell whether so many median steps take about as long as the work of the GPU, of which a gain is a share."""
-    if id != "step_median_ns" or not {"span_ns", "step_count"} <= set(figures):
+    if not {"span_ns", "step_count"} <= set(figures):
         return True
-    steps = figures[id].value * figures["step_count"].value
+    steps = step.value * figures["step_count"].value
     return figures["span_ns"].value / ALL_STEPS <= steps <= 2 * figures["span_ns"].value

@@ -26,7 +26,7 @@ from perfkit.diagnosis.rules import idle as idle_rules
 from perfkit.diagnosis.rules.idle import IDLE, IDLE_EDGE, INSIDE
 from perfkit.diagnosis.rules.rule import Rule, tell
 from perfkit.diagnosis.slowing import slowed
-from perfkit.diagnosis.waiting import AT_MOST
+from perfkit.diagnosis.waiting import AT_MOST, WORST
 from perfkit.diagnosis.words import words
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
@@ -45,7 +45,7 @@ COMPUTING_CODE = re.compile(r"aten::(?!empty|_?pin_memory)")  # no memory that i
 LONG_NS = 100_000  # of an operator that computes on the CPU, beside the 1 to 20 µs of the others (convention)
 ON_CPU = "Run this operator on the GPU: its tensors are in the memory of the CPU"
 STEP = re.compile("ProfilerStep#")
-NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
+NOT_REPLAYED = "It is not replayed, because nothing recorded says how much of it could go"
 # What keeps a GPU idle, by the cause of a gap; the last has no cause that can be told.
 CAUSES = words("causes")
 HALF = 0.5
@@ -318,6 +318,7 @@ def _finding(
     first: str = "",
 ) -> Finding:
     """Return the finding on this share of the time, which a cause keeps the GPU idle."""
-    reason = AT_MOST if rule.change else f"{AT_MOST}{NOT_REPLAYED}"
+    further = () if rule.change else (NOT_REPLAYED,)
     level = "low" if rule is IDLE_EDGE else severity(share)
-    return tell(rule, title, level, text, evidence, removing(share, reason), first=first)
+    gain = replace(removing(share, AT_MOST, worst=WORST), further=further)
+    return tell(rule, title, level, text, evidence, gain, first=first)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from perfkit.analysis import communication
 from perfkit.diagnosis.finding import Figure
-from perfkit.diagnosis.rules.network import LOW_RATE
+from perfkit.diagnosis.rules.network import LOW_RATE, OF_A_RATE
 from perfkit.format import percent, size
 from perfkit.selection import Selection
 
@@ -54,14 +54,11 @@ def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
             else f", {str(row['placement']).replace('_', ' ')} (the slower)"
         )
         definition = f"bus bandwidth of messages larger than half the largest size, {row['ranks']} ranks{placement}"
-        name, value, source = (
-            f"baseline_{row['operation']}",
-            float(row["bus_bytes_per_s"]),
-            "communication.plateau",
-        )
-        yield Figure(
-            f"{name}_bytes_per_s", f"{label} bandwidth", value, "bytes/s", definition, source
-        )
+        name = f"baseline_{row['operation']}"
+        value = float(row["bus_bytes_per_s"])
+        source = "communication.plateau"
+        rate = f"{name}_bytes_per_s"
+        yield Figure(rate, f"{label} bandwidth", value, "bytes/s", definition, source)
         if limit.bytes_per_s:
             definition = f"bus bandwidth over {size(limit.bytes_per_s)}/s: {limit.why}. Switches can exceed it"
             yield Figure(
@@ -71,6 +68,9 @@ def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
                 "1",
                 definition,
                 source,
+                kind=OF_A_RATE,
+                subject="the line rate of the links",
+                amount=rate,
             )
         rows = every["operation"].eq(row["operation"]) & every["ranks"].eq(row["ranks"])
         best = float(every.loc[rows, "bus_bytes_per_s"].max())
@@ -85,6 +85,9 @@ def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
                 "1",
                 definition,
                 source,
+                kind=OF_A_RATE,
+                subject="the best in the same log",
+                amount=rate,
             )
 
 

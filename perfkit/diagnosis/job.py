@@ -15,7 +15,6 @@ from perfkit.job import DTYPES, Job
 from perfkit.selection import Selection
 
 STEPS = {"step_median_ns": "RANGES, KERNELS", "baseline_step_ns": "SAMPLES"}
-IDLE = {"idle_frac": "KERNELS, COPIES", "paths_gpu_busy_frac": "TRACE"}
 MFU = "How much of the hardware's arithmetic peak does the model use (MFU)?"
 OPTIONS = "perfkit report RUN --params N --tokens-per-step N --dtype bf16"
 TENTH = 0.1
@@ -107,11 +106,12 @@ def _costs(job: Job, gpus: int, known: Mapping[str, Figure]) -> Iterator[Figure]
         f"at {job.price_per_gpu_hour:g} per hour of each of {gpus} GPUs, in the currency of the "
         "price"
     )
-    id = next((id for id in IDLE if id in known), "")
-    tables = IDLE.get(id, "DEVICES")
-    idle = None
-    if id:
-        idle = known[id].value if id == "idle_frac" else 1 - known[id].value
+    idle, tables = None, "DEVICES"
+    if "idle_frac" in known:
+        idle, tables = known["idle_frac"].value, "KERNELS, COPIES"
+    elif "paths_gpu_busy_frac" in known:
+        idle, tables = 1 - known["paths_gpu_busy_frac"].value, "TRACE"
+    if idle is not None:
         what = f"cost of the GPUs' idle time: idle share x price of all GPUs, {priced}"
         yield Figure("job_idle_cost_per_h", "Cost of idle time", rate * idle, "1/h", what, tables)
     yield from _whole(job.hours, rate, idle, priced, tables)

@@ -16,6 +16,7 @@ from perfkit.analysis.roofline import CEILINGS
 from perfkit.diagnosis.finding import Figure, kept
 from perfkit.diagnosis.framework import PRECISIONS, gpu_time
 from perfkit.errors import PerfkitError
+from perfkit.names.parts import stall
 from perfkit.selection import Selection
 
 # What the roof of a launch says where its counters do not name a unit.
@@ -26,6 +27,8 @@ BY_ROOF = {
     "balanced": "sm",
     "small_grid": "small grid",
 }
+LAUNCH = ["rank", "gpu", "launch"]
+POINTS = "LAUNCHES; roofline.points"
 INTEGER = ("alu", "xu")  # pipes whose work is no floating-point operation
 BETTER_HALF = 0.5
 WORKING = 0.1  # of the cycles; a tensor pipe that is active less often hardly works (convention)
@@ -78,100 +81,70 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     launches = view.launches
     if launches.empty:
         return
-    count = int(dossier.measured(launches).sum())
-    yield Figure(
-        "measured_count",
-        "Launches measured",
-        count,
-        "count",
-        "number of launches with counters",
-        "LAUNCHES",
-    )
+    count, definition = int(dossier.measured(launches).sum()), "number of launches with counters"
+    yield Figure("measured_count", "Launches measured", count, "count", definition, "LAUNCHES")
     if len(view.kernels):
         joined = dossier.kernels(view.kernels, launches, devices=view.devices)
         covered = dossier.covered(joined)
-        yield Figure(
-            "measured_frac",
-            "Kernel time measured",
-            covered,
-            "1",
-            "share of the timeline's kernel time that measured kernels take",
-            "dossier.covered",
-        )
+        definition = "share of the timeline's kernel time that measured kernels take"
+        label = "Kernel time measured"
+        yield Figure("measured_frac", label, covered, "1", definition, "dossier.covered")
+    yield from _sums(view)
+    yield from _of_roof(view, peaks)
+    yield from _stall(view)
+    yield from _occupancy(launches)
+
+
+def _sums(view: Selection) -> Iterator[Figure]:
+    """Yield operations, bytes and time of all launches, and their quotients: sums first, one quotient last."""
     split = points(view)
-    source = "LAUNCHES; roofline.points"
-    once = split.drop_duplicates(["rank", "gpu", "launch"])
-    # Where the tensor pipe worked and its operations were not counted, the counted ones are not
-    # all.
+    once = split.drop_duplicates(LAUNCH)
+    # Where the tensor pipe worked and its operations were not counted, the counted ones are not all.
+    launches = view.launches
     partly = launches[(launches["tensor_frac"] >= WORKING) & launches["tensor_flops"].isna()]
-    split = split.assign(flops=split["flops"].mask(split["launch"].isin(partly["launch"])))
-    sums = (
-        ("flops", "FLOP counted", "FLOP"),
-        ("dram_bytes", "DRAM traffic", "bytes"),
-        ("dur_ns", "Measured time", "ns"),
-    )
-    for column, label, unit in sums:
-        values = (split if column == "flops" else once)[column]
+    flops = split["flops"].mask(split["launch"].isin(partly["launch"]))
+    without = _without(len(partly), "tensor operations")
+    for column, label, unit, values, left_out in (
+        ("flops", "FLOP counted", "FLOP", flops, without),
+        ("dram_bytes", "DRAM traffic", "bytes", once["dram_bytes"], ""),
+        ("dur_ns", "Measured time", "ns", once["dur_ns"], ""),
+    ):
         if values.notna().any():
+            definition = f"sum over measured launches{left_out}"
             total = float(values.sum())
-            definition = "sum over measured launches"
-            if column == "flops" and len(partly):
-                definition += (
-                    f"; without {len(partly)} launches that lack a count of tensor operations"
-                )
-            yield Figure(f"measured_{column}", label, total, unit, definition, source)
-    # Performance and intensity of all launches together: sums first, one quotient last. A launch
-    # whose operations were not counted is in neither sum.
-    of_launch = (
-        split["flops"]
-        .notna()
-        .groupby([split[key] for key in ("rank", "gpu", "launch")])
-        .transform("max")
-    )
-    with_flops = once[of_launch.loc[once.index]]
-    left_out = len(once) - len(with_flops)
-    counted = split["flops"].sum()
-    time = with_flops["dur_ns"].sum()
-    moved = with_flops["dram_bytes"].sum()
-    if counted and time:
+            yield Figure(f"measured_{column}", label, total, unit, definition, POINTS)
+    # A launch whose operations were not counted is in neither sum.
+    is_counted = flops.notna().groupby([split[key] for key in LAUNCH]).transform("max")
+    counted = once[is_counted.loc[once.index]]
+    total, time, moved = flops.sum(), counted["dur_ns"].sum(), counted["dram_bytes"].sum()
+    if total and time:
         definition = "FLOP of the measured launches per second of their time"
-        definition += (
-            f"; without {left_out} launches that lack a count of operations" if left_out else ""
-        )
-        yield Figure(
-            "measured_flops_per_s",
-            "Performance",
-            float(counted / time * 1e9),
-            "FLOP/s",
-            definition,
-            source,
-        )
-    if counted and moved:
+        definition += _without(len(once) - len(counted), "operations")
+        rate = float(total / time * 1e9)
+        yield Figure("measured_flops_per_s", "Performance", rate, "FLOP/s", definition, POINTS)
+    if total and moved:
         definition = "FLOP of the measured launches per byte of their DRAM traffic"
-        label = "Arithmetic intensity"
-        yield Figure(
-            "measured_intensity", label, float(counted / moved), "FLOP/byte", definition, source
-        )
+        label, value = "Arithmetic intensity", float(total / moved)
+        yield Figure("measured_intensity", label, value, "FLOP/byte", definition, POINTS)
+
+
+def _without(launches: int, what: str) -> str:
+    """Return how many launches a sum leaves out, and why; empty for none."""
+    return f"; without {launches} launches that lack a count of {what}" if launches else ""
+
+
+def _of_roof(view: Selection, peaks: str) -> Iterator[Figure]:
+    """Yield the share of the roof, where a roof describes most of the measured time."""
     bounds = roof(view, peaks=peaks)
-    every = (
-        bounds.points["dur_ns"].where(~bounds.points.duplicated(["rank", "gpu", "launch"])).sum()
-    )
+    every = bounds.points.drop_duplicates(LAUNCH)["dur_ns"].sum()
     under = _under_roof(view, bounds.points)
     time = float(under["dur_ns"].sum())
     if time > BETTER_HALF * every:
         weighted = float((under["roof_share_frac"] * under["dur_ns"]).sum() / time)
-        yield Figure(
-            "roof_share_frac",
-            "Share of the roof",
-            weighted,
-            "1",
-            (
-                f"share of the roof at each launch's intensity, weighted by time; roof: {bounds.source}"
-            ),
-            "roofline.bound",
-        )
-    yield from _stall(view)
-    yield from _occupancy(launches)
+        definition = "share of the roof at each launch's intensity, weighted by time; roof: "
+        definition += bounds.source
+        label = "Share of the roof"
+        yield Figure("roof_share_frac", label, weighted, "1", definition, "roofline.bound")
 
 
 def _stall(view: Selection) -> Iterator[Figure]:
@@ -185,14 +158,14 @@ def _stall(view: Selection) -> Iterator[Figure]:
     )
     total = shares.drop_duplicates(["rank", "launch"])["dur_ns"].sum()
     reason = str(weighted.idxmax())
-    label = f"Main stall: {reason.replace('_', ' ')}"
     yield Figure(
         "main_stall_frac",
-        label,
+        f"Main stall: {stall(reason)}",
         float(weighted.max() / total),
         "1",
         "share of the warps' time (not of the run) in this stall, weighted by launch time",
         "warps.stall_shares",
+        subject=reason,
     )
 
 
@@ -236,18 +209,17 @@ def limited(view: Selection, *, peaks: str = "") -> pd.DataFrame:
 def _nearest(points: pd.DataFrame) -> pd.DataFrame:
     """Return a point of each launch: of one in several precisions that which is nearest to its roof."""
     rising = points.sort_values("roof_share_frac", kind="stable", na_position="first")
-    return rising.drop_duplicates(["rank", "gpu", "launch"], keep="last")
+    return rising.drop_duplicates(LAUNCH, keep="last")
 
 
 def _under_roof(view: Selection, points: pd.DataFrame) -> pd.DataFrame:
-    """Return a point of each launch that its roof can describe: no launch whose limit is integer work."""
+    """Return a point of each launch that its roof can describe: its limit is no cache, no integer work and no issue."""
     under = _nearest(points[points["roof_share_frac"].notna()])
     limits = limiters.limiters(view.launches, view.counters)
     on_integers = limits["pipe"].isin(INTEGER) & (limits["pipe_frac"] >= WORKING)
-    on_integers &= (limits["pipe_frac"] > limits["dram_frac"].fillna(0.0)) & ~limits["limit"].isin(
-        limiters.CACHES
-    )
-    return under[~_launches(under).isin(_launches(limits[on_integers]))]
+    on_integers &= limits["pipe_frac"] > limits["dram_frac"].fillna(0.0)
+    has_other_limit = limits["limit"].isin([*limiters.CACHES, "issue"])
+    return under[~_launches(under).isin(_launches(limits[on_integers | has_other_limit]))]
 
 
 def _launches(rows: pd.DataFrame) -> pd.MultiIndex:

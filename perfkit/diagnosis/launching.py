@@ -36,7 +36,7 @@ from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import CHECKPOINTING
 from perfkit.diagnosis.slowing import PAUSE_NS, pause_ns
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps, idle_parts, span_ns, unrecorded
-from perfkit.diagnosis.waiting import AT_MOST
+from perfkit.diagnosis.waiting import AT_MOST, WORST
 from perfkit.format import duration, percent, printable, size
 from perfkit.selection import Selection
 from perfkit.tables import API_CALLS
@@ -48,6 +48,11 @@ TITLES = {
     "file": "Writing files takes",
     "copies": "Long pauses after copies to the host, as checkpoints make them, take",
 }
+# What tells a checkpoint, by the column with its time.
+WITNESSES = (
+    ("named", "Named as saving", "ranges or functions with a name for saving"),
+    ("written", "Writing files", "operating-system calls that write files"),
+)
 SOURCE = "checkpoints.detect"
 NOTABLE = 0.1
 SHORT_SHARE = 0.5
@@ -266,7 +271,7 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         text += f" {why[0].upper()}{why[1:]}."
     rule = SMALL_OPERATORS if framework else LAUNCH_OVERHEAD
     optimizer = _of_optimizer(view)
-    gain = removing(idle, AT_MOST)
+    gain = removing(idle, AT_MOST, worst=WORST)
     first = ""
     if optimizer:
         gain = with_others(gain, {"computation": optimizer})
@@ -347,7 +352,7 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         f"The CPU waits {known['sync_count'].text} times. The most costly waits are {where_most}."
     )
     evidence = (idle, known["sync_count"])
-    gain = removing(idle.value, AT_MOST)
+    gain = removing(idle.value, AT_MOST, worst=WORST)
     yield tell(SYNCHRONISATION, title, severity(idle.value), text, evidence, gain)
 
 
@@ -446,87 +451,41 @@ def checkpoint_findings(view: Selection) -> Iterator[Finding]:
     longest_ns = found.groupby(["rank", "gpu"])["dur_ns"].sum().max()
     whole = min(float(longest_ns) * len(busy(view)) / span_ns(view), 1.0)
     gain = with_others(gain, {"collective": whole - share})
-    text = _described(view, found, {figure.id: figure for figure in evidence})
+    text = _described(found, {figure.id: figure for figure in evidence})
     finding = tell(CHECKPOINTING, title, severity(share), text, evidence, gain)
     longest = found.iloc[int(found["dur_ns"].to_numpy().argmax())]
     yield replace(finding, seen_at=(int(longest["start_ns"]), int(longest["dur_ns"])))
 
 
 def _evidence(view: Selection, found: pd.DataFrame, share: float) -> Iterator[Figure]:
+    """Yield how long checkpoints take, how far apart they are, what they save, and how that is known."""
     lasted = found["dur_ns"]
     what = "periods without a kernel in which the program saves its state or writes files"
     waits = " and of other ranks' collectives during them" if waiting(view) else ""
-    yield Figure(
-        "checkpoint_frac",
-        "Checkpoints",
-        share,
-        "1",
-        f"share of the span: time of {what}{waits}",
-        SOURCE,
-    )
-    yield Figure(
-        "checkpoint_count",
-        "Checkpoints seen",
-        len(found),
-        "count",
-        f"number of {what}, on all GPUs",
-        SOURCE,
-    )
-    yield Figure(
-        "checkpoint_ns",
-        "A checkpoint",
-        float(lasted.median()),
-        "ns",
-        f"median length of the {what}",
-        SOURCE,
-    )
+    told = [
+        ("frac", "Checkpoints", share, "1", f"share of the span: time of {what}{waits}"),
+        ("count", "Checkpoints seen", len(found), "count", f"number of {what}, on all GPUs"),
+        ("ns", "A checkpoint", lasted.median(), "ns", f"median length of the {what}"),
+    ]
     apart = distances(view)
     if len(apart):
-        yield Figure(
-            "checkpoint_steps_count",
-            "Steps between",
-            float(np.median(apart)),
-            "count",
-            "median number of steps between two checkpoints of a rank",
-            SOURCE,
-        )
+        definition = "median number of steps between two checkpoints of a rank"
+        told.append(("steps_count", "Steps between", np.median(apart), "count", definition))
     saved = found[found["bytes"] > 0]
     if len(saved):
-        value = float(saved["bytes"].median())
-        yield Figure(
-            "checkpoint_bytes",
-            "State saved",
-            value,
-            "bytes",
-            "median of the bytes that a checkpoint copies to the CPU",
-            SOURCE,
-        )
-        rate = float((saved["bytes"] / saved["dur_ns"]).median() * 1e9)
-        yield Figure(
-            "checkpoint_bytes_per_s",
-            "Rate of saving",
-            rate,
-            "bytes/s",
-            (
-                "bytes of a checkpoint per second of its length; the guide asks for 140 GB in 60 s, "
-                "2.3 GB/s"
-            ),
-            SOURCE,
-        )
-    for column, label, by in (
-        ("named", "Named as saving", "ranges or functions with a name for saving"),
-        ("written", "Writing files", "operating-system calls that write files"),
-    ):
-        part = float(found[f"{column}_ns"].sum() / lasted.sum())
+        definition = "median of the bytes that a checkpoint copies to the CPU"
+        told.append(("bytes", "State saved", saved["bytes"].median(), "bytes", definition))
+        rate = (saved["bytes"] / saved["dur_ns"]).median() * 1e9
+        definition = "bytes of a checkpoint per second of its length; the guide asks for 140 GB in "
+        definition += "60 s, 2.3 GB/s"
+        told.append(("bytes_per_s", "Rate of saving", rate, "bytes/s", definition))
+    for column, label, by in WITNESSES:
+        part = found[f"{column}_ns"].sum() / lasted.sum()
         if part:
-            yield Figure(
-                f"checkpoint_{column}_frac",
-                label,
-                part,
-                "1",
-                f"share of the checkpoints' time inside {by}",
-                SOURCE,
-            )
+            definition = f"share of the checkpoints' time inside {by}"
+            told.append((f"{column}_frac", label, part, "1", definition))
+    for ending, label, value, unit, definition in told:
+        yield Figure(f"checkpoint_{ending}", label, float(value), unit, definition, SOURCE)
 
 
 def distances(view: Selection) -> NDArray[np.int64]:
@@ -536,24 +495,19 @@ def distances(view: Selection) -> NDArray[np.int64]:
     return np.asarray(known.groupby("rank")["step"].diff().dropna(), np.int64)
 
 
-def _described(view: Selection, found: pd.DataFrame, known: dict[str, Figure]) -> str:
-    first = found.iloc[0]
+def _described(found: pd.DataFrame, known: dict[str, Figure]) -> str:
+    """Return how many checkpoints there are, how fast they save, and what the program calls them."""
     text = f"{len(found):,} of them, {known['checkpoint_ns'].text} in the median"
-    text += (
-        f", {known['checkpoint_steps_count'].text} steps apart"
-        if "checkpoint_steps_count" in known
-        else ""
-    )
-    text += f"; the first begins at {first['start_ns'] / 1e9:.3f} s."
+    if "checkpoint_steps_count" in known:
+        text += f", {known['checkpoint_steps_count'].text} steps apart"
+    text += f"; the first begins at {found['start_ns'].iloc[0] / 1e9:.3f} s."
     if "checkpoint_bytes" in known:
         rate = known["checkpoint_bytes_per_s"]
         slower = "slower" if rate.value < FAST_BYTES_PER_S else "no slower"
         text += (
             f" {known['checkpoint_bytes'].text} are copied to the host in each, {rate.text} of its "
-            f"time: {slower}"
+            f"time: {slower} than the guide's {size(FAST_BYTES_PER_S)}/s."
         )
-        text += f" than the guide's {size(FAST_BYTES_PER_S)}/s."
-    names = found.loc[found["name"] != "", "name"]
-    if len(names):
-        text += f" The program was inside “{printable(str(names.iloc[0]), 100)}”."
+    for name in found.loc[found["name"] != "", "name"].head(1):
+        text += f" The program was inside “{printable(str(name), 100)}”."
     return text

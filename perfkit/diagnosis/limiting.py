@@ -73,7 +73,12 @@ def busy_units(row: pd.Series) -> str:
         return f"It waits: no unit reaches 60 % of its peak rate, {filled}. {busy}".strip()
     name = str(row["pipe"]) if limit in ("issue", "sm") else limit
     pipe = access.PIPES.get(name)
-    return f"{busy} {name.upper()}: {pipe.does}." if pipe else busy
+    if pipe:
+        return f"{busy} {name.upper()}: {pipe.does}."
+    if limit != "sm":
+        return busy
+    worked = f"The SMs work at {percent(row['busy_frac'])} of their peak rate"
+    return f"{worked}; which of their units limits was not recorded. {busy}".strip()
 
 
 def with_these_instructions(rows: pd.DataFrame) -> str:

@@ -24,6 +24,7 @@ from perfkit.analysis import scaling as analysis_scaling
 from perfkit.diagnosis import interconnect
 from perfkit.diagnosis.finding import Figure, Refusal
 from perfkit.diagnosis.interconnect import LineRate
+from perfkit.diagnosis.rules.machine import MFU, OPTIMIZER
 from perfkit.diagnosis.words import words
 from perfkit.errors import PerfkitError
 from perfkit.format import MISSING, number, percent, size
@@ -375,7 +376,7 @@ def _trainings(view: Selection) -> Iterator[Figure]:
     logs = trainings(view)
     passes = _medians(view)[1]["forward_ns"].notna()
     for row in logs.to_dict("records"):
-        suffix, of = _apart(row["rank"], len(logs))
+        suffix, of, _ = _apart(row["rank"], len(logs))
         for column, (name, label, unit, definition) in zip(_NAMES, TRAINING.values(), strict=True):
             if column == "flops_per_s" and passes[row["rank"]]:
                 label, definition = words("rate_of_passes")
@@ -407,7 +408,7 @@ def _iteration_rates(view: Selection) -> Iterator[Figure]:
     for rank, forward, backward, whole, rate in times.query("iteration_ns > 0").itertuples(
         name=None
     ):
-        suffix, of = _apart(rank, len(medians))
+        suffix, of, _ = _apart(rank, len(medians))
         value = float(rate * (forward + backward) / whole)
         label, definition = words("rate_of_iteration")
         yield Figure(
@@ -425,7 +426,7 @@ def _optimizers(view: Selection) -> Iterator[Figure]:
     medians = _medians(view)[1]
     timed = medians[["step_ns", "iteration_ns"]].dropna().query("iteration_ns > 0")
     for rank, step, whole in timed.itertuples(name=None):
-        suffix, of = _apart(rank, len(medians))
+        suffix, of, named = _apart(rank, len(medians))
         share, definition = (
             min(step / whole, 1.0),
             "median time of the optimizer's step, after both passes",
@@ -440,18 +441,21 @@ def _optimizers(view: Selection) -> Iterator[Figure]:
         )
         definition = "share of the iteration's time that the optimizer's step takes"
         yield Figure(
-            f"baseline_optimizer_frac{suffix}",
+            f"{OPTIMIZER}{suffix}",
             f"Optimizer in the iteration{of}",
             share,
             "1",
             definition,
             "SAMPLES",
+            kind=OPTIMIZER,
+            log=named,
+            amount=f"baseline_optimizer_ns{suffix}",
         )
 
 
-def _apart(rank: int, logs: int) -> tuple[str, str]:
-    """Return what tells the figures of several logs apart: the end of an id, and of a label."""
-    return (f"_{rank}", f", log {rank}") if logs > 1 else ("", "")
+def _apart(rank: int, logs: int) -> tuple[str, str, str]:
+    """Return what tells the figures of several logs apart: the end of an id and of a label, and in a title."""
+    return (f"_{rank}", f", log {rank}", f" of log {rank}") if logs > 1 else ("", "", "")
 
 
 def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
@@ -459,7 +463,7 @@ def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
     if found.table is None:
         return
     for row in found.table.to_dict("records"):
-        suffix, of = _apart(row["rank"], len(found.table))
+        suffix, of, named = _apart(row["rank"], len(found.table))
         whole = row["iteration_mfu_frac"]  # DeepSpeed prints the rate of the two passes alone
         value = float(row["mfu_frac"] if pd.isna(whole) else whole)
         rate = (
@@ -472,12 +476,14 @@ def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
             definition += f"; {row['note']}"
         if value > 0:
             yield Figure(
-                f"baseline_mfu_frac{suffix}",
+                f"{MFU}{suffix}",
                 f"MFU{of}",
                 value,
                 "1",
                 definition,
                 "efficiency.reported_mfu",
+                kind=MFU,
+                log=named,
             )
 
 

@@ -36,6 +36,7 @@ from perfkit.diagnosis.rules.counters import KERNEL_STALL
 from perfkit.diagnosis.rules.limits import LOW_OCCUPANCY, SMALL_BLOCKS
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.format import number, percent, printable
+from perfkit.names.parts import stall as stall_name
 from perfkit.selection import Selection
 
 # The kind of a rule about what limits kernels, and the limits that it tells of, as
@@ -156,12 +157,10 @@ def _limited_by(view: Selection, launch: pd.Series, limiter: str) -> str:
 
     With how many registers a thread has, where they do.
     """
-    words = limiter.replace("_", " ")
     mine = _of_launch(view.counters, launch)
     registers = mine.loc[mine["metric"].eq("launch__registers_per_thread"), "value"]
-    if "registers" not in words or registers.empty:
-        return words
-    return words.replace("registers", f"registers ({registers.iloc[0]:.0f} registers per thread)")
+    of_registers = "".join(f" ({count:.0f} registers per thread)" for count in registers[:1])
+    return limiter.replace("_", " ").replace("registers", f"registers{of_registers}")
 
 
 def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -179,7 +178,7 @@ def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         name = printable(longest["name"], 80)
         lost = rows["lost_frac"] * rows["dur_ns"] / rows["dur_ns"].sum()
         value = Figure(
-            f"{cause}_{'frac' if of.unit == '1' else of.unit}",
+            of.evidence[0],
             of.label,
             float(longest["value"]),
             of.unit,
@@ -187,7 +186,7 @@ def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
             "access.losses",
         )
         part = Figure(
-            f"{cause}_time_frac",
+            of.evidence[1],
             f"Time with {of.label.lower()}",
             share,
             "1",
@@ -263,7 +262,7 @@ def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     found = found[found["reason"].eq(reason)]
     time = float(times.max())
     words = warps.stall_words.get(reason)
-    spoken = reason.replace("_", " ")
+    spoken = stall_name(reason)
     value = float((found["share_frac"] * found["dur_ns"]).sum() / time)
     definition = (
         "share of the warps' time, or of their samples, in this stall, weighted by launch time"
@@ -381,10 +380,11 @@ def _limit(
     longest = largest(rows, "dur_ns")
     limit = str(longest["limit"])
     name = printable(longest["name"], 80)
-    text = f"Longest: {name}. {busy_units(longest)}"
+    said = [f"Longest: {name}.", busy_units(longest)]
     gain = _gain(view, bound, rows, known, share, peaks)
     if gain.high == math.inf and bound in ("cache", "compute"):
-        text += f" {with_these_instructions(rows)}"
+        said.append(with_these_instructions(rows))
+    text = " ".join(filter(None, said))
     subject, named_ns = limits_named(rows)
     part = share * named_ns / float(rows["dur_ns"].sum())
     title = f"{subject} the measured kernels {percent(part)} of their time"

@@ -31,8 +31,8 @@ def verdict(view: Selection, figures: Mapping[str, Figure]) -> str:
 def _rest(view: Selection) -> str:
     """Return what takes the time in which the GPU does nothing, in the words of the picture."""
     table = path_ledger.ledger(view)
-    of_part = names.shares(table)
-    idle = of_part[[key for key in of_part.index if str(names.TIME[str(key)]).startswith("idle")]]
+    is_idle = table["kind"] == "idle"
+    idle = names.shares(table[is_idle]) * (table.loc[is_idle, "ns"].sum() / table["ns"].sum())
     largest = str(idle.idxmax())
     share = percent(float(idle.max()))
     if largest == "cpu_not_recorded":

@@ -50,7 +50,6 @@ NO_WALL = "the recording lacks the length of the run, so the gain of the whole p
 GPU_WORK = "the GPU's work"  # what gets faster where the length of the run is unknown
 SOURCE = "calltree.gpu_summary"
 TOTALS = words("call_paths")
-UNITS = {"ns": "ns", "bytes": "bytes", "frac": "1", "count": "count"}
 
 
 def figures(view: Selection) -> Iterator[Figure]:
@@ -64,9 +63,8 @@ def figures(view: Selection) -> Iterator[Figure]:
     total["kernel_mean_ns"] = total["kernel_ns"] / total["launch_count"]
     total["copy_frac"] = total["copy_ns"] / (total["kernel_ns"] + total["copy_ns"])
     total["coverage_frac"] = total["sample_count"] / total["expected_sample_count"]
-    for column, (label, definition) in TOTALS.items():
+    for column, (label, unit, definition) in TOTALS.items():
         if pd.notna(total[column]):
-            unit = UNITS[column.rpartition("_")[2]]
             yield Figure(f"paths_{column}", label, float(total[column]), unit, definition, SOURCE)
     yield from _main_thread(view)
     yield from _asleep(view)
@@ -78,14 +76,15 @@ def _main_thread(view: Selection) -> Iterator[Figure]:
     parts = calltree.gpu_summary(view.run.calltree, view.run.call_metrics, by="entry").set_index(
         "entry"
     )
-    for column, label in (("kernel_ns", "Kernel time"), ("host_ns", "CPU time")):
+    for name, label in (("kernel", "Kernel time"), ("host", "CPU time")):
+        column = f"{name}_ns"
         total = parts[column].sum()
         if total > 0 and "main thread" in parts.index:
             share = float(parts[column].fillna(0.0)["main thread"] / total)
             definition = "share of all threads' value that the main thread caused"
             text = f"{label} of the main thread"
             yield Figure(
-                f"paths_main_thread_{column.removesuffix('_ns')}_frac",
+                f"paths_main_thread_{name}_frac",
                 text,
                 share,
                 "1",
@@ -169,10 +168,10 @@ def _stalls(view: Selection) -> pd.Series:
 def _stall(view: Selection) -> Iterator[Figure]:
     sums = _stalls(view)
     if sums.sum() > 0:
-        label = f"Main stall: {sums.idxmax()}"
+        reason = str(sums.idxmax())
         yield Figure(
             "paths_main_stall_frac",
-            label,
+            f"Main stall: {reason}",
             float(sums.max() / sums.sum()),
             "1",
             (
@@ -180,6 +179,7 @@ def _stall(view: Selection) -> Iterator[Figure]:
                 "and do not count"
             ),
             "STALLS",
+            subject=reason,
         )
 
 
@@ -381,7 +381,7 @@ def _main_stall(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     share = known.get("paths_main_stall_frac")
     if share is None or share.value < SEVERE:
         return
-    reason = str(_stalls(view).idxmax())
+    reason = share.subject
     said = stall_words.get(reason)
     title = f"The stall “{reason}” causes {share.text} of the stall samples"
     text = said.means if said else "perfkit has no description of this stall."

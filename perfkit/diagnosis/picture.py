@@ -3,7 +3,6 @@
 Verdict, tile, picture and list take their shares and words from here, so that they name the same loss alike.
 """
 
-import re
 from collections.abc import Mapping
 
 import pandas as pd
@@ -12,7 +11,7 @@ from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import counter_ledger, ledger, machine, path_ledger
 from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import Finding, kept
-from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.words import words
 from perfkit.names import parts as names
 from perfkit.selection import Selection
@@ -21,7 +20,6 @@ MEASURED: Mapping[str, list[str]] = words(
     "part_of_figure"
 )  # by id of a figure, the keys of the parts that it measures
 COMPUTATION = ("computation_ns",)
-NUMBERED = re.compile(r"(?<=_frac)_\d+$")  # ends the id of a figure of one log of several
 
 
 @kept
@@ -77,18 +75,13 @@ def keys(view: Selection, finding: Finding) -> list[str]:
 
 def own(finding: Finding) -> tuple[str, ...]:
     """Return the keys of the parts that are what a finding tells of; none where it is something within other parts."""
-    rule = rules().get(finding.rule)
-    told: tuple[str, ...] = rule.causes if rule else ()
+    rule = rule_of(finding)
+    told = rule.causes
     for figure in finding.evidence[:1]:
-        told = told or _measured(figure.id)
-    if not told and rule and (rule.shortens_kernels or rule.is_remainder):
+        told = told or tuple(MEASURED.get(figure.kind or figure.id, ()))
+    if not told and (rule.shortens_kernels or rule.is_remainder):
         return COMPUTATION
     return told
-
-
-def _measured(id: str) -> tuple[str, ...]:
-    """Return the parts that a figure measures; that of one log of several ends in the log's number."""
-    return tuple(MEASURED.get(NUMBERED.sub("", id), ()))
 
 
 def _beneath(view: Selection, finding: Finding) -> tuple[str, ...]:

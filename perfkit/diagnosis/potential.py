@@ -94,8 +94,7 @@ def _kernels(figures: Mapping[str, Figure]) -> str:
     stall = figures.get("paths_main_stall_frac")
     if stall is None:
         return "Kernels"
-    reason = stall.label.rpartition(" ")[2]
-    return f"Kernels; main stall: {names.stall(reason)}, {stall.text} of the stall samples"
+    return f"Kernels; main stall: {names.stall(stall.subject)}, {stall.text} of the stall samples"
 
 
 def _text(row: Row) -> tuple[str, ...]:

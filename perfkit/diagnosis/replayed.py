@@ -13,7 +13,6 @@ judged by what they were not fitted to: `python -m tests.gains` prints each rang
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -34,7 +33,6 @@ from perfkit.diagnosis.finding import (
     Finding,
     Gain,
     Objection,
-    explained,
     kept,
     severity,
 )
@@ -43,7 +41,7 @@ from perfkit.diagnosis.phases import stops
 from perfkit.diagnosis.program import exchanges
 from perfkit.diagnosis.programs import own
 from perfkit.diagnosis.recording import NOTABLE, unknown_frac
-from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.rules.changes import ALL, GRAPHS, HIDDEN_LOADING, Change, Freed
 from perfkit.diagnosis.slowing import FASTER, LITTLE, slowed, unprofiled, without_profiler
 from perfkit.diagnosis.timeline import (
@@ -72,7 +70,6 @@ FEW = 4  # places in a step that wait or copy, such as its ends and the loss (co
 DOUBTFUL = (
     0.2  # of its share; a finding whose replay saves less names what does not hold the run up
 )
-NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
 BLOCKED = "launches wait for their kernels"  # what then follows may be gone without that
 # Of what a replay saves by overlapping, this is saved at least: the last copy or collective of a step has no work
 # beside it. The adversary's programs save 0.73 to 0.97 of it.
@@ -90,20 +87,18 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _with_gain(view: Selection, finding: Finding) -> Finding:
-    rule = rules()[finding.rule]
+    rule = rule_of(finding)
     change = rule.change
     is_idle = bool(rule.causes)
     if rule.at_best:
         best = _at_best(view, finding.gain, rule.at_best)
-        return replace(finding, gain=explained(without_profiler(view, best, is_idle=is_idle)))
+        return replace(finding, gain=without_profiler(view, best, is_idle=is_idle))
     if change is None:
-        gain = without_profiler(view, finding.gain, is_idle=is_idle)
-        return replace(finding, gain=explained(gain))
+        return replace(finding, gain=without_profiler(view, finding.gain, is_idle=is_idle))
     part = of_steps(view) if finding.gain.whole == STEADY else None
     gain = within(part or view, finding.gain, (change.replayed,), change.words, change)
     if not isinstance(change.replayed, whatif.Launches):
         gain = without_profiler(view, gain, is_idle=is_idle)
-    gain = explained(gain)
     if Objection.WARM_UP in finding.objections:
         gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
     if Objection.BLOCKED in finding.objections:
@@ -161,7 +156,7 @@ def uncapturable(view: Selection) -> str:
 
 def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
     """Return the gain of mending all findings that a replay can predict at once, within their analytic bound."""
-    named = [rules()[finding.rule].change for finding in findings]
+    named = [rule_of(finding).change for finding in findings]
     changes = {change.words: change.replayed for change in named if change}
     if not changes:
         return bound
@@ -186,13 +181,12 @@ def within(
     """Return the part of the bound that the replay leaves; `change`: that of the finding that has the bound."""
     replay = _replayed(view, changes=changes)
     if isinstance(replay, str):
-        return replace(bound, reason=f"{bound.reason}; {replay}")
+        return replace(bound, further=(*bound.further, replay))
     if not replay.low_ns:
         return bound
     if any(isinstance(change, whatif.Kernels) for change in changes):
         return _of_shorter_kernels(view, bound, replay, changes, words)
     _, _, most = _factors(view, replay)
-    model = _model(view, replay, words)
     extended = _extended(view, bound, changes, change) if most > bound.high else bound
     # Only what the CPU does in named ranges is taken out of a replay whole; other changes leave some of their cost.
     is_whole = most < bound.high and all(isinstance(change, whatif.Host) for change in changes)
@@ -203,14 +197,8 @@ def within(
         # What a step takes that no graph contains yet is not known: the bound of the share stays.
         high = max(shorter, bound.high) if _obstacles(view, changes) else shorter
     high = max(high, 1.0)
-    reason = bound.reason if low <= 1 else NONE.sub("", bound.reason)
-    others = extended.reason.removeprefix(bound.reason)
-    return replace(
-        extended,
-        low=min(max(1.0, low), high),
-        high=high,
-        reason=f"{model}{doubts}; {reason}{others}",
-    )
+    gain = replace(extended, low=min(max(1.0, low), high), high=high)
+    return _simulated(view, gain, replay, words, doubts)
 
 
 def _likely(view: Selection, replay: Replay, changes: tuple[Replayed, ...]) -> tuple[float, str]:
@@ -297,25 +285,33 @@ def _of_shorter_kernels(
     at_least = replay.low_ns if isinstance(graphs, str) else (replay.low_ns + graphs.low_ns) // 2
     replay = replace(replay, low_ns=min(at_least, replay.low_ns))
     high = max(min(_factors(view, replay)[2], bound.high), 1.0)
-    return replace(
-        bound, low=1.0, high=high, reason=f"{_model(view, replay, words)}; {bound.reason}"
-    )
+    return _simulated(view, replace(bound, low=1.0, high=high), replay, words)
 
 
-def _model(view: Selection, replay: Replay, words: str) -> str:
-    """Return what was simulated, of which steps, and how far off it is."""
-    times = dict.fromkeys(duration(end) for end in (replay.low_ns, replay.high_ns))
+def _simulated(view: Selection, gain: Gain, replay: Replay, words: str, doubts: str = "") -> Gain:
+    """Return a gain that says what was simulated, of which steps, and how far off that is."""
+    ends = dict.fromkeys(duration(end) for end in (replay.low_ns, replay.high_ns))
+    times = " to ".join(ends)
+    model = f"a simulation with {words} takes {times} instead of {duration(replay.measured_ns)}"
+    reason = f"{model}{_limits(view, replay)}{doubts}; {gain.reason}"
+    return replace(gain, reason=reason, simulated=times)
+
+
+def _limits(view: Selection, replay: Replay) -> str:
+    """Return how far off a replay is without a change, and which steps it covers, if not all."""
     error = abs(replay.unchanged_ns / replay.measured_ns - 1)
-    model = f"a simulation with {words} takes {' to '.join(times)} instead of {duration(replay.measured_ns)}"
+    said = ""
     if error >= NOTABLE_ERROR:
-        model += f" (without the change it is off by {percent(error)})"
+        said = f" (without the change it is off by {percent(error)})"
     part = _part(view)
     if not isinstance(part, Stretch):
-        return model
-    model += f". It covers only steps {part.first:,} to {part.last:,} of {part.of_steps:,} steady "
-    model += "steps: their length and their time in each kind of kernel and copy differ by at most "
-    model += f"{percent(part.apart_frac)} of a step, "
-    return model + f"and steady steps are {percent(part.share_frac)} of the time"
+        return said
+    return (
+        f"{said}. It covers only steps {part.first:,} to {part.last:,} of {part.of_steps:,} steady "
+        "steps: their length and their time in each kind of kernel and copy differ by at most "
+        f"{percent(part.apart_frac)} of a step, and steady steps are {percent(part.share_frac)} of "
+        "the time"
+    )
 
 
 def _extended(
@@ -347,9 +343,9 @@ def with_others(bound: Gain, freed: Mapping[str, float]) -> Gain:
     names = ", ".join(
         LINES.get(line, IDLE_NAMES.get(line, line.replace("_", " "))) for line in others
     )
-    reason = f"{bound.reason}. Other time gets shorter too, {percent(total)} in all: {names}"
+    further = (*bound.further, f"Other time gets shorter too, {percent(total)} in all: {names}")
     high = max(bound.high, 1 / left if left else math.inf)
-    return replace(bound, high=high, reason=reason, beyond=tuple(others))
+    return replace(bound, high=high, further=further, beyond=tuple(others))
 
 
 def _at_best(view: Selection, gain: Gain, at_best: Freed) -> Gain:
@@ -372,9 +368,8 @@ def shortened(
 
     `promised` is the view of the replay, by default the one that promises least.
 
-    These are the causes of idle time, "collective" and, of one GPU, "copy". What a change saves of a gap is shared
-    among the causes of the gap by their parts of it. What one GPU saves beyond its gaps and collectives is copies that
-    run beside kernels then.
+    These are the causes of idle time, "collective" and "copy". What a change saves of a gap is shared among the causes
+    of the gap by their parts of it. What GPUs save beyond gaps and collectives is copies that run beside kernels then.
     """
     run = _prepared(_whole(view))
     gaps = idle_gaps(view)
@@ -389,9 +384,9 @@ def shortened(
     part = np.minimum(by_gap, length) / length
     total = idle_parts(gaps).mul(part, axis=0).sum().to_dict()
     total["collective"] = saved.loc[saved["family"].eq("communication"), "dur_ns"].sum()
-    if len(busy(view)) == 1:
-        total["copy"] = max(_saved_ns(view, changes, promised) - sum(total.values()), 0)
-    span = int(run.measured[-1]) * len(busy(view))
+    gpus = len(busy(view))
+    total["copy"] = max(gpus * _saved_ns(view, changes, promised) - sum(total.values()), 0)
+    span = int(run.measured[-1]) * gpus
     return {str(line): float(ns) / span for line, ns in total.items()}
 
 
@@ -533,13 +528,13 @@ def together(
     shares = [f.gain.share for f in found if f.gain.share]
     if len(shares) < 2:
         return None
-    shorter = sum(f.gain.share or 0.0 for f in found if _shortens_kernels(f))
+    shorter = sum(f.gain.share or 0.0 for f in found if rule_of(f).shortens_kernels)
     floor = max(next((figures[i].value for i in FLOORS if i in figures), 0.0) - shorter, 0.0)
     high = min(
         speedup_bounds(shares, [1.0] * len(shares)).high, 1 / floor if floor else float("inf")
     )
-    reason = "the findings overlap, so perfkit does not multiply their gains; the kernels' own time remains"
-    bound = Gain(1.0, high, reason)
+    reason = "the findings overlap, so perfkit does not multiply their gains"
+    bound = Gain(1.0, high, reason, further=("The kernels' own time remains",))
     gain = combined(view, found, bound) if view else bound
     # All together never gain less than one of them alone.
     members = [f.gain for f in found if f.gain.share]
@@ -547,9 +542,4 @@ def together(
         max(getattr(member, end) for member in (gain, *members)) for end in ("low", "high")
     )
     beyond = next((member.beyond for member in members if member.high == high > gain.high), ())
-    return explained(replace(gain, low=low, high=high, beyond=beyond))
-
-
-def _shortens_kernels(finding: Finding) -> bool:
-    rule = rules().get(finding.rule)
-    return rule is not None and rule.shortens_kernels
+    return replace(gain, low=low, high=high, beyond=beyond)

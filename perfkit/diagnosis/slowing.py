@@ -128,7 +128,6 @@ def without_profiler(view: Selection, gain: Gain, *, is_idle: bool) -> Gain:
     if taken < LITTLE * remains:
         return gain
     high = 1 + (1 - remains) / (remains - taken)
-    reason = (
-        f"{gain.reason}. Of what remains, {percent(taken / remains)} may be the profiler's own time"
-    )
-    return replace(gain, high=high, reason=reason, beyond=(*gain.beyond, COLLECTOR))
+    said = f"Of what remains, {percent(taken / remains)} may be the profiler's own time"
+    beyond = (*gain.beyond, COLLECTOR)
+    return replace(gain, high=high, further=(*gain.further, said), beyond=beyond)

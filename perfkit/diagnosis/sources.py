@@ -1,5 +1,7 @@
 """What the text of a figure's source stands for: its tables, and the analysis behind it."""
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from perfkit.diagnosis.extensions import extensions
@@ -17,27 +19,37 @@ class Source(NamedTuple):
     is_of_kernel_times: bool = False
 
 
-# Texts that name tables, the one that is counted or timed first.
-TABLES = (
-    *("DEVICES", "KERNELS", "LAUNCHES", "LINKS", "SAMPLES", "SCHEDULE", "STALLS", "TRACE"),
-    *("KERNELS, COPIES", "KERNELS, API_CALLS", "KERNELS, DEVICES", "KERNELS, SAMPLES"),
-    *("RANGES, KERNELS", "COPIES, KERNELS", "SAMPLES, KERNELS"),
-)
-# Texts that name tables, and the analysis of them.
-ANALYSED = (
-    *("KERNELS, COPIES; timeline.busy", "KERNELS, COPIES; timeline.breakdown"),
-    *("KERNELS; compare.families", "COPIES; memory.copied", "LAUNCHES; roofline.points"),
-    *("RANGES, KERNELS; compare.steps", "RANGES, KERNELS; efficiency.mfu"),
-    *("RANGES, KERNELS; efficiency.samples_per_s", "RANGES, KERNELS; scaling.training_time"),
-    *("SAMPLES; timeline.samples_mean", "SAMPLES; efficiency.mfu"),
-    *("SAMPLES; efficiency.samples_per_s", "SAMPLES; scaling.training_time"),
-    "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps",
-)
 OPERATIONS = ("KERNELS", "COPIES")
+STEPS = ("RANGES", "KERNELS")
+# Tables that figures name in their source, and the analyses that they name after these; of several
+# tables the one that is counted or timed first.
+NAMED: dict[tuple[str, ...], tuple[str, ...]] = {
+    OPERATIONS: ("timeline.busy", "timeline.breakdown"),
+    STEPS: ("compare.steps", "efficiency.mfu", "efficiency.samples_per_s", "scaling.training_time"),
+    ("KERNELS",): ("compare.families",),
+    ("KERNELS", "API_CALLS"): (),
+    ("KERNELS", "DEVICES"): (),
+    ("KERNELS", "SAMPLES"): (),
+    ("COPIES",): ("memory.copied",),
+    ("COPIES", "KERNELS"): (),
+    ("LAUNCHES",): ("roofline.points",),
+    ("SAMPLES",): (
+        "timeline.samples_mean",
+        "efficiency.mfu",
+        "efficiency.samples_per_s",
+        "scaling.training_time",
+    ),
+    ("SAMPLES", "KERNELS"): (),
+    ("RANGES", "PYTHON_CALLS", "OPS"): ("gaps.idle_gaps",),
+    **{(table,): () for table in ("DEVICES", "LINKS", "SCHEDULE", "STALLS", "TRACE")},
+}
 OF_OPERATORS = ("framework/OPS", "framework/KERNELS", "framework/API_CALLS")
+# Tables of a timeline: a doubt of the recording makes what rests on them unsure.
+TIMELINE = {f"{of}{name}" for of in ("", "framework/") for name in (*OPERATIONS, "API_CALLS")} | {
+    "framework/COLLECTIVES"
+}
 CALLS = ("CALLTREE", "CALL_METRICS")
 MEASURED = ("LAUNCHES", "COUNTERS")
-STEPS = ("RANGES", "KERNELS")
 BOTH = ("RANGES", "baseline/RANGES", "KERNELS", "baseline/KERNELS")
 # The tables of an analysis that stands alone, by its name in `perfkit.analysis`. Those of
 # extensions stand there.
@@ -89,15 +101,15 @@ OF_TIMES = {
 }
 
 
-def _of_tables(text: str) -> Source:
-    """Return what a text of tables and perhaps an analysis stands for."""
-    tables, _, analysis = text.partition("; ")
-    named = tuple(tables.split(", "))
-    return Source(named, analysis, is_of_kernel_times=named[0] == "KERNELS")
+def _named(tables: tuple[str, ...]) -> Iterator[tuple[str, Source]]:
+    """Yield the texts that name tables, alone and with each of their analyses, and what they mean."""
+    for analysis in ("", *NAMED[tables]):
+        text = "; ".join(filter(None, (", ".join(tables), analysis)))
+        yield text, Source(tables, analysis, is_of_kernel_times=tables[0] == "KERNELS")
 
 
 SOURCES = {
-    **{text: _of_tables(text) for text in (*TABLES, *ANALYSED)},
+    **dict(chain.from_iterable(map(_named, NAMED))),
     **{name: Source(tables, name) for name, tables in ANALYSES.items()},
     **{name: Source(tables, name, is_of_kernel_times=True) for name, tables in OF_TIMES.items()},
     # Texts that say more than tables and analysis.

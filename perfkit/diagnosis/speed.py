@@ -271,9 +271,6 @@ def _migrations(view: Selection) -> Iterator[Finding]:
     )
     text += f"for {hidden.text} while kernels run. These kernels may wait for the pages."
     title = f"Page migrations of unified memory take {percent(alone + beside)} of the time"
-    reason = (
-        "best case: the run saves this time; worst case: none, because kernels do not wait for the "
-        "pages"
-    )
-    gain = removing(alone + beside, reason)
+    worst = "worst case: none, because kernels do not wait for the pages"
+    gain = removing(alone + beside, "best case: the run saves this time", worst=worst)
     yield tell(UNIFIED_MEMORY, title, severity(alone + beside), text, (exposed, hidden), gain)

@@ -186,7 +186,9 @@ def _product(
     steps = [(of or ())[-2:] for of in lying.shapes[first : first + 2]] if lying else []
     # The step from row to row, or from column to column of a transposed matrix; of the result the
     # width.
-    rows = [right[-1], *(max(step) for step in steps if 1 in step)] + ([] if steps else [left[-1]])
+    rows = [right[-1], *(max(stride) for stride in steps if 1 in stride)] + (
+        [] if steps else [left[-1]]
+    )
     return (
         float(work.flops or 0),
         work.bytes,

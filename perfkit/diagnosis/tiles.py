@@ -1,6 +1,5 @@
 """The numbers of the first screen of a report, by the kind of run, and the shares that the verdict states too."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -27,10 +26,10 @@ WAYS = {
     "P2P": "go from GPU to GPU in a node",
     "SHM": "go through the CPU's memory",
 }
-FIELD = re.compile(r"{(\w+)}")
 # Label of a tile and the figures that answer it, the first that a run has; what follows is a note with its figure.
 # Those of FURTHER are shown only where a run has fewer tiles than that.
-TILES, FURTHER = words("tiles"), words("further_tiles")
+RATES, FURTHER = words("rate_tiles"), words("further_tiles")
+TILES = [*words("tiles"), *RATES, *words("later_tiles")]
 # The same, from tables, where there is no figure: label, metric of a log, whether the highest or the average, its text.
 # What a log may hold: label, metric, whether the highest reading counts or the average, and its text.
 Logged = tuple[str, str, bool, Callable[[float], str]]
@@ -79,6 +78,9 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     texts = {**{id: figure.text for id, figure in figures.items()}, "span": span, "known": span}
     if "unknown_frac" in figures and figures["unknown_frac"].value >= NOTABLE:
         texts["known"] = f"the known part of {span}"
+    else:
+        figures = {**figures}
+        figures.pop("unknown_frac", None)
     texts["of_steps"] = _of_steps(view, figures)
     texts["rate_of"] = _rate_of(figures)
     texts["of_memory"] = _of_memory(view)
@@ -161,25 +163,23 @@ def _answered(
     view: Selection,
 ) -> list[Tile]:
     """Return the tiles of the rows of TILES or FURTHER for which a run has a figure."""
+    values = {id: figure.marked for id, figure in figures.items()}
+    if "device_busy_frac" in figures:
+        values["device_busy_frac"] = shares(view, "busy", figures["device_busy_frac"])
     tiles = []
     for label, ids, note in rows:
-        figure = next((figures[id] for id in ids if id in figures), None)
-        if figure is not None and figure.id == "unknown_frac" and figure.value < NOTABLE:
-            continue
-        if figure is not None:
-            of = {**texts, "label": stall(figure.label.rpartition(": ")[2])}
-            is_whole = all(of.get(name) for name in FIELD.findall(note))
-            rate = f"{number(figure.value)}/s" if figure.unit == "1/s" else figure.marked
-            rate = shares(view, "busy", figure) if figure.id == "device_busy_frac" else rate
-            remark = (
-                figure.label.lower()
-                if figure.unit == "1/s"
-                else note.format(**of)
-                if is_whole
-                else ""
-            )
-            tiles.append(Tile(label, rate, remark, figure))
+        for figure in [figures[id] for id in ids if id in figures][:1]:
+            of = {**texts, "label": figure.label.lower(), "subject": stall(figure.subject)}
+            tiles.append(Tile(label, values[figure.id], _noted(note, of), figure))
     return tiles
+
+
+def _noted(note: str, texts: Mapping[str, str]) -> str:
+    """Return a note with its texts; empty where one of them is missing."""
+    try:
+        return note.format(**texts)
+    except KeyError:
+        return ""
 
 
 def shares(view: Selection, state: str, of_all: Figure) -> str:

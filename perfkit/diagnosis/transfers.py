@@ -389,13 +389,9 @@ def _bound(evidence: tuple[Figure, ...], text: str, told: str) -> Finding:
         f" The GPU computes for {computing.text} of the time; overlap can hide copies only in this "
         "time."
     )
-    reason = (
-        "best case: the data stay on the GPU, and the run saves all of this time; worst case: "
-        "none, as all data are new"
-    )
-    return tell(
-        COPIES_BOUND, title, severity(alone.value), text, evidence, removing(alone.value, reason)
-    )
+    reason = "best case: the data stay on the GPU, and the run saves all of this time"
+    gain = removing(alone.value, reason, worst="worst case: none, as all data are new")
+    return tell(COPIES_BOUND, title, severity(alone.value), text, evidence, gain)
 
 
 def _hiding(share: float, known: Mapping[str, Figure], *, hiding: float = 0.0) -> str:

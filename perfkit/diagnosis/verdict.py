@@ -21,8 +21,8 @@ from perfkit.analysis.compare.resampling import (
     UNTESTED,
     WORSE,
 )
-from perfkit.diagnosis.comparison import Comparison, compared, nothing
-from perfkit.diagnosis.finding import SPOKEN, Figure, Refusal, kept
+from perfkit.diagnosis.comparison import Comparison, compared, nothing, part_ids, step_ids
+from perfkit.diagnosis.finding import Figure, Refusal, kept, spoken
 from perfkit.diagnosis.sides import Given, common, lacking, side
 from perfkit.format import duration, elided, number, percent, spoken_ends
 from perfkit.run import Run
@@ -35,7 +35,7 @@ WITHIN = (
     f"To measure the noise, record {SEVERAL} repeats of each run"
 )
 ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, SMALL, UNSEEN)
-STEP, PART = "step_", "part_"  # begin the ids of what is told of steps first
+STEP_COUNT = "step_count"
 NONE, UNRECORDED = "none", "not recorded"
 SIDES = ("before", "after")
 TESTED = f"95 % interval {100 * MATTERS:g} % away from 1 (Politis, Romano 1992)"
@@ -162,9 +162,7 @@ def side_rows(found: Comparison) -> pd.DataFrame:
     order = (2 * place + judged["ratio_low"].isna()).sort_values(kind="stable")
     rows = []
     for row in judged.loc[order.index].astype(object).to_dict("records"):
-        values = (
-            NONE if math.isnan(row[name]) else SPOKEN[row["unit"]](row[name]) for name in SIDES
-        )
+        values = (spoken(row["unit"], row[name]) for name in SIDES)
         ratio = spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
         rows.append(
             (row["id"], row["label"], *values, ratio, f"{row['better']} is better", row["verdict"])
@@ -181,7 +179,8 @@ def main_rows(found: Comparison, most: int = 8) -> pd.DataFrame:
     to `most` rows in all.
     """
     rows = side_rows(found)
-    first = rows[rows["id"].str.startswith(STEP)], rows[rows["id"].str.startswith(PART)]
+    told = ([*step_ids(found), STEP_COUNT], part_ids(found.parts))
+    first = [rows[rows["id"].isin(ids)] for ids in told]
     rest = rows.drop(index=[*first[0].index, *first[1].index])
     rest = rest[~rest["verdict"].isin([SMALL, UNSEEN, UNKNOWN])]
     return pd.concat([*first, rest.head(max(most - sum(map(len, first)), 0))], ignore_index=True)
@@ -278,7 +277,7 @@ def _in_unit(metric: str, value: float) -> str:
         return NONE
     suffix = _suffix(metric)
     return (
-        SPOKEN[SUFFIXES[suffix]](value)
+        spoken(SUFFIXES[suffix], value)
         if SUFFIXES.get(suffix)
         else f"{number(value)} {UNITS.get(suffix, '')}".strip()
     )

@@ -52,7 +52,7 @@ NOTABLE = 0.1
 IN_OPS = "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps"
 BEST = "best case: {saves} all of this time"
 WORST = "worst case: none, because the GPU then waits for something else"
-AT_MOST = f"{BEST.format(saves='the run saves')}; {WORST}"
+AT_MOST = BEST.format(saves="the run saves")
 NEARLY_ALL = 0.9  # share of them (convention)
 LITTLE = 0.01  # of the peak in all (convention)
 NO_TIME = "memory costs no time until it is full; then the program fails"
@@ -107,7 +107,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
             title += " since the first step began" if lead else ""
             text = f"{share.label}: {share.definition}."
             level = severity(share.value)
-            gain = removing(share.value, AT_MOST)
+            gain = removing(share.value, AT_MOST, worst=WORST)
             yield tell(PREPARATION, title, level, text, (share,), gain, is_mean=True)
         yield from _compilation(view, known)
         yield from _recomputation(view, known)
@@ -185,7 +185,7 @@ def _recomputation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fin
     )
     text += f" At most {peak.text} of the GPU's {size(capacity)} are allocated." if peak else ""
     title = f"Recomputed activations take {figure.text} of the time"
-    gain = removing(share, f"{AT_MOST}; the activations need memory in return")
+    gain = removing(share, f"{AT_MOST}; the activations need memory in return", worst=WORST)
     yield tell(RECOMPUTATION, title, severity(share), text, (figure,), gain)
 
 
@@ -239,12 +239,13 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
     if idle is not None and _is_hidden(view):
         return
     if idle is None:
-        gain = replace(removing(wait.value, f"of the steps' time: {AT_MOST}"), share=None)
+        gain = removing(wait.value, f"of the steps' time: {AT_MOST}", worst=WORST)
+        gain = replace(gain, share=None)
     elif of_steps(view) is None:
-        gain = removing(idle, f"{_beside(idle)} of the time: {AT_MOST}")
+        gain = removing(idle, f"{_beside(idle)} of the time: {AT_MOST}", worst=WORST)
     else:
         best = BEST.format(saves=f"{STEADY} save")
-        gain = removing(idle, f"{_beside(idle)} of the steps' time: {best}; {WORST}")
+        gain = removing(idle, f"{_beside(idle)} of the steps' time: {best}", worst=WORST)
         gain = replace(gain, share=None, whole=STEADY)
     level = severity(wait.value if idle is None else idle)
     title = f"Each step waits {wait.text} of its time for data"

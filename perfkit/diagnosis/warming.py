@@ -348,9 +348,8 @@ def _warm_up(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     if found.early.empty or "span_ns" not in known or found.spent_ns < NOTABLE * span:
         return
     value, excess = found.spent_ns / span, found.excess_ns / span
-    definition = "share of the span: time of the first steps that take over 1.5 times the median of the later steps"
-    if found.idle_ns is not None:
-        definition = definition.replace("time of the", "idle time of the GPU in the", 1)
+    time = "time of" if found.idle_ns is None else "idle time of the GPU in"
+    definition = f"share of the span: {time} the first steps that take over 1.5 times the median of the later steps"
     share = Figure("warm_up_frac", "Warm-up in the window", value, "1", definition, "steps.detect")
     early = found.early["dur_ns"].median()
     early_count = steps.count(found.early)

@@ -38,6 +38,7 @@ LEDGER = "monitoring.ledger"
 RUNNING = ("working", "little power", *monitoring.states.LOWERED)
 HALF = 0.5  # of the time
 NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
+UNIT_OF = {"frac": "1", "bytes_per_s": "bytes/s"}  # of a figure, by that of a check
 TITLES = {
     "utilisation": "{gpu} reached 80 % utilisation for only {share} of the time",
     "memory": "The memory of {gpu} is {share} full",
@@ -322,9 +323,8 @@ def _costed(view: Selection) -> pd.DataFrame:
 def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
     worst = rows.iloc[0]
     others = ", ".join(f"GPU {gpu}" for gpu in rows["gpu"].unique()[:8] if gpu != worst["gpu"])
-    is_share = worst["unit"] == "frac"
     gpu, reason, value = f"GPU {worst['gpu']}", str(worst["reason"]), float(worst["value"])
-    label, unit = f"{check.capitalize()} check, {gpu}", "1" if is_share else "bytes/s"
+    label, unit = f"{check.capitalize()} check, {gpu}", UNIT_OF[worst["unit"]]
     figure = Figure(f"log_check_{check}", label, value, unit, reason, "monitoring.checks")
     evidence = [figure]
     titles = TITLES if figure.value else {**TITLES, **NEVER}
@@ -344,11 +344,8 @@ def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
             level = severity(value)
     title += f" (also: {others})" if others else ""
     gain = Gain(1.0, math.inf, "the log shows the problem, but not its cost: record a timeline")
-    target = (
-        f"{worst['threshold']:.0%}".replace("%", " %")
-        if is_share and pd.notna(worst["threshold"])
-        else "none"
-    )
+    has_target = pd.notna(worst["threshold"])
+    target = f"{100 * worst['threshold']:.0f} %" if has_target else "none"
     rule = by_kind(RULES)[str(check)]
     return replace(tell(rule, title, level, reason, tuple(evidence), gain), target=target)
 

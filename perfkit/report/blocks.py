@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -411,7 +410,7 @@ def gains(
     rows = [
         (
             f"{title} (gain of {gain.whole})" if gain.whole != Gain.whole else title,
-            *(gain.likely, gain.best, headline.saved(gain, figures), _shortly(gain.reason)),
+            *(gain.likely, gain.best, headline.saved(gain, figures), _shortly(gain)),
         )
         for title, gain in gained
     ]
@@ -420,16 +419,13 @@ def gains(
     )
 
 
-def _shortly(reason: str) -> str:
-    """Return the first reason of a range; of a simulation how long the run takes in it.
+def _shortly(gain: Gain) -> str:
+    """Return why a gain is a range; of a simulation how long the run takes in it.
 
-    >>> _shortly("a simulation with copies hidden takes 2.16 s instead of 9.92 s (60 % of this is likely); worst case")
+    >>> _shortly(Gain(1.0, 2.0, "a simulation with copies hidden takes 2.16 s", simulated="2.16 s"))
     'Simulated run: 2.16 s'
     """
-    first = reason.partition("; ")[0].partition(" (")[0]
-    first = re.sub(
-        r"^a simulation with .*? takes (.*?) instead of \S+ \w+", r"simulated run: \1", first
-    )
+    first = f"simulated run: {gain.simulated}" if gain.simulated else gain.reason
     return first[:1].upper() + first[1:]
 
 

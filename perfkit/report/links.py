@@ -72,9 +72,7 @@ Target = Callable[[Known], str]
 def tables(known: Figure) -> Shown:
     """Return a figure's source, the tables it rests on first and marked, then the analysis."""
     names = known.tables
-    analysis = printable(
-        known.source.removeprefix(f"{', '.join(names)}; ") if known.analysis else "", LONGEST
-    )
+    analysis = printable(known.analysis, LONGEST)
     marked = ", ".join(
         f'<span class="perfkit-data" data-table="{name}">{called(name)}</span>' for name in names
     )

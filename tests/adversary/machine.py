@@ -325,7 +325,8 @@ class Machine:
     """Time, threads, GPUs, and what a profiler would have written down of them."""
 
     def __init__(self, seed: str, gpus: int = 1, launch_us: float = 5.0) -> None:
-        self.random, self.now, self.heap, self.count, self.corr = random.Random(seed), 0, [], 0, 100
+        self.seed, self.random = seed, random.Random(seed)
+        self.now, self.heap, self.count, self.corr, self.spawned = 0, [], 0, 100, 0
         self.launch_us, self.gpus = launch_us, [Gpu(self, index) for index in range(gpus)]
         self.threads: list[Thread] = []
         self.ops: list[Op] = []
@@ -346,8 +347,12 @@ class Machine:
         return self.corr
 
     def spawn(self, steps: Steps, at: int = 0) -> None:
+        """Let a thread take these steps. It draws its own times: a profiler that slows it changes no other's."""
+        self.spawned += 1
+        own = random.Random(f"{self.seed} {self.spawned}")
 
         def resume() -> None:
+            self.random = own
             command = next(steps, None)
             if isinstance(command, Signal) and not command.fired:
                 command.waiting.append(resume)

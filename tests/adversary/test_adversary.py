@@ -20,8 +20,6 @@ KNOWN_WRONG = {
     "waits_each_iteration": "the CPU reads a residual in each iteration; no recording says whether the next launch "
     "needs it, so a replay lets the copy wait, and perfkit tells the wait with low confidence, at times behind "
     "launch_overhead",
-    "loader_over_reduce": "2.31 times as fast in truth, told are 1.90 to 2.21: the range ends 5 % too low, where 3 % "
-    "are allowed; nobody has found out why",
 }
 
 

@@ -62,7 +62,8 @@ def limit(metrics: dict[str, float], **launch: float) -> str:
             id="no DRAM, level unknown",
         ),
         pytest.param({}, {"sm_frac": 0.97}, "sm", id="no memory is busier than full SMs"),
-        pytest.param({}, {"sm_frac": 0.89}, "not measured", id="a memory may be busier"),
+        pytest.param({}, {"sm_frac": 0.89}, "sm", id="SMs leave little to anything else"),
+        pytest.param({}, {"sm_frac": 0.79}, "not measured", id="a memory may be busier"),
         pytest.param(
             {WAVES: 2},
             {"sm_frac": 0.3, "memory_frac": 0.5, "dram_frac": 0.5},
@@ -87,7 +88,7 @@ def limit(metrics: dict[str, float], **launch: float) -> str:
             "few threads",
             id="one thread",
         ),
-        pytest.param({}, {"sm_frac": 0.9}, "not measured", id="half of the throughputs"),
+        pytest.param({}, {"memory_frac": 0.9}, "not measured", id="half of the throughputs"),
     ],
 )
 def test_the_limit_is_named_in_the_order_of_the_hardware(

@@ -52,7 +52,7 @@ class Judgement:
         for tile in self.tiles:
             yield f"{tile.label} {tile.value} {tile.note}"
         for finding in self.findings:
-            yield from (finding.title, finding.explanation, finding.place, finding.gain.reason)
+            yield from (finding.title, finding.explanation, finding.place, finding.gain.why)
             yield from finding.against
         yield from self.steps_of_advice
         yield from self.notes

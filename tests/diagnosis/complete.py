@@ -6,11 +6,15 @@ from fnmatch import fnmatchcase
 import pandas as pd
 
 from perfkit import diagnosis
-from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, SPOKEN, Finding
+from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, UNITS, Finding
 from perfkit.diagnosis.rules import rules
 from perfkit.selection import Selection
 
-UNITS = {"1": "_frac|_ratio|log_check_.*", "bytes/s": "_bytes_per_s|log_check_.*", "1/s": "_per_s"}
+ENDINGS = {
+    "1": "_frac|_ratio|log_check_.*",
+    "bytes/s": "_bytes_per_s|log_check_.*",
+    "1/s": "_per_s",
+}
 # A setting, a function, a command: something that can be looked up or typed.
 CONCRETE = re.compile(
     r"\w+_\w+|\w\(|\w=\w|--\w|[a-z][A-Z]\w|nsys |ncu |perfkit |nvidia-smi|NCCL|torch\.|#pragma"
@@ -33,16 +37,14 @@ def _check(finding: Finding, known: dict[str, diagnosis.Figure]) -> None:
     assert len(finding.evidence) == len({figure.id for figure in finding.evidence})
     for figure in finding.evidence:
         assert re.fullmatch(r"[a-z][a-z0-9_]*", figure.id)
-        assert re.search(f"(?:{UNITS.get(figure.unit, '.*')})(?:_\\d+)?$", figure.id)
-        assert figure.unit in SPOKEN
+        assert re.search(f"(?:{ENDINGS.get(figure.unit, '.*')})(?:_\\d+)?$", figure.id)
+        assert figure.unit in UNITS
         assert not pd.isna(figure.value)
         assert all((figure.label, figure.definition, figure.source, figure.text))
         assert figure.id not in known or known[figure.id].value == figure.value, (
             "one id, two values"
         )
-    assert all(
-        (finding.title, finding.explanation, finding.target, finding.gain.reason, finding.next)
-    )
+    assert all((finding.title, finding.explanation, finding.target, finding.gain.why, finding.next))
     rule = rules()[finding.rule]
     assert finding.threshold == rule.threshold
     assert all(

@@ -65,8 +65,8 @@ def test_waiting_for_data_is_named_first() -> None:
     assert "enumerate(DataLoader)" in first.explanation
     assert 1 < first.gain.low < 100 / 39, "two workers still need 39 ms for a step"
     assert 4.0 < first.gain.high < 5.0
-    assert "best case: the run saves all of this time" in first.gain.reason
-    assert "worst case: none" not in first.gain.reason, "the range begins at 4"
+    assert "best case: the run saves all of this time" in first.gain.why
+    assert "worst case: none" not in first.gain.why, "the range begins at 4"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_small_runs_by_hand() -> None:
         gain.low,
         gain.high,
     )  # less traffic: all of the 50 exposed ms of 80
-    assert "hides no communication yet for 25.0 % of the time, and can hide no more" in gain.reason
+    assert "hides no communication yet for 25.0 % of the time, and can hide no more" in gain.why
 
 
 @pytest.mark.parametrize(

@@ -251,10 +251,10 @@ def test_what_is_not_replayed_says_so() -> None:
     of_code = idle_time._finding(
         IDLE_HOST_CODE, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5
     )
-    assert of_code.gain.reason.endswith(
-        "not replayed, since nothing recorded says how much of it could go"
+    assert of_code.gain.why.endswith(
+        "not replayed, because nothing recorded says how much of it could go"
     )
     of_loading = idle_time._finding(
         IDLE_DATA_LOADING, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5
     )
-    assert "not replayed" not in of_loading.gain.reason
+    assert "not replayed" not in of_loading.gain.why

@@ -303,7 +303,7 @@ def test_the_gain_of_all_findings_together_and_gains_above_ten_times(
     gains = [f.gain for f in found] + [gain for gain in [together] if gain]
     large = [gain for gain in gains if 10 < gain.high < math.inf]
     assert large or not wide
-    assert [] == [gain.reason for gain in large if "The range is wide because" not in gain.reason]
+    assert [] == [gain.why for gain in large if "The range is wide because" not in gain.why]
     assert [] == [gain.text for gain in large if gain.low < 1.01 and gain.text != "not known"]
     members = [finding.gain for finding in found if finding.gain.share]
     assert wide or (together is not None and len(members) > 1)

@@ -409,7 +409,7 @@ def test_names_from_outside_stay_names(name: str) -> None:
         figures = [
             text for figure in finding.evidence for text in (figure.label, figure.definition)
         ]
-        texts = [finding.title, finding.explanation, finding.gain.reason, *figures]
+        texts = [finding.title, finding.explanation, finding.gain.why, *figures]
         assert all(text.isprintable() and len(text) <= 400 for text in texts)
     assert "<script>" not in report.key_findings(found, diagnosis.figures(one)).html
 

@@ -318,12 +318,12 @@ def test_a_graph_cannot_contain_what_waits(told: Told) -> None:
     ):
         (finding,) = (each for each in told(f"{case}-bad") if each.rule == "small_operators")
         assert said in finding.explanation
-        assert (1.0, True) == (finding.gain.low, said in finding.gain.reason)
+        assert (1.0, True) == (finding.gain.low, said in finding.gain.why)
         assert "Remove .item(), .cpu()" in " ".join(finding.advice["immediate"])
     for name in ("host_tensors-good", "launch_bound-bad", "loader-bad"):
         finding = one(told(name), "small_operators")
         assert finding is not None
-        assert "cannot contain" not in finding.explanation + finding.gain.reason
+        assert "cannot contain" not in finding.explanation + finding.gain.why
         # Little idle time, or that of a GPU that is busy for half of the time, the profiler may explain.
         assert (finding.gain.low > 1.0) is (name == "launch_bound-bad")
 
@@ -413,7 +413,7 @@ def test_precision_knows_what_runs_in_tf32_already(told: Told, traced: Traced) -
         assert off is ("TF32" in " ".join(finding.advice["immediate"])), name
     finding = one(diagnosis.findings(diagnosis.phases.whole(traced("allocator-good"))), "precision")
     assert finding is not None
-    assert "the matrix work takes 30.4 % of its present time" in finding.gain.reason
+    assert "the matrix work takes 30.4 % of its present time" in finding.gain.why
 
 
 @pytest.fixture(scope="module")

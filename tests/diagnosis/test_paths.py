@@ -67,7 +67,7 @@ def test_without_a_trace_gains_are_of_the_gpus_time() -> None:
     found = told(run())
     copies, host = found["paths_copies"], found["paths_host"]
     assert (pytest.approx(1.5), None) == (copies.gain.high, copies.gain.share)
-    assert "of the GPU's time" in copies.gain.reason
+    assert "of the GPU's time" in copies.gain.why
     assert (
         diagnosis.together([copies], {"x": Figure("x", "", 0.5, "1", "", "")}) is None
     )  # one needs no row for all

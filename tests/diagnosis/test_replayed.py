@@ -103,10 +103,10 @@ def test_what_the_replay_does_not_confirm_is_doubted_or_stays(
     refused = replayed_as(
         monkeypatch, "the replay refuses: launches are missing", "idle_sync", 1.4
     ).gain
-    assert (1.0, 1.4, "bound; the replay refuses: launches are missing") == (
+    assert (1.0, 1.4, "bound. the replay refuses: launches are missing") == (
         refused.low,
         refused.high,
-        refused.reason,
+        refused.why,
     )
     plain = finding(
         "tensor_cores", 2.0
@@ -154,8 +154,8 @@ def test_too_many_kernels_are_not_replayed(
     (found,) = replayed.gains(again, [finding("idle_sync", 3.0)])
     assert 3.0 == found.gain.high
     said = "perfkit did not simulate the run: more than 10 kernels; steps: the steady ones are 69.8 % of the time"
-    assert said in found.gain.reason
-    assert found.gain.reason.endswith("Choose a window of some steps.")
+    assert said in found.gain.why
+    assert found.gain.why.endswith("Choose a window of some steps.")
 
 
 def test_a_stretch_of_steps_is_replayed_in_place_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_stretch_of_steps_is_replayed_in_place_of_many(monkeypatch: pytest.Mon
     truth = simulated(settings).span_ns / simulated(replace(settings, loading_ns=0)).span_ns
     assert found.gain.low < truth < found.gain.high
     assert found.gain.high < 1.2 * found.gain.low
-    assert "It covers only steps" in found.gain.reason
+    assert "It covers only steps" in found.gain.why
 
 
 def test_overlapped_copies_gain_seven_tenths_of_what_the_replay_saves(

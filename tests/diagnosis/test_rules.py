@@ -37,34 +37,20 @@ WORDS = {
     ),
     *("uncoalesced", "warm_up"),
 }
-# What people read; figures' ids and names of calls are no sentences.
-SENTENCES = (
-    "title",
-    "source",
-    "why",
-    "reason",
-    "text",
-    "explanation",
-    "verdict",
-    "label",
-    "definition",
-    "note",
-    "because",
-)
+# What people read, and what names a figure, a unit or a command: all of these stand for objects.
+TEXTS = {
+    *("title", "source", "why", "reason", "text", "explanation", "verdict", "label", "definition"),
+    *("note", "because", "unit", "id", "figure_id", "command", "message", "sentence", "step"),
+}
 
 
 # Modules of rules: a theme of the diagnosis, or those of a room.
 RULES_MODULE = re.compile(r"diagnosis/rules/|(?:logs|dumps)/(?:\w+/)?(?:\w+_)?rules\.py:")
-PARTS = (
-    "startswith",
-    "endswith",
-    "partition",
-    "rpartition",
-    "removeprefix",
-    "removesuffix",
-    "split",
-)
-PATTERNS = ("search", "match", "fullmatch", "sub")
+PARTS = {
+    *("startswith", "endswith", "partition", "rpartition", "removeprefix", "removesuffix"),
+    *("split", "rsplit", "replace", "find", "index", "contains", "match", "fullmatch", "extract"),
+}
+PATTERNS = {"search", "match", "fullmatch", "sub", "findall", "split"}
 
 
 def trees(folder: Path) -> Iterator[tuple[str, ast.AST]]:
@@ -105,44 +91,69 @@ def _asks_for_a_rule(node: ast.AST) -> bool:
     return asks and any(isinstance(side, ast.Constant | ast.Tuple | ast.Set) for side in sides)
 
 
-# The few places that read a text, and why they may.
+# Where perfkit concludes, and where it writes down what it concluded.
+CONCLUDING = re.compile(
+    r"diagnosis/|(?:logs|dumps)/(?:\w+/)?\w*diagnosis\.py|report/(?:blocks|first_page|pages|links)\.py"
+)
+# The few functions that read a text, and why they may.
 READERS_OF_TEXT = {
-    "commands.py": "a step of advice is a template: it says which commands stand in it",
-    "sources.py": "the table of sources is made once, of the texts that name tables",
-    "finding.py": "the sentence on a wide range is added once, to whichever reason lacks it",
-    "replayed.py": "the reason of a bound becomes that of a replay, without its worst case",
-    "headline.py": "a reader's note says how a run failed; a tile's note is its unit",
-    "potential.py": "the label of a stall ends with its name",
-    "tiles.py": "the label of a figure ends with what the tile names",
+    "diagnosis/replayed.py:_refused": "an error is a text: what to record follows its first sentence",
+    "diagnosis/profiling.py:messages": "the words are the collector's: no object stands behind them",
+    "report/blocks.py:remarks": "summary.json holds notes as texts that begin with their file",
+    "report/blocks.py:with_command": "summary.json holds steps as texts that end with a command",
+    "report/blocks.py:_title": "the figure that a title names becomes a link, whatever it says",
+    "report/pages.py:markdown": "summary.json holds the verdict as a text",
+    "report/pages.py:presentable": "a cell of prose is no object: its headings get their numbers",
 }
 
 
-def test_no_condition_reads_a_sentence() -> None:
-    found = {
-        place.partition(":")[0] for place, node in nodes_of_package() if _reads_a_sentence(node)
-    }
-    in_diagnosis = {place for place in found if place.startswith("diagnosis/")}
-    assert {f"diagnosis/{name}" for name in READERS_OF_TEXT} == in_diagnosis
+def test_no_condition_reads_a_text() -> None:
+    found = {f"{name}:{function}" for name, function in _readers_of_text()}
+    assert set(READERS_OF_TEXT) == found
 
 
-def _reads_a_sentence(node: ast.AST) -> bool:
-    """Whether a node asks what stands in a sentence, how it begins or ends, or whether it is one."""
+def _readers_of_text() -> Iterator[tuple[str, str]]:
+    """Yield the functions, by file, that read a text where perfkit concludes."""
+    for name, tree in trees(ROOT):
+        if CONCLUDING.match(name):
+            yield from ((name, function) for function in _reading(tree, ""))
+
+
+def _reading(node: ast.AST, function: str) -> Iterator[str]:
+    """Yield the innermost named function around each node that reads a text."""
+    if isinstance(node, ast.FunctionDef):
+        function = node.name
+    if _reads_a_text(node):
+        yield function
+    for child in ast.iter_child_nodes(node):
+        yield from _reading(child, function)
+
+
+def _reads_a_text(node: ast.AST) -> bool:
+    """Whether a node asks what stands in a text, how it begins or ends, or whether it is one."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr in PATTERNS:
-            return any(_is_sentence(given) for given in node.args)
-        return node.func.attr in PARTS and _is_sentence(node.func.value)
+        if node.func.attr in PATTERNS and any(map(_is_text, node.args)):
+            return True
+        return node.func.attr in PARTS and _is_text(node.func.value)
     if not isinstance(node, ast.Compare):
         return False
     if isinstance(node.ops[0], ast.In | ast.NotIn):
-        return _is_sentence(node.comparators[0])
+        return _is_text(node.comparators[0])
     sides = [node.left, *node.comparators]
     texts = [side.value for side in sides if isinstance(side, ast.Constant)]
-    return any(isinstance(text, str) and text for text in texts) and any(map(_is_sentence, sides))
+    return any(isinstance(text, str) and text for text in texts) and any(map(_is_text, sides))
 
 
-def _is_sentence(node: ast.AST) -> bool:
+def _is_text(node: ast.AST) -> bool:
+    """Whether a node is a text: by its name, by its column, or as `str` of it or its `.str`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return node.slice.value in TEXTS
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "str" and node.args:
+        return _is_text(node.args[0])
+    if isinstance(node, ast.Attribute) and node.attr == "str":
+        return _is_text(node.value)
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-    return name in SENTENCES
+    return name in TEXTS
 
 
 @pytest.mark.parametrize(
@@ -155,15 +166,29 @@ def _is_sentence(node: ast.AST) -> bool:
         ("SLOW.search(finding.explanation)", True),
         ('label == "Main stall"', True),
         ("WIDELY in gain.reason", True),
+        ('figure.unit == "1/s"', True),
+        ('worst["unit"] == "frac"', True),
+        ('figure.id == "unknown_frac"', True),
+        ('figure_id.removeprefix("baseline_")', True),
+        ('table["id"].str.startswith("part_")', True),
+        ('str(row["label"]).rpartition(": ")', True),
+        ('command.startswith("ncu ")', True),
+        ("NUMBERED.sub('', figure.id)", True),
         ('title == ""', False),
         ('"idle_frac" in figures', False),
+        ("figure.id in known", False),
         ('name.startswith("cuda")', False),
     ],
 )
-def test_a_condition_on_a_sentence_is_seen(code: str, reads: bool) -> None:
+def test_a_condition_on_a_text_is_seen(code: str, reads: bool) -> None:
     (expression,) = ast.parse(code).body
     assert isinstance(expression, ast.Expr)
-    assert reads is _reads_a_sentence(expression.value)
+    assert reads is _reads_a_text(expression.value)
+
+
+def test_a_planted_condition_is_found_with_its_function() -> None:
+    planted = ast.parse('def _told(finding):\n    return finding.title.endswith("% of the time")')
+    assert ["_told"] == list(_reading(planted, ""))
 
 
 def test_no_theme_imports_another() -> None:

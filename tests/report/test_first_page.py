@@ -42,7 +42,7 @@ KINDS = {
         ("GPU busy", "Step time"),
     ),
     "ncu/Olajide-Badejo__GPU-Roofline-Profiler__gemm_tiled.csv": (
-        "66.7 %",
+        "Work of the SMs limits",
         ("Kernels measured", "Occupancy", "DRAM traffic"),
     ),
     "hpctoolkit/hpctoolkit-dlrm-gpu-database": (

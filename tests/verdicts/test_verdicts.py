@@ -81,7 +81,7 @@ def misquoted(text: str, run: perfkit.Selection) -> list[str]:
     """The texts in double quotes under "What perfkit says" that no finding of the run says."""
     section = text.split(f"## {SECTIONS[1]}\n")[1].split(f"## {SECTIONS[2]}\n")[0]
     said = (
-        (f.title, f.explanation, f.gain.reason, *f.against, *f.evidence)
+        (f.title, f.explanation, f.gain.why, *f.against, *f.evidence)
         for f in diagnosis.findings(run)
     )
     every = "\n".join(

@@ -5,6 +5,7 @@ from functools import cache
 from types import ModuleType
 
 from perfkit.diagnosis.extensions import extensions
+from perfkit.diagnosis.finding import Finding
 from perfkit.diagnosis.rules import (
     allocator,
     call_paths,
@@ -43,10 +44,18 @@ THEMES = (
 )
 
 
+NO_RULE = Rule(name="", question="", needs=(), evidence=(), threshold="", advice=(), next="")
+
+
 @cache
 def rules() -> Mapping[str, Rule]:
     """Return all rules by name: theme by theme, in the order of the modules, then those of extensions."""
     return {rule.name: rule for theme in themes() for rule in _of(theme)}
+
+
+def rule_of(finding: Finding) -> Rule:
+    """Return the rule of a finding; one that says nothing where the package that brings it is gone."""
+    return rules().get(finding.rule, NO_RULE)
 
 
 def themes() -> tuple[ModuleType, ...]:

@@ -5,15 +5,14 @@ from typing import Any
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, now, soon
 
 
-def _of_cause(cause: str, *, unit: str = "1") -> dict[str, Any]:
+def _of_cause(cause: str, *, unit: str = "1", ending: str = "frac") -> dict[str, Any]:
     """Return what the rules about causes that counters name share.
 
-    `unit` is that of their value.
+    `unit` is that of their value, and `ending` that of the value's id.
     """
-    value = f"{cause}_frac" if unit == "1" else f"{cause}_{unit}"
     return {
         "needs": ("LAUNCHES", "COUNTERS"),
-        "evidence": (value, f"{cause}_time_frac"),
+        "evidence": (f"{cause}_{ending}", f"{cause}_time_frac"),
         "kind": cause,
         "unit": unit,
         "vagueness": 0,
@@ -286,7 +285,7 @@ ATOMICS = Rule(
 NARROW_LOADS = Rule(
     name="narrow_loads",
     question="Do threads load one or two bytes at a time?",
-    **_of_cause("narrow_loads", unit="bytes"),
+    **_of_cause("narrow_loads", unit="bytes", ending="bytes"),
     target="16 bytes",
     threshold=(
         "At most two bytes per thread and load while the device memory is below 60 % of its rate, "

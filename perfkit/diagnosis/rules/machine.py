@@ -15,31 +15,31 @@ SUSPICIOUS_MFU = 0.7
 NOTABLE = 0.1  # of an iteration (convention)
 
 
-def _each(known: Known, name: str) -> Iterator[tuple[Figure, str]]:
-    """Yield the figure of each training, and " of" the log it is from where there are several."""
-    for figure_id, figure in known.items():
-        if figure_id.startswith(name):
-            log = figure_id.removeprefix(name).removeprefix("_")
-            yield figure, f" of log {log}" if log else ""
+MFU, OPTIMIZER = "baseline_mfu_frac", "baseline_optimizer_frac"
+
+
+def _each(known: Known, kind: str) -> list[Figure]:
+    """Return the figure of each training."""
+    return [figure for figure in known.values() if figure.kind == kind]
 
 
 def _poor_mfu(_: Selection, known: Known) -> Iterator[Finding]:
-    for share, of in _each(known, "baseline_mfu_frac"):
+    for share in _each(known, MFU):
         if share.value < LOW_MFU:
             level = "high" if share.value < POOR_MFU else "medium"
-            title = f"The training{of} uses {share.text} of the GPU's arithmetic (MFU)"
-            reason = f"good trainings of dense models reach {percent(GOOD_MFU)}; "
-            reason += "worst case: this training cannot get faster"
-            gain = removing(1 - share.value / GOOD_MFU, reason)
+            title = f"The training{share.log} uses {share.text} of the GPU's arithmetic (MFU)"
+            reason = f"good trainings of dense models reach {percent(GOOD_MFU)}"
+            worst = "worst case: this training cannot get faster"
+            gain = removing(1 - share.value / GOOD_MFU, reason, worst=worst)
             text = f"{share.label}: {share.definition}."
             yield tell(TRAINING_MFU, title, level, text, (share,), gain)
 
 
 def _long_optimizer(_: Selection, known: Known) -> Iterator[Finding]:
-    for share, of in _each(known, "baseline_optimizer_frac"):
+    for share in _each(known, OPTIMIZER):
         if share.value >= NOTABLE:
-            time = known[share.id.replace("_frac", "_ns")]
-            title = f"The optimizer step takes {share.text} of an iteration{of}"
+            time = known[share.amount]
+            title = f"The optimizer step takes {share.text} of an iteration{share.log}"
             text = f"{time.label}: {time.text}. "
             text += "The forward and the backward pass do the GPU's arithmetic."
             gain = removing(share.value, "best case: the run saves the whole step of the optimizer")
@@ -48,9 +48,9 @@ def _long_optimizer(_: Selection, known: Known) -> Iterator[Finding]:
 
 
 def _impossible_mfu(_: Selection, known: Known) -> Iterator[Finding]:
-    for share, of in _each(known, "baseline_mfu_frac"):
+    for share in _each(known, MFU):
         if share.value > SUSPICIOUS_MFU:
-            title = f"An MFU{of} of {share.text} is more than any published training reaches"
+            title = f"An MFU{share.log} of {share.text} is more than any published training reaches"
             reason = "the figure is doubtful, not the program: "
             reason += "the right peak or count makes the figure lower"
             text = f"{share.label}: {share.definition}."

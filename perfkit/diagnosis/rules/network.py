@@ -14,26 +14,21 @@ NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET torchrun --nproc-per-node=8 tra
 # Of the line rate, or of the best operation in the same log; see `perfkit.diagnosis.interconnect`.
 LOW_RATE = 0.6
 POOR_RATE = 0.4
+OF_A_RATE = "baseline_ratio"  # the kind of the figures that hold a bandwidth against a rate
 FEW_CARDS = 4  # GPUs for each network card, from which on they share too little (convention)
 OF_LINKS = "a benchmark shows the speed of the links, but not how much time a program communicates"
 
 
 def _slow_operations(_: Selection, known: Known) -> Iterator[Finding]:
     """One finding for all operations that are far below the line rate, the slowest first."""
-    rates = [
-        figure
-        for name, figure in known.items()
-        if name.startswith("baseline_") and name.endswith("_ratio")
-    ]
+    rates = [figure for figure in known.values() if figure.kind == OF_A_RATE]
     low = [figure for figure in rates if figure.value < LOW_RATE]
     low.sort(key=lambda figure: figure.value)
     if not low:
         return
     slowest = low[0]
-    reached = [known[_rate_of(figure)] for figure in low]
-    is_of_best = slowest.id.endswith("_best_ratio")
-    whose = "the best in the same log" if is_of_best else "the line rate of the links"
-    title = f"{reached[0].label} is {slowest.text} of {whose}"
+    reached = [known[figure.amount] for figure in low]
+    title = f"{reached[0].label} is {slowest.text} of {slowest.subject}"
     listed = ", ".join(f"{figure.label} {figure.text}" for figure in reached[:5])
     more = len(rates) - len(low)
     others = f"; {more} other operations reach more" if more else ""
@@ -43,11 +38,6 @@ def _slow_operations(_: Selection, known: Known) -> Iterator[Finding]:
     evidence = dict.fromkeys(figure for pair in zip(low, reached, strict=True) for figure in pair)
     gain = Gain(1.0, math.inf, OF_LINKS)
     yield tell(BUS_BANDWIDTH, title, level, text, tuple(evidence), gain)
-
-
-def _rate_of(share: Figure) -> str:
-    """Return the id of the rate of which a figure is the share of the line rate or of the best."""
-    return share.id.removesuffix("_ratio").removesuffix("_best") + "_bytes_per_s"
 
 
 def _over_tcp(_: Selection, known: Known) -> Iterator[Finding]:

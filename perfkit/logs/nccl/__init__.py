@@ -7,6 +7,7 @@ tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18 to 2.31.
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from perfkit.logs.text import samples_table
 from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.text import capture_table, content, head
 
-VERSION = 8
+VERSION = 9
 KIND = "network"
 LARGEST = 4 * 10**9
 READS = "the output of nccl-tests (or what `-J` wrote), a log with NCCL_DEBUG=INFO"
@@ -92,7 +93,8 @@ def _report(text: str, path: Path) -> Profile:
     if report.t0_unix_ns is not None:
         notes.append("its start is local time without a zone, taken as UTC")
     capture = capture_table(path, "nccl-tests", "", report.t0_unix_ns)
-    return _profile(path, frames, notes, capture, {device.host for device in table.devices})
+    made = _profile(path, frames, notes, capture, {device.host for device in table.devices})
+    return replace(made, failure=_quoted(report.error))
 
 
 def _log(text: str, path: Path) -> Profile:
@@ -134,7 +136,7 @@ def _log(text: str, path: Path) -> Profile:
     hosts = {entry.host for entry in written.said} | {
         device.host for table in benchmarks for device in table.devices
     }
-    return _profile(path, frames, notes, capture, hosts)
+    return replace(_profile(path, frames, notes, capture, hosts), failure=failure)
 
 
 def _profile(
