@@ -146,13 +146,31 @@ def of_program(
     """Return the RANGES of processes that launch kernels: what another process marks is no step of theirs.
 
     Without kernels they are those of processes that call CUDA. All of them where the ids of ranges and
-    calls do not agree with those of kernels.
+    calls do not agree with those of kernels. Of a thread that never calls CUDA, though others of its process do,
+    only ranges are returned whose names say that they are steps or parts of them: a watcher's polls are no steps.
     """
     working = api_calls if kernels.empty and api_calls is not None else kernels
     launching = working["process"].unique()
     mine = ranges["process"].isin(launching)
     is_known = mine.any() or (api_calls is not None and api_calls["process"].isin(launching).any())
-    return ranges[mine] if is_known else ranges
+    of_processes = ranges[mine] if is_known else ranges
+    if api_calls is None or api_calls.empty or of_processes.empty:
+        return of_processes
+    return of_processes[~_is_beside(of_processes, api_calls)]
+
+
+def _is_beside(ranges: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which ranges lie on a thread beside those that call CUDA, and do not say that they are steps."""
+    place = ["rank", "process", "thread"]
+    calling = api_calls[place].drop_duplicates()
+    of_process, of_thread = (
+        pd.MultiIndex.from_frame(ranges[keys]).isin(pd.MultiIndex.from_frame(calling[keys]))
+        for keys in (place[:2], place)
+    )
+    beside = of_process & ~of_thread
+    if beside.any():
+        beside &= (ranges["kind"] != "step").to_numpy() & ~where(ranges["name"], _telling)
+    return beside
 
 
 def steady(steps: pd.DataFrame) -> pd.DataFrame:

@@ -509,3 +509,18 @@ def test_without_kernels_the_ranges_of_a_process_that_calls_cuda_count() -> None
     marked = ranges(*({"start_ns": 0, "dur_ns": 9, "process": n} for n in (1, 2)))
     calls = api_calls({"start_ns": 0, "dur_ns": 9, "name": "cudaMemcpy", "process": 1})
     assert [1] == of_program(marked, KERNELS.empty(), calls)["process"].tolist()
+
+
+def test_polls_of_a_thread_that_never_calls_cuda_are_no_steps() -> None:
+    """Thread 2 polls as often as thread 1 launches; of its ranges only one that says "step" counts."""
+    polls = [lasting(at, 9, "poll", thread=2) for at in range(0, 50, 10)]
+    marked = ranges(*polls, lasting(0, 50, "step", thread=2), lasting(0, 50, "solve", thread=1))
+    calls = api_calls({"start_ns": 0, "dur_ns": 1, "thread": 1})
+    kept = of_program(marked, kernels({"start_ns": 0, "dur_ns": 1}), calls)
+    assert {"step", "solve"} == set(kept["name"])
+
+
+def test_ranges_count_where_no_thread_of_their_process_calls_cuda() -> None:
+    marked = ranges(lasting(0, 9, "frame", thread=2))
+    launched = kernels({"start_ns": 0, "dur_ns": 1})
+    assert 1 == len(of_program(marked, launched, API_CALLS.empty()))

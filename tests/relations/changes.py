@@ -27,7 +27,7 @@ OF_LOOP = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")  # what a loop hol
 EARLY = 0.1  # of the operations: what comes before them is start-up
 LATER_NS = 1_000_000_007  # by which all times move
 DAY_NS = 86_400 * 10**9
-POLLS = 200  # ranges of another process
+POLLS = 200  # ranges of another process or thread
 TAIL_CALLS = 10
 SEED = 45
 NAMES = ("name", "full_name", "family")  # of a kernel
@@ -403,17 +403,31 @@ def innocent_gpu(recording: Recording) -> Recording:
 
 def other_process(recording: Recording) -> Recording:
     """Return the recording with ranges of another process at even distances, which starts no work."""
+    process = 1 + max(_numbers(recording, "process"))
+    return _with_polls(recording, process, process)
+
+
+def other_thread(recording: Recording) -> Recording:
+    """Return the recording with ranges of one more thread of its process at even distances, which starts no work."""
+    if "API_CALLS" not in recording.names:
+        raise DoesNotApply("no CUDA calls: nothing shows which threads start work")
+    process = int(operations(recording)["process"].iloc[0])
+    return _with_polls(recording, process, 1 + max(_numbers(recording, "thread")))
+
+
+def _numbers(recording: Recording, column: str) -> list[int]:
+    tables = [recording.table(name) for name in ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")]
+    return [int(table[column].max()) for table in tables if column in table and len(table)]
+
+
+def _with_polls(recording: Recording, process: int, thread: int) -> Recording:
     rank, _ = gpus(recording)[0]
     work = operations(recording)
     mine = work[work["rank"] == rank]
     begin = int(mine["start_ns"].min())
-    tables = [recording.table(name) for name in ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")]
-    process = 1 + max(int(table["process"].max()) for table in tables if len(table))
     distance = max((int(stops(mine).max()) - begin) // POLLS, 2)
     rows = pd.DataFrame({"start_ns": begin + np.arange(POLLS, dtype=np.int64) * distance})
-    rows = rows.assign(
-        rank=rank, process=process, thread=process, dur_ns=distance // 2, name="poll"
-    )
+    rows = rows.assign(rank=rank, process=process, thread=thread, dur_ns=distance // 2, name="poll")
     return recording.with_rows("RANGES", rows.assign(domain="", kind="push_pop", depth=0))
 
 

@@ -176,6 +176,7 @@ RELATIONS = (
     Relation("same_day", changes.another_day, same),
     Relation("beside_gpu", changes.innocent_gpu, beside),
     Relation("beside_process", changes.other_process, same),
+    Relation("beside_thread", changes.other_thread, same),
     Relation("double_family", changes.family_doubled, more_work),
     Relation("double_idle", changes.idle_doubled, more_idleness),
     Relation("double_memory", changes.memory_gaps_doubled, more_memory_calls),

@@ -326,6 +326,11 @@ def test_another_process_adds_ranges_and_no_work() -> None:
     assert 1 == len(other.kernels)
 
 
+def test_another_thread_of_the_process_adds_ranges_and_no_work(recording: Recording) -> None:
+    added = changes.other_thread(recording).run().ranges.query("name == 'poll'")
+    assert {(1, 2)} == set(frames.tuples(added, "process", "thread"))
+
+
 def test_the_family_that_takes_longest_takes_twice_as_long_and_the_rest_moves() -> None:
     families = ("gemm", "other", "gemm", "communication")
     rows = [
