@@ -322,7 +322,8 @@ def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 def _is_small(table: pd.DataFrame, of_family: pd.Series) -> pd.Series:
     """Say which figures are times that hardly count beside those of all families of kernels."""
     most: pd.Series = table[["before", "after"]].max(axis=1)
-    return most < SMALL_FRAC * table.loc[of_family, "before"].sum()
+    is_small: pd.Series = most < SMALL_FRAC * table.loc[of_family, "before"].sum()
+    return is_small
 
 
 def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 import pandas as pd
 
-from perfkit.diagnosis.phases import paused, phases, recorded
+from perfkit.diagnosis.phases import paused, recorded
+from perfkit.diagnosis.repeating import phases
 from perfkit.diagnosis.rules.rule import Moment
 from perfkit.diagnosis.timeline import idle_gaps, idle_parts
 from perfkit.selection import Selection
