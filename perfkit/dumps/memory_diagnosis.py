@@ -278,7 +278,7 @@ def _module(rows: pd.DataFrame) -> str:
     """Return the innermost module that holds half of the memory at the peak, in a sentence; empty for none."""
     whole = max(int(rows["bytes"].sum()), 1)
     table = held.modules(rows)
-    large = table[table["bytes"].ge(HALF * whole)].sort_values("depth").tail(1)
+    large = table[table["bytes"].ge(HALF * whole)].sort_values("depth", kind="stable").tail(1)
     if large.empty:
         return ""
     share = percent(float(large["bytes"].iloc[0]) / whole)
