@@ -249,7 +249,10 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
         gain = replace(gain, share=None, whole=STEADY)
     level = severity(wait.value if idle is None else idle)
     title = f"Each step waits {wait.text} of its time for data"
-    yield tell(INPUT, title, level, text, (wait,), gain)
+    evidence = [wait]
+    if idle is not None and "idle_frac" in known:
+        evidence.append(known["idle_frac"])
+    yield tell(INPUT, title, level, text, tuple(evidence), gain)
 
 
 def _beside(idle: float) -> str:
