@@ -1,6 +1,6 @@
 """The tables of dumps of PyTorch and of NCCL Inspector, as data: collectives by their number, and allocations."""
 
-from perfkit.columns import GPU, RANK, category, moment
+from perfkit.columns import GPU, LONGEST_NS, RANK, category, moment
 from perfkit.schema import Column, Table
 
 GROUP = category("group", "process group by its name, which is the same on all ranks")
@@ -39,6 +39,7 @@ GROUPS = Table(
     ),
     ("rank", "group"),
 )
+TIME = "ns since the start of the capture; NA when not recorded"
 EVENT = "in the order in which the allocator of its GPU did them"
 ALLOCATIONS = Table(
     "ALLOCATIONS",
@@ -48,7 +49,7 @@ ALLOCATIONS = Table(
         Column("event", "int64", f"number of the event, {EVENT}; -1 before the recording"),
         Column("freed_event", "Int64", "event from which on it was free; NA: held to the end"),
         Column("released_event", "Int64", "event at which the program let it go; NA if it did not"),
-        Column("time_ns", "Int64", "ns since the start of the capture; NA when not recorded", 0),
+        Column("time_ns", "Int64", TIME, 0, LONGEST_NS),
         Column("bytes", "int64", "bytes that the program asked for", least=0),
         category("stage", "what the program did: build, forward, backward, optimizer or other"),
         category("function", "innermost function of the program; missing when not recorded"),

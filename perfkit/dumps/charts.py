@@ -16,8 +16,8 @@ NO_RANK = "The dumps name no rank."
 ROLES = {  # of `hang.ranks`, with its name and colour
     "suspect": ("waited for", "#D55E00"),
     "behind": ("behind in finished collectives", "#E0A010"),
-    "waits": ("waits in a collective", "#1F77D4"),
-    "absent": ("did not join, and waits itself", "#884421"),
+    "ring": ("waits in a ring", "#884421"),
+    "waits": ("waits for others", "#1F77D4"),
     "no difference": ("no difference seen", "#B4B4B4"),
 }
 

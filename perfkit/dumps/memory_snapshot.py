@@ -173,6 +173,8 @@ def _tables(
         changes = list(_replayed(events, gpu, begin, length, own, allocations))
         whole = sum(segment["bytes"] for segment in own)
         first = whole - sum(size for _, size in changes)
+        if first < 0:
+            raise ValueError(f"GPU {gpu} reserved {-first:,} bytes more than its segments hold")
         reservations += [(gpu, -1, first)] * bool(whole or changes)
         reservations += [(gpu, event, size) for event, size in changes]
         begin += length

@@ -20,7 +20,7 @@ def test_each_rank_has_the_colour_of_what_it_does() -> None:
     found = pd.DataFrame({"rank": [0, 1, 2], "role": roles, "waits_for": ["", "0", ""], "last": ""})
     spec = checked(ranks(found))
     assert "Ranks that others wait for: 0" == title(spec)
-    shown = [(0, "waited for"), (1, "waits in a collective"), (2, "no difference seen")]
+    shown = [(0, "waited for"), (1, "waits for others"), (2, "no difference seen")]
     assert shown == drawn(spec, "rank", "role")
 
 

@@ -11,7 +11,7 @@ import perfkit
 from perfkit import diagnosis, report
 from perfkit.diagnosis.finding import Finding
 from perfkit.diagnosis.headline import headline
-from perfkit.dumps import flight_recorder, hang
+from perfkit.dumps import charts, flight_recorder, hang
 from perfkit.errors import ReadError
 
 CASES = ("gpu_error_1st", "gpu_error_2nd", "lock_gil_1st")
@@ -242,6 +242,14 @@ def test_a_ring_of_waits_is_named_in_its_order(gives: str, tmp_path: Path) -> No
     assert "Ranks 0, 1 and 2 wait for each other in a ring" == told.title
     assert "Rank 2 waits for rank 0 in recv 2<-0 of group 0" in told.explanation
     assert "/home/me/pipe.py:1" == told.place
+
+
+def test_every_role_of_a_rank_has_a_colour(tmp_path: Path) -> None:
+    ring = [[half(1, f"recv {rank}<-{(rank + 1) % 3}")] for rank in range(3)]
+    run = perfkit.load(job(tmp_path / "job", *ring))
+    table = hang.ranks(run.groups, run.enqueued)
+    assert {"ring"} == {*table["role"]} <= {*charts.ROLES}
+    assert "waits in a ring" in str(charts.ranks(table).to_dict())
 
 
 def test_sends_and_receives_that_were_given_together_have_no_order(tmp_path: Path) -> None:

@@ -301,6 +301,7 @@ def test_a_snapshot_without_times_has_the_same_levels(tmp_path: Path) -> None:
         {"device_traces": [[{"action": "alloc", "addr": 2**62, "size": 1}]]},
         {"device_traces": [[{"action": "alloc", "addr": 1, "size": "x"}]]},
         {"device_traces": [[]], "more": [{"action": "alloc"}]},
+        {"device_traces": [[{"action": "segment_alloc", "addr": 1, "size": 1 << 40}]]},
     ],
 )
 def test_a_snapshot_with_wrong_values_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
