@@ -61,14 +61,14 @@ def _owners(ledger: pd.DataFrame) -> pd.DataFrame:
     lines = pd.DataFrame({"key": names.keys(ledger), "owner": owner, "ns": ledger["ns"]})
     of_part = lines.groupby("key")["ns"].transform("sum") / whole
     lines = lines.assign(key=lines["key"].where(of_part >= names.SMALL, "small"))
-    summed = lines.groupby(["key", "owner"], as_index=False, observed=True)["ns"].sum()
+    summed = lines.groupby(["key", "owner"], observed=True)["ns"].sum().reset_index()
     summed = summed.sort_values("ns", ascending=False, kind="stable")
     place = summed.groupby("key").cumcount()
     summed["owner"] = summed["owner"].where(place < MOST_OWNERS, OTHERS)
-    joined = summed.groupby(["key", "owner"], as_index=False, sort=False)["ns"].sum()
-    return joined[joined["ns"] > 0].assign(
-        part=joined["key"].map(shares.TIME_NAMES), share_frac=joined["ns"] / whole
-    )
+    joined = summed.groupby(["key", "owner"], sort=False)["ns"].sum().reset_index()
+    part = joined["key"].map(shares.TIME_NAMES)
+    told: pd.DataFrame = joined.assign(part=part, share_frac=joined["ns"] / whole)
+    return told[told["ns"] > 0]
 
 
 def _first(rows: pd.DataFrame) -> str:
