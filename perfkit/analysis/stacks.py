@@ -22,6 +22,7 @@ from perfkit.tables import FRAMES
 
 Bool = NDArray[np.bool_]
 NEARLY_ALL = 0.95  # convention
+THREAD = ["rank", "process", "thread"]
 SYSTEM_MODULE = re.compile(
     r"lib(?:c|pthread|m|dl|stdc\+\+|gcc|gcc_s|cuda|dxcore)(?:-[\d.]+)?\.so|ld-|libnvidia|libcupti|libTools"
     r"|(?:ntdll|kernel32|kernelbase|ucrtbase|msvcp\w*|vcruntime\w*|nvcuda)\.dll|\[",
@@ -260,6 +261,37 @@ def _first_of(key: Int) -> Int:
     """Return the first row of each value, in the order of rows."""
     _, first = np.unique(key, return_index=True)
     return np.sort(first)
+
+
+def strip(stacks: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:
+    """Return when each CPU thread ran in which function, by the innermost telling frame of its samples.
+
+    `stacks`: rows of STACKS. Columns rank, process, thread, start_ns, dur_ns, name: one row per stretch of equal
+    functions. A sample counts until the next one of its thread, for at most two usual distances: what is longer apart
+    was not running. Samples without a telling frame are left out.
+    """
+    samples = stacks[stacks["kind"].eq("sample")]
+    samples = samples.sort_values([*THREAD, "start_ns"], kind="stable", ignore_index=True)
+    known = Frames(frames)
+    key = stack_key(samples["rank"].to_numpy(), samples["stack"].to_numpy())
+    place, row = known.of(key)
+    innermost = np.append(True, place[1:] != place[:-1])[: len(place)]
+    function = np.full(len(samples), -1)
+    function[place[innermost]] = known.function[row[innermost]]
+    start = samples["start_ns"].to_numpy()
+    is_new = samples[THREAD].ne(samples[THREAD].shift()).any(axis=1).to_numpy()
+    apart = np.diff(start, append=0)
+    is_last = np.append(is_new[1:], True)[: len(start)]
+    usual = int(np.median(apart[~is_last])) if (~is_last).any() else 1
+    end = start + np.where(is_last, usual, np.minimum(apart, 2 * usual))
+    begins = is_new | (function != np.roll(function, 1)) | (start != np.roll(end, 1))
+    stretches = samples[[*THREAD, "start_ns"]].assign(end=end, function=function)
+    ways = dict.fromkeys([*THREAD, "start_ns", "function"], "first") | {"end": "last"}
+    found = stretches.groupby(np.cumsum(begins), sort=False).agg(ways)
+    found = found[found["function"] >= 0].reset_index(drop=True)
+    names = [shown(str(known.functions[code])) for code in found["function"]]
+    lasting = found["end"] - found["start_ns"]
+    return found[[*THREAD, "start_ns"]].assign(dur_ns=lasting, name=np.array(names, object))
 
 
 def functions(stacks: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:

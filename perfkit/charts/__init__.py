@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         limits,
         machine,
         operators,
+        owners,
         ranks,
         roofline,
         shares,
@@ -67,6 +68,7 @@ __all__ = [
     "limits",
     "machine",
     "operators",
+    "owners",
     "ranks",
     "roofline",
 ]

@@ -74,6 +74,7 @@ BESIDE: dict[str, tuple[str, str]] = {  # the colour and the name of each
     "python": ("#5D4E45", "Python function"),
     "collective": (KIND_COLOURS["communication"], "collective"),
     "step": (GREY, "step"),
+    "sampled": ("#7A5C8E", "function that the CPU's samples met"),
     "scheduled": ("#276B71", "on a core"),
     "profiler": ("#9A9A9A", "the profiler's own time"),
     "unknown": ("#F04848", "unknown: not recorded, or not to be believed"),

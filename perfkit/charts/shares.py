@@ -149,7 +149,7 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     drawn = pd.DataFrame(
         {"label": theme.devices(long), "begin": begin, "end": end, "most": long["most"], **texts}
     )
-    shades = _shades(long["key"])
+    shades = time_shades(long["key"])
     of_all = long.groupby("key")["ns"].sum() / shown["span_ns"].sum()
     told = ", ".join(
         f"{TIME_NAMES[key]} {percent(of_all[key])}" for key in TIME_NAMES if key in of_all
@@ -176,7 +176,7 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     )
 
 
-def _shades(keys: pd.Series) -> alt.Scale:
+def time_shades(keys: pd.Series) -> alt.Scale:
     """Return the colours of the parts of the time that are there, in the order of TIME_NAMES."""
     present = set(keys)
     shown = [name for key, name in TIME_NAMES.items() if key in present]
@@ -203,7 +203,7 @@ def wall(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         ("most", "most of it"),
     )
     drawn_bars = bars(
-        drawn, "part", _shades(drawn["key"]), axis="share of the bar's time", shown=tips
+        drawn, "part", time_shades(drawn["key"]), axis="share of the bar's time", shown=tips
     )
     idle = float(of_all[[key for key in of_all.index if key not in BUSY]].sum())
     return layered(

@@ -25,8 +25,8 @@ def phases(view: Selection) -> list[Part]:
 
 @follows
 def ledger(view: Selection) -> list[Part]:
-    """Show where the time of the GPUs goes, each nanosecond booked once."""
-    return [charts.shares.time(diagnosis.ledger.judged(view))]
+    """Show where the time of the GPUs goes, each nanosecond booked once, and who owns the part that is clicked."""
+    return [charts.owners.by_owner(diagnosis.ledger.judged(view))]
 
 
 @follows

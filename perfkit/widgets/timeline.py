@@ -15,6 +15,7 @@ import pandas as pd
 from perfkit import diagnosis
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.lanes import Launching
+from perfkit.analysis.stacks import strip
 from perfkit.charts import detail
 from perfkit.charts.detail import BINS, FLAME, GPU, GROUP, SPANS, Canvas
 from perfkit.charts.tables import card
@@ -58,6 +59,7 @@ BESIDE: dict[
     "operators": (timeline_data.operators, "OPS"),
     "Python": (timeline_data.python_calls, "PYTHON_CALLS"),
     "OS calls": (timeline_data.os_calls, "OS_CALLS"),
+    "CPU samples": (timeline_data.sampled, "STACKS"),
     "collectives": (timeline_data.collectives, "COLLECTIVES"),
     "steps": (timeline_data.steps, "KERNELS"),
     "phases": (timeline_data.phases, "KERNELS"),
@@ -67,7 +69,7 @@ BESIDE: dict[
 }
 ABOVE = ("phases", ON_GPU)  # the streams
 # Lanes at the start: what the threads do that launch work, and where the recording says nothing.
-AT_START = ("phases", "API calls", "NVTX ranges", "profiler", "unknown time")
+AT_START = ("phases", "API calls", "CPU samples", "NVTX ranges", "profiler", "unknown time")
 # The table of the run without which nothing can be switched on.
 NEEDED = {name: table for name, (_, table) in BESIDE.items()} | dict.fromkeys(LINED, "SAMPLES")
 
@@ -106,9 +108,19 @@ class Levels:
             return lanes_of(self._explorer.steps)
         if name == "phases":
             return lanes_of(diagnosis.repeating.phases(select(self.run)))
+        if name == "CPU samples":
+            return lanes_of(self._sampled())
         if name == "unknown time":
             return lanes_of(diagnosis.recording.unknown(select(self.run)))
         return lanes_of(self.run.table(table))
+
+    def _sampled(self) -> pd.DataFrame:
+        """Return what the samples met of the threads that call CUDA; of all where none is known to."""
+        samples, calls = self.run.stacks, self.run.api_calls
+        threads = pd.MultiIndex.from_frame(calls[THREAD].drop_duplicates())
+        is_launching = pd.MultiIndex.from_frame(samples[THREAD]).isin(threads)
+        chosen = samples[is_launching] if is_launching.any() else samples
+        return strip(chosen, self.run.frames)
 
     def _lacking(self, later: Later[Any], what: str) -> str:
         """Have a table sorted if it is not; return the sentence why it is not there, empty if it is."""

@@ -25,6 +25,7 @@ DIRECTIONS = ("H2D", "D2H", "D2D", "P2P", "H2H", "memset", "unknown")
 THREAD = ["rank", "process", "thread"]
 STREAM = ["rank", "gpu", "stream"]
 PLURALS = {"OS call": "OS calls", "turn on a core": "turns on a core"}
+PLURALS["stretch of CPU samples"] = "stretches of CPU samples"
 MOST_STREAMS = 40  # of more, those of a GPU share a lane
 
 
@@ -354,6 +355,12 @@ os_calls = partial(on_threads, what="OS calls", noun="OS call", kind="os_call", 
 
 
 profiled = partial(on_threads, what="profiler", noun="profiler event", kind="profiler", table="")
+
+
+def sampled(frame: pd.DataFrame) -> Source:
+    """Return a lane per thread of what `stacks.strip` returns: the functions that the CPU's samples met."""
+    about = {"what": "CPU samples", "noun": "stretch of CPU samples", "kind": "sampled"}
+    return on_threads(frame, table="", **about)
 
 
 def scheduled(frame: pd.DataFrame) -> Source:

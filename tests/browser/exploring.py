@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # where `python -m tests.bench` measures, its name is tests.browser.lab
@@ -82,6 +83,7 @@ COUNT = """() => {
     own.clearRect = function (...box) { window.cleared += 1; return clear.apply(this, box); };
 }"""
 SHOWN = "['details', 'table'].map(kind => document.querySelectorAll(kind).length)"
+LEADS = "[...document.querySelectorAll('[data-leads]')].map(one => one.dataset.leads)"
 # How many charts there are, or two texts of one that lie on each other by more than two pixels.
 TOUCHING = """() => {
   const charts = [...document.querySelectorAll("figure.chart .vega-embed > * > svg, figure.chart .vega-embed > svg")];
@@ -281,6 +283,7 @@ def lead_the_explorer(page: Page) -> None:
                 break
         return list(window)
 
+    leads = page.tab.evaluate(LEADS)
     found = led("[data-leads] em")
     at = exploring.ask(
         "[f.seen_at for f in __import__('perfkit').diagnosis.findings(seen.run) if f.seen_at][0]"
@@ -301,6 +304,27 @@ def lead_the_explorer(page: Page) -> None:
     # The gap lies in the step, and is shown with some time around it.
     assert windows[0][0] < windows[1][1]
     assert windows[1][0] < windows[0][1]
+    for number, lead in enumerate(map(json.loads, leads)):
+        exploring.ask("seen.choose(window=()) or 0")
+        page.tab.wait_for_function(f"leads => `${{{LEADS}}}` === `${{leads}}`", arg=leads)
+        found = led(f":nth-match([data-leads] > em:first-of-type, {number + 1})")
+        assert found[0] <= lead["start_ns"] < lead["start_ns"] + lead["dur_ns"] <= found[1]
+
+
+def show_whose_time_a_part_is(tab: Any) -> None:
+    """A click on another part of the time shows the owners of that part, in its colour."""
+    figure = tab.locator("figure.chart", has_text="Whose time it is")
+    bars = figure.locator("path[aria-roledescription=bar]")
+    first, last = (bars.nth(place) for place in (0, -1))
+    before, wanted = (str(bar.get_attribute("fill")) for bar in (last, first))
+    assert before != wanted
+    first.click(force=True)  # a text may lie on it
+    tab.wait_for_function(
+        """([figure, fill]) => [...figure.querySelectorAll("path[aria-roledescription=bar]")]
+            .at(-1).getAttribute("fill") === fill""",
+        arg=[figure.element_handle(), wanted],
+        timeout=LIMIT,
+    )
 
 
 def stay_in_view(page: Page) -> None:

@@ -27,6 +27,7 @@ from browser.exploring import (
     fit_their_cells,
     held,
     lead_the_explorer,
+    show_whose_time_a_part_is,
     stay_in_view,
 )
 from browser.lab import RUN, Lab, Page
@@ -573,6 +574,8 @@ def test_no_two_words_of_a_chart_touch_or_are_tiny(
     tab.wait_for_timeout(1000)  # ms: they take the width of the page
     found = tab.evaluate(TOUCHING)
     tiny = tab.evaluate(TINY)
+    if name == "3_system":
+        show_whose_time_a_part_is(tab)
     tab.close()
     assert [] == tiny
     assert found == f"{found.split()[0]} charts" != "0 charts"

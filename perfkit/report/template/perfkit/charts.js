@@ -21,7 +21,7 @@ function fitted(spec, width, isWhole) {
   }
   for (const [name, value] of Object.entries(spec)) {
     if (name === "legend" && value?.columns) value.columns = Math.max(1, Math.min(value.columns, Math.floor(width / 170)));
-    else if (LIMITS.includes(name) && width < 600) spec[name] = Math.min(value, 0.4 * width);
+    else if (LIMITS.includes(name) && width < 600) spec[name] = Math.min(value, (name === "labelLimit" ? 0.36 : 0.4) * width);
     else if (name !== "data" && name !== "datasets" && value && typeof value === "object") {
       if (LEGENDS.includes(name)) legendFitted(value, width);
       fitted(value, width, false);
