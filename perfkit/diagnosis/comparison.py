@@ -465,7 +465,7 @@ def _own(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[Figure, 
         family = str(row["family"])
         definition = f"mean sum of the durations of {family} kernels in a steady step"
         figure = Figure(
-            _family_id(family), f"{family} per step", 0.0, "ns", definition, "compare.families"
+            f"family_{family}_ns", f"{family} per step", 0.0, "ns", definition, "compare.families"
         )
         yield figure, (row["before_ns"], row["after_ns"]), (row["ratio_low"], row["ratio_high"])
     for name in ("kernels", "launches"):
@@ -519,8 +519,4 @@ def part_ids(parts: pd.DataFrame) -> list[str]:
 
 def family_ids(families: pd.DataFrame) -> list[str]:
     """Return the ids of the figures of FAMILIES, in its order."""
-    return [_family_id(str(family)) for family in families["family"]]
-
-
-def _family_id(family: str) -> str:
-    return f"family_{family}_ns"
+    return [f"family_{family}_ns" for family in families["family"]]

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import pandas as pd
+
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
@@ -84,60 +86,56 @@ def computation_findings(view: Selection, figures: dict[str, Figure]) -> Iterato
     gain = Gain(1.0, math.inf, "the recording does not show how much faster the kernels can be")
     text = f"{computing.label}: {computing.definition}."
     kernels = cut(view.kernels, view.window)
-    ops = view.framework.ops
-    outermost = "name"
-    if slowed(view) > 1 and len(
-        operated(view.framework)
-    ):  # shares of what the operators are known of
+    called_by = "name"
+    # Shares of what the operators are known of.
+    if slowed(view) > 1 and len(operated(view.framework)):
         kernels = operated(view.framework)
-        outermost = "outermost"
-        share = kernels["dur_ns"] / kernels["dur_ns"].sum() * figures["kernel_busy_frac"].value
-        by = share.groupby(kernels["outermost"].astype("string")).sum()
-        text += f" {by_operator(kernels, share)}."
-        if by.max() >= THIRD * share.sum():
-            of = kernels[(kernels["outermost"] == by.idxmax()).to_numpy()]
-            inputs = (
-                of["dur_ns"]
-                .groupby(ops["shapes"].take(of["outer"].to_numpy()).to_numpy(object))
-                .sum()
-            )
-            shapes = printable(str(inputs.idxmax()), 120) if len(inputs) else ""
-            text += (
-                f" Of the inputs of {by.idxmax()}, the shapes {shapes} take the most time."
-                if shapes
-                else ""
-            )
-    total = float(kernels["dur_ns"].sum())
-    first = ""
-    place = ""
+        called_by = "outermost"
+        text += _of_operators(view, kernels, figures["kernel_busy_frac"].value)
+    first = place = ""
     for path in SLOW_PATHS.values():
         is_slow = where(kernels["full_name"], path.kernels.search)
-        found = kernels["dur_ns"][is_slow] / total
-        if (part := float(found.sum())) >= THIRD:
-            text += f" {percent(part)} of the kernel time goes into {path.what}."
-            by = found.groupby(
-                kernels[outermost][is_slow].astype("string").fillna("kernels without operator")
-            ).sum()
-            first = path.remedy
-            place = printable(" and ".join(by.index[by >= THIRD * part]), 120)
-            title += f", {percent(part)} of the kernel time in {place}"
-            gain = Gain(
-                1.0, math.inf, "the recording does not show a faster path", part * computing.value
-            )
-    evidence = (computing,)
+        found = kernels["dur_ns"][is_slow] / float(kernels["dur_ns"].sum())
+        part = float(found.sum())
+        if part < THIRD:
+            continue
+        names = kernels[called_by][is_slow].astype("string").fillna("kernels without operator")
+        by = found.groupby(names).sum()
+        text += f" {percent(part)} of the kernel time goes into {path.what}."
+        first = path.remedy
+        place = printable(" and ".join(by.index[by >= THIRD * part]), 120)
+        title += f", {percent(part)} of the kernel time in {place}"
+        reason = "the recording does not show a faster path"
+        gain = Gain(1.0, math.inf, reason, part * computing.value)
     level = "medium" if first else "low"
     finding = tell(
         COMPUTATION,
         title,
         level,
         text,
-        evidence,
+        (computing,),
         gain,
         first=first,
         place=place,
         is_mean=len(parts) == 1,
     )
     yield replace(finding, because=_twice_as_fast(view))
+
+
+def _of_operators(view: Selection, kernels: pd.DataFrame, busy: float) -> str:
+    """Return which operators take the kernels' time, and the shapes of one that takes a third of it."""
+    share = kernels["dur_ns"] / kernels["dur_ns"].sum() * busy
+    by = share.groupby(kernels["outermost"].astype("string")).sum()
+    text = f" {by_operator(kernels, share)}."
+    if by.max() < THIRD * share.sum():
+        return text
+    most = kernels[(kernels["outermost"] == by.idxmax()).to_numpy()]
+    shapes = view.framework.ops["shapes"].take(most["outer"].to_numpy()).to_numpy(object)
+    inputs = most["dur_ns"].groupby(shapes).sum()
+    longest = printable(str(inputs.idxmax()), 120) if len(inputs) else ""
+    if not longest:
+        return text
+    return f"{text} Of the inputs of {by.idxmax()}, the shapes {longest} take the most time."
 
 
 def _twice_as_fast(view: Selection) -> str:

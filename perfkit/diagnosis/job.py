@@ -106,11 +106,7 @@ def _costs(job: Job, gpus: int, known: Mapping[str, Figure]) -> Iterator[Figure]
         f"at {job.price_per_gpu_hour:g} per hour of each of {gpus} GPUs, in the currency of the "
         "price"
     )
-    idle, tables = None, "DEVICES"
-    if "idle_frac" in known:
-        idle, tables = known["idle_frac"].value, "KERNELS, COPIES"
-    elif "paths_gpu_busy_frac" in known:
-        idle, tables = 1 - known["paths_gpu_busy_frac"].value, "TRACE"
+    idle, tables = _idle(known)
     if idle is not None:
         what = f"cost of the GPUs' idle time: idle share x price of all GPUs, {priced}"
         yield Figure("job_idle_cost_per_h", "Cost of idle time", rate * idle, "1/h", what, tables)
@@ -119,6 +115,15 @@ def _costs(job: Job, gpus: int, known: Mapping[str, Figure]) -> Iterator[Figure]
     yield Figure(
         "job_tenth_cost_per_h", "Cost of 10 % of the GPUs' time", TENTH * rate, "1/h", what, tables
     )
+
+
+def _idle(known: Mapping[str, Figure]) -> tuple[float | None, str]:
+    """Return the share of the time in which GPUs are idle, None if not known, and the tables it rests on."""
+    if "idle_frac" in known:
+        return known["idle_frac"].value, "KERNELS, COPIES"
+    if "paths_gpu_busy_frac" in known:
+        return 1 - known["paths_gpu_busy_frac"].value, "TRACE"
+    return None, "DEVICES"
 
 
 def _whole(

@@ -462,30 +462,33 @@ def _evidence(view: Selection, found: pd.DataFrame, share: float) -> Iterator[Fi
     lasted = found["dur_ns"]
     what = "periods without a kernel in which the program saves its state or writes files"
     waits = " and of other ranks' collectives during them" if waiting(view) else ""
-    told = [
-        ("frac", "Checkpoints", share, "1", f"share of the span: time of {what}{waits}"),
-        ("count", "Checkpoints seen", len(found), "count", f"number of {what}, on all GPUs"),
-        ("ns", "A checkpoint", lasted.median(), "ns", f"median length of the {what}"),
-    ]
+    of_span = f"share of the span: time of {what}{waits}"
+    median = f"median length of the {what}"
+    yield Figure("checkpoint_frac", "Checkpoints", share, "1", of_span, SOURCE)
+    number = f"number of {what}, on all GPUs"
+    yield Figure("checkpoint_count", "Checkpoints seen", len(found), "count", number, SOURCE)
+    yield Figure("checkpoint_ns", "A checkpoint", float(lasted.median()), "ns", median, SOURCE)
     apart = distances(view)
     if len(apart):
-        definition = "median number of steps between two checkpoints of a rank"
-        told.append(("steps_count", "Steps between", np.median(apart), "count", definition))
+        between = "median number of steps between two checkpoints of a rank"
+        count = float(np.median(apart))
+        yield Figure("checkpoint_steps_count", "Steps between", count, "count", between, SOURCE)
     saved = found[found["bytes"] > 0]
     if len(saved):
-        definition = "median of the bytes that a checkpoint copies to the CPU"
-        told.append(("bytes", "State saved", saved["bytes"].median(), "bytes", definition))
-        rate = (saved["bytes"] / saved["dur_ns"]).median() * 1e9
-        definition = "bytes of a checkpoint per second of its length; the guide asks for 140 GB in "
-        definition += "60 s, 2.3 GB/s"
-        told.append(("bytes_per_s", "Rate of saving", rate, "bytes/s", definition))
+        value = float(saved["bytes"].median())
+        copied = "median of the bytes that a checkpoint copies to the CPU"
+        yield Figure("checkpoint_bytes", "State saved", value, "bytes", copied, SOURCE)
+        rate = float((saved["bytes"] / saved["dur_ns"]).median() * 1e9)
+        per_s = (
+            "bytes of a checkpoint per second of its length; the guide asks for 140 GB in 60 s, "
+        )
+        per_s += "2.3 GB/s"
+        yield Figure("checkpoint_bytes_per_s", "Rate of saving", rate, "bytes/s", per_s, SOURCE)
     for column, label, by in WITNESSES:
-        part = found[f"{column}_ns"].sum() / lasted.sum()
+        part = float(found[f"{column}_ns"].sum() / lasted.sum())
         if part:
-            definition = f"share of the checkpoints' time inside {by}"
-            told.append((f"{column}_frac", label, part, "1", definition))
-    for ending, label, value, unit, definition in told:
-        yield Figure(f"checkpoint_{ending}", label, float(value), unit, definition, SOURCE)
+            inside_it = f"share of the checkpoints' time inside {by}"
+            yield Figure(f"checkpoint_{column}_frac", label, part, "1", inside_it, SOURCE)
 
 
 def distances(view: Selection) -> NDArray[np.int64]:

@@ -441,7 +441,7 @@ def _optimizers(view: Selection) -> Iterator[Figure]:
         )
         definition = "share of the iteration's time that the optimizer's step takes"
         yield Figure(
-            f"{OPTIMIZER}{suffix}",
+            f"baseline_optimizer_frac{suffix}",
             f"Optimizer in the iteration{of}",
             share,
             "1",
@@ -476,7 +476,7 @@ def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
             definition += f"; {row['note']}"
         if value > 0:
             yield Figure(
-                f"{MFU}{suffix}",
+                f"baseline_mfu_frac{suffix}",
                 f"MFU{of}",
                 value,
                 "1",

@@ -186,7 +186,7 @@ def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
             "access.losses",
         )
         part = Figure(
-            of.evidence[1],
+            f"{cause}_time_frac",
             f"Time with {of.label.lower()}",
             share,
             "1",

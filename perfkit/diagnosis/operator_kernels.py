@@ -132,60 +132,56 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         finding = _moving(kernels[moves], share[moves], moved, with_normal)
         repeated = _of_repeated(kernels, share)
         yield replace(finding, gain=with_others(finding.gain, repeated))
-    chained = (
-        kernels["family"].isin(FUSIBLE).to_numpy()
-        & ~unfused(view)
-        & ~where(kernels["full_name"], ALONE.search)
-    )
-    chained &= ~kernels["in_graph"].to_numpy()
-    found = view.repeated  # a step of ranges holds the launches of its kernels
-    time = "start_ns" if found["how"].eq("kernel sequence").all() else "at_ns"
-    moments = kernels[["rank", "dur_ns"]].assign(start_ns=kernels[time])
-    (moment, _), (begin, _) = on_one_axis([moments, found], ["rank"])
-    place = devices(kernels)[1][0], np.searchsorted(begin, moment, side="right")
-    new = ~(chained & np.r_[False, chained[:-1]]) | np.any(
-        [np.diff(at, prepend=-1) != 0 for at in place], axis=0
-    )
+    yield from _chains(view, kernels, share)
+
+
+def _chains(of_ops: Selection, kernels: pd.DataFrame, share: pd.Series) -> Iterator[Finding]:
+    """Yield chains of kernels that each read and write all elements again."""
+    chained = kernels["family"].isin(FUSIBLE).to_numpy() & ~unfused(of_ops)
+    chained &= ~where(kernels["full_name"], ALONE.search) & ~kernels["in_graph"].to_numpy()
+    chain = _numbered(of_ops, kernels, chained)
     counted = chained & (share > 0).to_numpy()
     batch = where(kernels["full_name"], BATCH.search)
-    longest = (
-        batch
-        | kernels["family"].isin(["softmax", "reduction"])
-        | kernels["outermost"].eq("aten::cat")
+    of_rows = kernels["family"].isin(["softmax", "reduction"]) | kernels["outermost"].eq(
+        "aten::cat"
     )
-    chain = np.cumsum(new)
-    light = counted & ~np.asarray(longest)
+    light = counted & ~(batch | of_rows.to_numpy())
     parts, stay, rest = (share[of].groupby(chain[of]) for of in (counted, counted & batch, light))
     saved = float((rest.sum() - rest.min()).sum())
-    most = float(
-        (
-            parts.sum()
-            - np.maximum(parts.min(), stay.sum().reindex(parts.min().index, fill_value=0))
-        ).sum()
-    )
     if saved < PASSES:
         return
+    left = np.maximum(parts.min(), stay.sum().reindex(parts.min().index, fill_value=0))
+    most = float((parts.sum() - left).sum())
     inside = share[counted][parts.transform("size") > 1]
     lengths = parts.size()[parts.size() > 1]
     definition = (
         "share of the span: elementwise kernels, copies, normalisations, softmaxes and sums of 10 "
-        "µs or more, "
+        "µs or more, one after another"
     )
-    definition += "one after another"
-    figure = Figure(
-        "chained_frac", "Chains of kernels", float(inside.sum()), "1", definition, SOURCE
-    )
+    value = float(inside.sum())
+    figure = Figure("chained_frac", "Chains of kernels", value, "1", definition, SOURCE)
     text = (
         f"Number of chains: {len(lengths):,}, each of {lengths.mean():.1f} kernels on average. Each "
-        "kernel reads "
+        "kernel reads tensors and writes them back. "
+        f"{by_operator(kernels.loc[inside.index], share)}."
     )
-    text += f"tensors and writes them back. {by_operator(kernels.loc[inside.index], share)}."
-    reason = "best case: each chain becomes one kernel, as long as the shortest one of the chain; "
-    gain = removing(
-        most, f"{reason}values that are needed later must still be written, which saves less"
+    reason = (
+        "best case: each chain becomes one kernel, as long as the shortest one of the chain; values "
+        "that are needed later must still be written, which saves less"
     )
     title = f"Unfused chains of elementwise kernels take {figure.text} of the time"
-    yield tell(FUSION, title, severity(saved), text, (figure,), gain)
+    yield tell(FUSION, title, severity(saved), text, (figure,), removing(most, reason))
+
+
+def _numbered(of_ops: Selection, kernels: pd.DataFrame, chained: Bool) -> NDArray[np.int64]:
+    """Return the number of the chain of each kernel: it ends with the step, the device, or another kernel."""
+    found = of_ops.repeated  # a step of ranges holds the launches of its kernels
+    time = "start_ns" if found["how"].eq("kernel sequence").all() else "at_ns"
+    moments = kernels[["rank", "dur_ns"]].assign(start_ns=kernels[time])
+    (moment, _), (begin, _) = on_one_axis([moments, found], ["rank"])
+    place = devices(kernels)[1][0], np.searchsorted(begin, moment, side="right")
+    is_elsewhere = np.any([np.diff(at, prepend=-1) != 0 for at in place], axis=0)
+    return np.cumsum(~(chained & np.r_[False, chained[:-1]]) | is_elsewhere)
 
 
 def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: float) -> Finding:

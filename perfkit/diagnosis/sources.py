@@ -11,12 +11,14 @@ class Source(NamedTuple):
     """The tables that a figure rests on, and the analysis that worked it out; empty without one.
 
     `framework/KERNELS` is a table of the framework's profiler, `baseline/KERNELS` one of the
-    earlier run. `is_of_kernel_times`: whether it rests on how long kernels ran.
+    earlier run. `is_of_kernel_times`: whether it rests on how long kernels ran. `detail` is what the
+    text says after the analysis.
     """
 
     tables: tuple[str, ...] = ()
     analysis: str = ""
     is_of_kernel_times: bool = False
+    detail: str = ""
 
 
 OPERATIONS = ("KERNELS", "COPIES")
@@ -114,11 +116,16 @@ SOURCES = {
     **{name: Source(tables, name, is_of_kernel_times=True) for name, tables in OF_TIMES.items()},
     # Texts that say more than tables and analysis.
     "OPS": Source(("OPS", "framework/OPS")),
-    "kernels.precision, SAMPLES": Source(("SAMPLES", *OF_OPERATORS), "kernels.precision", True),
-    "kernels.precision, kernels.mixed": Source(OF_OPERATORS, "kernels.precision", True),
-    "steps.detect (nvtx)": Source(STEPS, "steps.detect"),
-    "steps.detect (profiler step)": Source(STEPS, "steps.detect"),
-    "steps.detect (kernel sequence)": Source(STEPS, "steps.detect"),
+    "kernels.precision, SAMPLES": Source(
+        ("SAMPLES", *OF_OPERATORS), "kernels.precision", True, ", SAMPLES"
+    ),
+    "kernels.precision, kernels.mixed": Source(
+        OF_OPERATORS, "kernels.precision", True, ", kernels.mixed"
+    ),
+    **{
+        f"steps.detect{how}": Source(STEPS, "steps.detect", detail=how)
+        for how in (" (nvtx)", " (profiler step)", " (kernel sequence)")
+    },
 }
 
 

@@ -72,7 +72,8 @@ Target = Callable[[Known], str]
 def tables(known: Figure) -> Shown:
     """Return a figure's source, the tables it rests on first and marked, then the analysis."""
     names = known.tables
-    analysis = printable(known.analysis, LONGEST)
+    _, analysis, _, detail = sources.source(known.source)
+    analysis = printable(f"{analysis}{detail}", LONGEST)
     marked = ", ".join(
         f'<span class="perfkit-data" data-table="{name}">{called(name)}</span>' for name in names
     )
@@ -248,7 +249,7 @@ def place(figure: str, source: str, among: Sequence[Cell]) -> Cell | None:
     >>> place("idle_frac", "KERNELS, COPIES; timeline.breakdown", stored()).notebook
     '3_system'
     """
-    tables, analysis, _ = sources.source(source)
+    tables, analysis, *_ = sources.source(source)
     return next(
         (cell for name in (figure, analysis, *tables) for cell in among if name in cell.shows), None
     )
