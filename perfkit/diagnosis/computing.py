@@ -16,6 +16,7 @@ from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import ledger, timeline
+from perfkit.diagnosis.doubt import NOTABLE
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, data_sheet, formats
 from perfkit.diagnosis.idle_time import HALF
@@ -78,11 +79,13 @@ def computation_findings(view: Selection, figures: dict[str, Figure]) -> Iterato
     computing = figures.get("computation_frac")
     if computing is None or computing.value < COMPUTING:
         return
-    title = f"The GPU computes {computing.text} of the time"
+    unknown = figures.get("unknown_frac")
+    time = "known time" if unknown is not None and unknown.value >= NOTABLE else "time"
+    title = f"The GPU computes {computing.text} of the {time}"
     parts = timeline.breakdown(view)
     if len(parts) > 1:
         (_, least), (_, most) = timeline.extremes(parts, parts["computation_ns"] / parts["span_ns"])
-        title = f"{len(parts)} GPUs compute {percent(least)} to {percent(most)} of the time"
+        title = f"{len(parts)} GPUs compute {percent(least)} to {percent(most)} of the {time}"
     gain = Gain(1.0, math.inf, "the recording does not show how much faster the kernels can be")
     text = f"{computing.label}: {computing.definition}."
     kernels = cut(view.kernels, view.window)

@@ -174,7 +174,7 @@ def _unused(view: Selection) -> Iterator[Finding]:
     unused = _in(view, "unused", least=1.0)
     if unused.empty:
         return
-    used = found[~found["state"].eq("unused")]
+    used = found[_is_in(found, found[found["state"].isin(RUNNING)])]
     gpus, count = len(found[DEVICE].drop_duplicates()), len(unused)
     busy = used[used["state"].isin(RUNNING)]["ns"].sum() / used["ns"].sum()
     definition = "share of the time of all GPUs of the log that belongs to GPUs without any work"
@@ -184,7 +184,8 @@ def _unused(view: Selection) -> Iterator[Finding]:
     others = Figure("log_used_busy_frac", "GPUs that work", float(busy), "1", definition, LEDGER)
     verb = "is" if count == 1 else "are"
     title = f"{count} of {gpus} GPUs {verb} not used: {_named(view, unused)}"
-    title += f", while {_named(view, used)} {'runs' if gpus - count == 1 else 'run'} kernels {others.text} of the time"
+    run = "runs" if len(used[DEVICE].drop_duplicates()) == 1 else "run"
+    title += f", while {_named(view, used)} {run} kernels {others.text} of the time"
     text = "No kernel ran there during the whole log"
     is_known = view.samples["metric"].eq("memory_used_bytes").any()
     text += ", and no program holds memory there as on the others." if is_known else "."
@@ -297,12 +298,13 @@ def _is_in(rows: pd.DataFrame, of: pd.DataFrame) -> pd.Series:
 
 def _checked(view: Selection) -> Iterator[Finding]:
     """Yield one finding per check that asks for attention, over the GPUs of which no finding told already."""
-    found = monitoring.checks(view.samples, view.devices, window=window(view))
-    found = found[found["verdict"].astype(str).eq("attention")]
+    every = monitoring.checks(view.samples, view.devices, window=window(view))
+    is_low = every["check"].eq("utilisation") & every["value"].lt(every["threshold"])
+    found = every[every["verdict"].astype(str).eq("attention")]
     waiting = _in(view, "little power")
     late = _in(view, "idle", least=HALF) if len(waiting) else waiting
     idle = pd.concat([_in(view, "unused", least=1.0), late])
-    low = found[found["check"].astype(str).eq("utilisation")]  # little power follows from it
+    low = every[is_low]  # little power follows from it, also where too few readings judge it
     told = {
         "utilisation": idle,
         "power": pd.concat([idle, waiting, _in(view, "capped"), low]),

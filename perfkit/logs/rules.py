@@ -185,7 +185,7 @@ LOG_POWER = Rule(
         "Under half of the power limit, a GPU computes little (convention; the checks of step 2)"
     ),
     advice=(
-        now("Give the GPU more work per step: raise batch_size"),
+        now("Give the GPU more work at a time, such as a larger batch"),
         now(
             (
                 "Find the CPU code that takes the time (step 3, call_paths), and move it out of the loop"
@@ -200,7 +200,7 @@ LOG_POWER = Rule(
         later("Monitor the utilisation of every job (nvidia-smi, DCGM)"),
     ),
     next="Record a timeline of a few steps: {nsys}",
-    objections=(Objection.FEW_READINGS,),
+    objections=(Objection.VIDEO_ENGINE, Objection.FEW_READINGS),
     kind="power",
     is_sign=True,
 )

@@ -32,7 +32,7 @@ from perfkit.analysis.readings import (
     Readings,
     as_of,
     is_lowered,
-    means,
+    of_each,
     readings,
     wide,
 )
@@ -181,9 +181,10 @@ def _without_work(
 
 
 def _held(samples: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
-    """Return 1 where a program holds memory on the GPU of a row, 0 where none does, NaN where it is not recorded."""
+    """Return 1 where a program held memory on the GPU of a row at any time, 0 where none did, NaN where unrecorded."""
     found = readings(samples, "memory_used_bytes")
-    used = wide(found, means(found), ("memory_used_bytes",))["memory_used_bytes"]
+    highest = of_each(np.maximum, found, found.value)
+    used = wide(found, highest, ("memory_used_bytes",))["memory_used_bytes"]
     most = used.groupby(level="rank").transform("max") if len(used) else used
     is_held = (used >= HELD * most).astype("float64").where(used.notna())
     index = pd.MultiIndex.from_frame(rows[DEVICE])

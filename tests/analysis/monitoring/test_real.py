@@ -16,6 +16,7 @@ from perfkit.analysis import readings
 from perfkit.analysis.timeline import samples_mean
 from perfkit.logs import monitoring
 from perfkit.logs.diagnosis import figures as diagnosed
+from perfkit.logs.diagnosis import findings as concluded
 
 TRAINING = "smi_query__rtx4090_training_run.csv"
 H100 = "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{}__{}"
@@ -173,3 +174,22 @@ def test_a_log_of_another_gpu_is_refused(
             "up to 636 W are more than the 70.0 W of the data sheet of the GPU: "
         )
         assert not [f.id for f in diagnosed(perfkit.select(run)) if f.id.startswith("log_power")]
+
+
+def test_little_power_follows_from_one_reading_of_low_utilisation(profiles: Path) -> None:
+    """A kernel runs 8 % of the time, the video encoder 100 %."""
+    log = (
+        profiles
+        / "monitor/nvidia-smi__nvidia-geforce-rtx-2080-super__610.57.04__load__query-gpu.csv"
+    )
+    assert [] == list(concluded(perfkit.select(perfkit.load(log))))
+
+
+def test_only_gpus_that_never_held_a_program_are_unused(profiles: Path) -> None:
+    """GPU 0 and 1 hold 17 GB at the first of five readings, and run nothing; GPU 4 and 5 never hold any."""
+    log = profiles / "monitor" / "nvidia-smi_table_loop__X-yang03_mixed_gpus.txt"
+    found = {f.rule: f.title for f in concluded(perfkit.select(perfkit.load(log)))}
+    title = (
+        "2 of 6 GPUs are not used: GPU 4, GPU 5, while GPU 2, GPU 3 run kernels 52.3 % of the time"
+    )
+    assert title == found["log_unused"]

@@ -46,6 +46,12 @@ def test_a_gpu_whose_memory_a_program_holds_is_idle_and_not_unused() -> None:
     assert {(0, "working"): 4000, (1, "idle"): 4000} == spent(busy, beside)
 
 
+def test_a_gpu_whose_memory_a_program_held_once_is_idle_and_not_unused() -> None:
+    busy = samples(gpu_busy_frac=FULL, memory_used_bytes=[40e9] * 4)
+    beside = samples(gpu=1, gpu_busy_frac=[0.0] * 4, memory_used_bytes=[14e9, 0, 0, 0])
+    assert {(0, "working"): 4000, (1, "idle"): 4000} == spent(busy, beside)
+
+
 def test_a_gpu_that_another_one_waits_for_is_idle_and_not_unused() -> None:
     waits = samples(gpu_busy_frac=FULL, power_w=[100] * 4, power_limit_w=[400] * 4)
     found = spent(waits, samples(gpu=1, gpu_busy_frac=[0.0] * 4))
