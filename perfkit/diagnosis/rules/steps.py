@@ -23,7 +23,7 @@ INPUT = Rule(
     name="input",
     question="Does each step wait for its data?",
     needs=("OPS", "RANGES"),
-    evidence=("input_wait_frac",),
+    evidence=("input_wait_frac", "idle_frac"),
     threshold=(
         "Waiting for the loader: 10 % of the time is worth a look, 30 % is severe (conventions). "
         "Case 1 of the course's chapter waits for 40 %"
