@@ -31,6 +31,7 @@ POLLS = 200  # ranges of another process or thread
 TAIL_CALLS = 10
 SEED = 45
 NAMES = ("name", "full_name", "family")  # of a kernel
+IDS = {"process": 5000, "thread": 1000, "correlation": 10_000_000}  # by which ids are counted up
 MEMORY_CALLS = r"(?:cudaMalloc|cudaFree|cuMemAlloc|cuMemFree|cudaHostAlloc|hipMalloc|hipFree)"
 COMMUNICATION = "communication"
 
@@ -333,6 +334,17 @@ def other_streams(recording: Recording) -> Recording:
     if len(streams) < 2:
         raise DoesNotApply("one stream")
     return _mapped(recording, ("stream",), dict(zip(streams, reversed(streams), strict=True)))
+
+
+def other_ids(recording: Recording) -> Recording:
+    """Return the recording with other numbers of processes, threads and calls; those below 0 stand for none."""
+
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        there = {column: by for column, by in IDS.items() if column in frame}
+        return frame.assign(**{c: _renumbered(frame[c], by) for c, by in there.items()})
+
+    operations(recording)
+    return recording.changed({name: change for _, name in recording.tables})
 
 
 def _mapped(recording: Recording, columns: tuple[str, ...], to: dict[int, int]) -> Recording:

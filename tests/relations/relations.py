@@ -171,6 +171,7 @@ RELATIONS = (
     Relation("same_ranks", changes.other_ranks, same),
     Relation("same_gpus", changes.other_gpus, same),
     Relation("same_streams", changes.other_streams, same),
+    Relation("same_ids", changes.other_ids, same),
     Relation("same_shuffled", changes.shuffled, same),
     Relation("same_times", changes.moved_times, same),
     Relation("same_day", changes.another_day, same),

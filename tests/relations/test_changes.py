@@ -287,6 +287,12 @@ def test_streams_change_places(recording: Recording) -> None:
     assert ({8}, {7}) == (set(other.kernels["stream"]), set(other.copies["stream"]))
 
 
+def test_other_ids_keep_each_kernel_joined_to_its_launch(recording: Recording) -> None:
+    other = changes.other_ids(recording)
+    assert [95, 125, 155, 185, 215] == operations(other)["launched_ns"].tolist()
+    assert 10_000_000 == other.run().kernels["correlation"].min()
+
+
 def test_shuffling_changes_the_order_of_rows_of_one_time() -> None:
     equal = frames.kernels(*({"start_ns": 5, "dur_ns": 1, "correlation": i} for i in range(9)))
     other = changes.shuffled(taken(run(KERNELS=equal))).run().kernels["correlation"].tolist()
