@@ -227,7 +227,10 @@ FOR_COMPUTATION = (
         when=Fact.EMBEDDING_GRADIENT,
     ),
     now("Measure the longest kernels: {ncu}", when=~Fact.COUNTERS),
-    now("Remove what limits the longest kernel first (call_roofline names it)", when=Fact.COUNTERS),
+    now(
+        "Remove what limits the longest kernel (the roofline of step 4 shows it)",
+        when=Fact.COUNTERS,
+    ),
     soon(
         (
             "Run the model under mixed precision (torch.autocast): tensor cores compute faster in "
