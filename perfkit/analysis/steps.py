@@ -160,7 +160,7 @@ def of_program(
 
 
 def _is_beside(ranges: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
-    """Tell which ranges lie on a thread beside those that call CUDA, and do not say that they are steps."""
+    """Tell which ranges lie on a thread that never calls CUDA, and do not say that they are steps."""
     place = ["rank", "process", "thread"]
     calling = api_calls[place].drop_duplicates()
     of_process, of_thread = (

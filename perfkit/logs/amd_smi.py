@@ -80,7 +80,7 @@ FIELDS = {column: _fields(column) for column in ("json", "metric_csv", "monitor_
 
 
 def sniff(path: Path) -> bool:
-    """Say whether `path` is JSON or CSV of amd-smi, by the first GPU and what is said of it, or by its header."""
+    """Say whether `path` is JSON or CSV of amd-smi, by the keys of its first GPU, or by its header."""
     return _form(head(path, HEAD).decode(errors="replace")) is not None
 
 
