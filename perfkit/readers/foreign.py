@@ -98,11 +98,6 @@ FOREIGN = (
         rb"|Index,KernelName,gpu-id|Dispatch_I[Dd]\"?,)",
     ),
     Foreign(
-        "a trace of rocprofv3 as JSON",
-        ON_AMD,
-        holds=rb"\"rocprofiler-sdk-tool\"",
-    ),
-    Foreign(
         "a trace of Perfetto (rocprofv3 and others write them), whose messages perfkit does not read",
         f"{ON_AMD} On NVIDIA's GPUs: {TIMELINE}",
         named=r"\.pftrace|\.perfetto-trace|\.perfetto",

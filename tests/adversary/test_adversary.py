@@ -16,11 +16,6 @@ from perfkit.diagnosis.finding import Finding
 Recorded = tuple[Plan, Machine, Path]
 SLACK = 0.03  # of a gain: what the randomness of two runs may differ by
 ONCE = {"warm_up"}  # mending it makes the figures true, not the program faster: it claims no gain
-KNOWN_WRONG = {
-    "waits_each_iteration": "the CPU reads a residual in each iteration; no recording says whether the next launch "
-    "needs it, so a replay lets the copy wait, and perfkit tells the wait with low confidence, at times behind "
-    "launch_overhead",
-}
 
 
 def record(name: str, seed: int, folder: Path) -> Recorded:
@@ -102,15 +97,11 @@ def test_laws(recorded: Recorded) -> None:
             edges = f"SELECT deviceId, start, end, coalesce({reach}, 0) AS seen FROM {operations}"
             union = f"SELECT deviceId, sum(max(end - max(start, seen), 0)) FROM ({edges}) GROUP BY deviceId"
             busy |= dict(db.execute(union))
-        db.close()
     assert busy == {gpu: machine.busy(gpu) for gpu in busy}
 
 
 @pytest.mark.sampled(2)
-def test_told(recorded: Recorded, request: pytest.FixtureRequest) -> None:
-    name = request.node.callspec.params["recorded"]
-    if name in KNOWN_WRONG:
-        request.applymarker(pytest.mark.xfail(reason=KNOWN_WRONG[name], strict=True))
+def test_told(recorded: Recorded) -> None:
     assert [] == judged(*recorded)[1]
 
 

@@ -246,7 +246,7 @@ CASES = (
         SAVING,
         (
             Fact("the verdict is the checkpoints", verdict_says("checkpoint")),
-            Fact("their share is that of the gain", verdict_says("68.8 %")),
+            Fact("their share is that of the gain", verdict_says("68.4 %")),
             Fact(
                 "three checkpoints are counted",
                 first_says("3 of them", "three"),

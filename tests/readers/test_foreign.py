@@ -79,7 +79,6 @@ WRONG = [
     ("kernel_trace.csv", ROCPROF, "a trace of rocprof as CSV", AMD),
     ("kernel_stats.csv", ROCPROF_STATS, "a trace of rocprof as CSV", AMD),
     ("results.csv", ROCPROF_OLD, "a trace of rocprof as CSV", AMD),
-    ("results.json", b'{"rocprofiler-sdk-tool": []}', "a trace of rocprofv3 as JSON", AMD),
     ("trace.rpd", database("rocpd_op", "rocpd_api"), "a database of rocmProfileData", AMD),
     ("rank0.et", b"junk", "an execution trace of Chakra", TORCH),
     ("chakra.json", CHAKRA, "an execution trace of Chakra", TORCH),

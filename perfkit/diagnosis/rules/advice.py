@@ -228,7 +228,7 @@ FOR_COMPUTATION = (
     ),
     now("Measure the longest kernels: {ncu}", when=~Fact.COUNTERS),
     now(
-        "Remove what limits the longest kernel (the roofline of step 4 shows it)",
+        "Remove what limits the longest kernel: step 4 of perfkit lab RUN shows it",
         when=Fact.COUNTERS,
     ),
     soon(
