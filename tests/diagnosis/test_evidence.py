@@ -113,11 +113,6 @@ def test_no_gpu_is_told_to_use_number_formats_that_it_lacks(profiles: Path) -> N
             ("only 1 reading",),
             "medium",
         ),
-        (
-            "nvidia-smi__nvidia-geforce-rtx-4080-super__595.71.05__load__query-gpu.csv",
-            ("only 1 reading",),
-            "medium",
-        ),
         ("smi_query__rtx4090_training_run.csv", (), "high"),
     ],
 )
@@ -133,6 +128,12 @@ def test_few_readings_are_little_evidence(
     assert len(against) == len(finding.against)
     assert all(part in why for part, why in zip(against, finding.against, strict=True))
     assert "call_paths" not in str(finding.advice)
+
+
+def test_little_power_at_one_reading_of_little_work_is_no_finding(profiles: Path) -> None:
+    """A kernel ran 7 % of the time: that the GPU draws little power follows from it."""
+    log = "nvidia-smi__nvidia-geforce-rtx-4080-super__595.71.05__load__query-gpu.csv"
+    assert [] == diagnosis.findings(perfkit.load(profiles / "monitor" / log))
 
 
 @pytest.mark.parametrize(
