@@ -157,7 +157,7 @@ def one(findings: list[Finding], rule: str) -> Finding | None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_the_planted_cause_is_among_the_first_two(case: str, told: Told, traced: Traced) -> None:
     complete(traced(f"{case}-bad"))
     first = [finding.rule for finding in told(f"{case}-bad")[:2]]
@@ -180,7 +180,7 @@ def test_the_measured_gain_lies_in_the_range(
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in TOO_LARGE])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_the_mended_form_does_not_tell_it_as_loudly(case: str, told: Told) -> None:
     before, after = (one(told(f"{case}-{form}"), CASES[case][0]) for form in ("bad", "good"))
     assert before is not None
@@ -231,7 +231,7 @@ def test_launching_is_severe_only_if_the_gpu_idles_without_the_profiler_too(
 
 
 @pytest.mark.parametrize("name", SOUND)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_no_severe_finding_where_nothing_is_badly_wrong(name: str, told: Told) -> None:
     """What the GPU idles for under the profiler, and the passes of a batch norm, were severe findings before."""
     assert "high" not in {finding.severity for finding in told(name)}
@@ -428,7 +428,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 
 @pytest.mark.parametrize("case", KERNELS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_counters_name_the_cause_and_bound_the_gain(case: str, counted: Told) -> None:
     of_bad, (rule, words) = counted(f"{case}-bad"), KERNELS[case]
     assert rule in [finding.rule for finding in of_bad[: 2 if case == "no_tensor_cores" else 1]]

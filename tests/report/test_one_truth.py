@@ -100,6 +100,7 @@ def of_idle_time(finding: Finding) -> bool:
     return bool(rules()[finding.rule].causes)
 
 
+@pytest.mark.sampled(2)
 def test_what_the_verdict_names_is_a_colour_of_the_picture_and_the_tile(
     name: str, profiles: Path
 ) -> None:
@@ -182,6 +183,7 @@ def html_of(path: Path) -> str:
     return html.page(links.pages(kept, linked, [])[SUMMARY], title="page")
 
 
+@pytest.mark.sampled(2)
 def test_the_html_of_the_page_is_short(name: str, profiles: Path) -> None:
     assert 50 < len(words(html_of(profiles / name))) <= WORDS
 
