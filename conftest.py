@@ -12,6 +12,7 @@ from typing import Any
 import extras
 import pytest
 
+LONG = ("tests/workloads/", "tests/verdicts/", "tests/browser/")  # import PyTorch, or take a minute
 PASSED = "perfkit/passed"  # in pytest's cache: the tests that passed
 collect_ignore = sorted(extras.absent_files())
 
@@ -24,8 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has passed, if `--remaining` says so, and give the matrix its cases before it is left out."""
+    """Leave out what has passed, if `--remaining` says so, and give the matrix its cases before it is left out.
+
+    Long files come first: of two workers none is alone with them at the end.
+    """
     _sample(items)
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     if not config.getoption("remaining"):
         return
     passed = _passed(config)

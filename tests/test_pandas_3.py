@@ -4,6 +4,7 @@ Hatchet allows no pandas 3 yet, so a stub replaces it: perfkit needs it for call
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,7 @@ executed = cells.execute(sys.argv[2], profile=sys.argv[3])
 for cell, shown in executed.shown:
     print(cell, json.dumps(shown, default=str, sort_keys=True))
 """
+MINUTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d (?=by perfkit)")  # at which a report was made
 CASES = [("0_executive_summary", "h100_copies/before"), ("5_framework", "h100_copies/before")]
 
 
@@ -53,7 +55,7 @@ def _shown(pandas: str, notebook: str, profile: Path, cache: Path) -> list[str]:
     }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stderr[-3000:]
-    return done.stdout.splitlines()
+    return [MINUTE.sub("", line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.matrix
