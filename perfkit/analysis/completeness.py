@@ -181,8 +181,8 @@ def without_call(
 
     None is expected of nodes of graphs and pages of unified memory. Nor is it of a process in which
     all without a call come before the first one that has its own: they were queued when the
-    recording began, unless the GPU waited between them (`_waiting`). A recording without calls
-    lacks those that its operations name.
+    recording began, unless the GPU waited between them (`_waiting`). A recording without any call
+    lacks the calls whose numbers its operations hold.
 
     Columns rank, gpu, process, correlation, start_ns, dur_ns.
     """
