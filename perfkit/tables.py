@@ -259,7 +259,6 @@ MEMORY_EVENTS = Table(
         Column(
             "address", "Int64", "address of the memory; NA when it does not fit or is not recorded"
         ),
-        category("name", "what was allocated, where the tool names it; missing if not"),
         CORRELATION,
     ),
     ("rank", "gpu", "process", "time_ns"),

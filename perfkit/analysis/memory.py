@@ -29,7 +29,7 @@ from perfkit.analysis.operators.totals import named, open_at
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
-from perfkit.tables import API_CALLS, COPIES, GPU, OPS, RANK, SAMPLES
+from perfkit.tables import API_CALLS, COPIES, GPU, MEMORY_EVENTS, OPS, RANK, SAMPLES
 
 TIMELINE = Table(
     "TIMELINE",
@@ -287,6 +287,39 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
         max_allocated_bytes=over(np.maximum, allocated, begin, end),
         max_reserved_bytes=pd.arrays.IntegerArray(most, most < 0),
     )
+
+
+def taken(events: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return how much memory a program took from CUDA itself, by kind: the most at once, and what it kept.
+
+    A pool such as PyTorch's takes segments, which it divides among tensors. Memory that was released but taken before
+    the recording began is not known, and lowers the level. `events`: MEMORY_EVENTS; a window selects the allocations
+    and releases in it, and the levels that hold after them.
+
+    One row per device and kind, sorted by these: `rank`, `gpu`; `memory`, category; `allocations_count`,
+    `releases_count`; `peak_bytes`, the most held after an event; `kept_bytes`, held after the last one, int64. Events
+    whose operation or size was not recorded are passed over. Source: running sum of the bytes per kind
+    (CUDA_GPU_MEMORY_USAGE_EVENTS; NVIDIA, Nsight Systems User Guide, "SQLite Schema Reference").
+    """
+    known = MEMORY_EVENTS.check(events).dropna(subset=["operation", "memory"])
+    known = known.sort_values("time_ns", kind="stable")
+    is_taken = known["operation"] == "allocation"
+    known = known.assign(
+        is_taken=is_taken,
+        is_released=~is_taken,
+        change=known["bytes"].where(is_taken, -known["bytes"]),
+    )
+    keys = [*_DEVICE, "memory"]
+    known["level"] = known.groupby(keys, observed=True)["change"].cumsum()
+    first, last = (-math.inf, math.inf) if window is None else bounds(window)
+    inside = known[known["time_ns"].between(first, last, inclusive="left")]
+    table = inside.groupby(keys, observed=True).agg(
+        allocations_count=("is_taken", "sum"),
+        releases_count=("is_released", "sum"),
+        peak_bytes=("level", "max"),
+        kept_bytes=("level", "last"),
+    )
+    return table.reset_index()
 
 
 def copied(

@@ -403,11 +403,15 @@ def transfers(view: Selection) -> list[Part]:
     pageable = analysis.memory.pageable_async(cut(view.copies, view.window), view.api_calls)
     waiting = "Asynchronous copies that wait because their memory is pageable"
     unpaged = "No asynchronous copy has to wait because its memory is pageable."
-    return [
+    shown: list[Part] = [
         charts.tables.show(every, columns=columns, caption="Copies by direction and memory"),
         charts.tables.show(small, caption="Copies of at most 64 KiB") if len(small) else none,
         charts.tables.searchable(pageable, caption=waiting) if len(pageable) else unpaged,
     ]
+    taken = analysis.memory.taken(view.memory_events, window=view.window)
+    if len(taken):
+        shown.append(charts.tables.show(taken, caption="Memory that the program took from CUDA"))
+    return shown
 
 
 def _timeline(view: Selection) -> list[Part]:

@@ -16,7 +16,7 @@ import perfkit
 from perfkit.analysis import memory
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
-from perfkit.tables import COPIES, SAMPLES
+from perfkit.tables import COPIES, MEMORY_EVENTS, SAMPLES
 
 LEVELS = (0, 2, 10), (10, 8, 10), (40, 4, 10), (50, 4, 20)
 
@@ -188,6 +188,25 @@ def test_what_cannot_be_is_refused() -> None:
 
 def copy(start: int, dur: int, size: int, **more: Any) -> dict[str, Any]:
     return lasting(start, dur, bytes=size, **more)
+
+
+def test_memory_taken_from_cuda_by_hand() -> None:
+    events = [
+        (10, "allocation", "device", 100),
+        (20, "allocation", "device", 50),
+        (25, "allocation", "pinned", 7),
+        (30, "release", "device", 100),
+        (40, "allocation", "device", 20),
+    ]
+    columns = ["time_ns", "operation", "memory", "bytes"]
+    recorded = pd.DataFrame(events, columns=columns).assign(
+        rank=0, gpu=0, process=1, address=pd.NA, correlation=-1
+    )
+    frame = MEMORY_EVENTS.make(recorded)
+    told = ("memory", "allocations_count", "releases_count", "peak_bytes", "kept_bytes")
+    expected = [("device", 3, 1, 150, 70), ("pinned", 1, 0, 7, 7)]
+    assert expected == tuples(memory.taken(frame), *told)
+    assert [("device", 1, 1, 70, 70)] == tuples(memory.taken(frame, window=(30, 41)), *told)
 
 
 def test_copied_by_hand() -> None:

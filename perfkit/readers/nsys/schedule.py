@@ -34,31 +34,29 @@ def schedule(source: sources.Source) -> pd.DataFrame:
     a core last stayed there to the last event of any thread. What came before and after was not recorded.
     """
     columns = sources.read(source, SWITCHES, MAP, ("start", "isSchedIn", "globalTid"))
-    columns["on"] = columns["on"] != 0
-    order = order_of([columns["thread"], columns["time"], columns["on"]])
-    columns = {name: values[order] for name, values in columns.items()}
-    time, on, thread = columns["time"], columns["on"], columns["thread"]
+    is_in = columns["on"] != 0
+    order = order_of([columns["thread"], columns["time"], is_in])
+    time, thread, is_in = columns["time"][order], columns["thread"][order], is_in[order]
     first, last = _extent(time)
     is_first = np.ones(len(thread), bool)
     is_first[1:] = thread[1:] != thread[:-1]
     is_last = np.append(is_first[1:], True)
-    began = np.flatnonzero(on)
-    off = np.flatnonzero(is_first & ~on)  # on a core before their first event
-    ends = np.append(
-        np.where(is_last[began], -1, began + 1), off
-    )  # the row that ends each stretch, -1 none
+    began = np.flatnonzero(is_in)
+    off = np.flatnonzero(is_first & ~is_in)  # on a core before their first event
+    # The row that ends each stretch, -1 none.
+    ends = np.append(np.where(is_last[began], -1, began + 1), off)
     start = np.append(time[began], np.full(len(off), first))
     end = np.where(ends < 0, last, time[ends])
     rows = np.append(began, off)
+    taken_off = np.where((ends < 0) | is_in[ends], -1, order[ends])  # among the rows as stored
     stretches: dict[str, Any] = {
         "process": sources.process_of(thread[rows]),
         "thread": sources.thread_of(thread[rows]),
         "start_ns": start,
         "dur_ns": sources.difference(end, start),
-        "cpu": columns["cpu"][rows],
+        "cpu": columns["cpu"][order[rows]],
+        "stopped": _reasons(source, columns["state"], columns["block"], taken_off),
     }
-    last_on = np.where(on[ends], -1, ends)
-    stretches["stopped"] = _reasons(source, columns["state"], columns["block"], last_on)
     return sources.framed(tables.SCHEDULE, stretches)
 
 

@@ -218,15 +218,8 @@ def memory_events(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     columns: dict[str, Any] = sources.read(source, MEMORY_EVENT, memory_map(ordinals), needed)
     operation = columns["operation"]
     is_known = (operation >= 0) & (operation < len(OPERATIONS))
-    named = source.text(MEMORY_EVENT, "name")
-    if named and len(named) != len(operation):
-        raise source.damage(
-            MEMORY_EVENT, f"{MEMORY_EVENT} has {len(operation)} rows and {len(named)} names"
-        )
     columns["memory"] = _memory(columns["memory"])
     columns["operation"] = category(np.where(is_known, operation, -1), OPERATIONS)
-    unnamed = category(np.full(len(operation), -1), [])
-    columns["name"] = pd.Categorical(named) if named else unnamed
     return sources.framed(tables.MEMORY_EVENTS, columns)
 
 
