@@ -181,8 +181,8 @@ def check(
         )
     ordered = sorted(verdicts, key=lambda verdict: ORDER.index(verdict.outcome))
     sure = "low" if any(verdict.outcome == ERROR for verdict in verdicts) else found.confidence
-    cautions = (*found.cautions, *_allowance(found)) if baseline is not None else ()
-    return Checked(tuple(ordered), cautions, sure)
+    cautions = [*found.cautions, found.allowance] if baseline is not None else []
+    return Checked(tuple(ordered), tuple(filter(None, cautions)), sure)
 
 
 def _against_baseline(
@@ -208,15 +208,6 @@ def _against_baseline(
         if "tolerance" in own and name not in known:
             verdicts.append(missing(name, f"tolerance {percent(float(own['tolerance']))}"))
     return verdicts
-
-
-def _allowance(found: Comparison) -> Iterator[str]:
-    """Yield what the intervals allow for the noise between runs, where no repeats measure it."""
-    if found.noise:
-        yield (
-            f"the intervals allow {percent(found.noise)} for noise between runs; "
-            f"to measure the noise, record {SEVERAL} repeats of each"
-        )
 
 
 def _paths(given: Given) -> set[Path]:

@@ -98,6 +98,18 @@ class Comparison:
     other_work: str = ""
     noise: float = 0.0
 
+    @property
+    def allowance(self) -> str:
+        """What the intervals allow for, where too few runs show the noise between them; else empty."""
+        if not self.noise:
+            return ""
+        before, after = self.repeats
+        runs = "one run of each" if before == after == 1 else f"{before} runs before, {after} after"
+        return (
+            f"{runs}: the intervals allow {percent(self.noise)} for noise between runs of one program; "
+            f"to measure the noise, record {SEVERAL} repeats of each"
+        )
+
 
 def compared(
     before: Given,

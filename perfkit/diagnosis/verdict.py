@@ -24,16 +24,12 @@ from perfkit.analysis.compare.resampling import (
 from perfkit.diagnosis.comparison import Comparison, compared, nothing, part_ids, step_ids
 from perfkit.diagnosis.finding import Figure, Refusal, kept, spoken
 from perfkit.diagnosis.sides import Given, common, lacking, side
-from perfkit.format import duration, elided, number, percent, spoken_ends
+from perfkit.format import duration, elided, number, spoken_ends
 from perfkit.run import Run
 from perfkit.selection import Selection
 
 QUESTION = "Did the change help?"
 NO_BASELINE = Refusal(QUESTION, "no baseline was given", "perfkit report RUN --baseline EARLIER")
-WITHIN = (
-    "The interval allows {} for noise between runs of one program. "
-    f"To measure the noise, record {SEVERAL} repeats of each run"
-)
 ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, SMALL, UNSEEN)
 STEP_COUNT = "step_count"
 NONE, UNRECORDED = "none", "not recorded"
@@ -133,7 +129,7 @@ def _verdict(found: Comparison) -> str:
     times = f"{duration(median['after_ns'])} instead of {duration(median['before_ns'])}"
     told = f"The {median['statistic']} {found.unit} takes {times}"
     told = f"{told}: {median['verdict']} (ratio {spoken_ratio(*median[['ratio', 'ratio_low', 'ratio_high']])})"
-    return f"{told}. {WITHIN.format(percent(found.noise))}" if found.noise else told
+    return f"{told}. {found.allowance.capitalize()}" if found.allowance else told
 
 
 def spoken_ratio(ratio: float, low: float, high: float) -> str:
