@@ -179,7 +179,7 @@ def test_compare_two_runs(fast: Path, slow: Path) -> None:
     result = perfkit_command("compare", fast, slow)
     lines = result.output.splitlines()
     assert 0 == result.exit_code
-    assert ["fast.sqlite: fast.sqlite", "slow.sqlite: slow.sqlite", ""] == lines[:3]
+    assert ["fast.sqlite", "slow.sqlite", ""] == lines[:3]
     assert lines[3].startswith("The median step takes ")
     assert ": worse (ratio " in lines[3]
     assert "a step has 28 kernels before and 56 after: the work may differ" in lines[3]

@@ -141,7 +141,7 @@ def _untold(ledger: pd.DataFrame, by_label: Mapping[str, Sequence[pd.DataFrame]]
 
 def text(series: Series) -> str:
     """Return a comparison for people: the verdict, the ledger of more than two runs, families and figures."""
-    lines = [f"{_safe(label)}: {', '.join(_names(views))}" for label, views in series.runs.items()]
+    lines = [_line_of(label, _names(views)) for label, views in series.runs.items()]
     lines += ["", printable(verdict.sentence(series.whole), LONGEST_SENTENCE)]
     if len(series.runs) > 2:
         ledger = [_ledger_row(row) for row in series.ledger.to_dict("records")]
@@ -176,6 +176,13 @@ def text(series: Series) -> str:
         f"unknown: {r.question} {r.reason}; record: {r.record}" for r in series.whole.refusals
     ]
     return "\n".join([*lines, "", *(printable(line, 500) for line in missing)]).rstrip()
+
+
+def _line_of(label: str, names: Iterable[str]) -> str:
+    """Return the line that says which runs a label stands for; a run's own name stands once."""
+    shown = _safe(label)
+    runs = ", ".join(names)
+    return shown if runs == shown else f"{shown}: {runs}"
 
 
 def _ledger_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
