@@ -38,6 +38,7 @@ from perfkit.diagnosis.lengths import of_long_steps
 from perfkit.diagnosis.measured import last_waves
 from perfkit.diagnosis.operator_kernels import CONVERSION, operated, unfused
 from perfkit.diagnosis.paths import mpi
+from perfkit.diagnosis.phases import paused
 from perfkit.diagnosis.program import (
     communicates_by,
     goes_backward,
@@ -377,6 +378,7 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
     Fact.RANGES: lambda view: len(view.ranges) > 0,
     Fact.STACKS: lambda view: len(view.stacks) > 0,
     Fact.LOOP: _loop,
+    Fact.SEVERAL_PAUSES: lambda view: len(paused(view)) > 1,
     Fact.TWO_LENGTHS: lambda view: of_long_steps(view, "memory"),
     Fact.DATALOADER: loads_by_workers,
     Fact.BACKWARD: goes_backward,

@@ -99,6 +99,7 @@ class Fact(Enum):
     RANGES = "ranges"
     STACKS = "stacks"
     LOOP = "loop"
+    SEVERAL_PAUSES = "several_pauses"
     TWO_LENGTHS = "two_lengths"
     DATALOADER = "dataloader"
     BACKWARD = "backward"
