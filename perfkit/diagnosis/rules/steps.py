@@ -16,7 +16,8 @@ from torch.distributed.checkpoint import async_save
 saving = async_save({"model": model.state_dict()}, checkpoint_id=path)"""
 
 STEADY_STEPS = now(
-    "Leave the first steps out of each measurement: choose a window of steady steps with --window"
+    "Leave the first steps out of each measurement: choose a window of steady steps with --window",
+    when=Fact.STEPS,
 )
 
 INPUT = Rule(
