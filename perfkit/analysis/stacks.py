@@ -53,6 +53,12 @@ CELL_FILE = re.compile(
 )
 OBJECT_ADDRESS = re.compile(r" of .{1,80} at 0x[0-9a-fA-F]+(?=>$)")
 
+# Functions of C's and C++'s libraries that write text to a terminal or a file.
+PRINTING = re.compile(
+    r"_*(?:libc_|GI_+)*(?:write(?:v|64)?$|v?[fd]?printf|fwrite|f?puts$|putc|fputc|fflush|IO_)"
+    r"|std::(?:__1::)?(?:(?:basic_)?(?:ostream|streambuf|filebuf)|num_put|__ostream_insert|endl)\b"
+)
+
 
 class Named(NamedTuple):
     """The function that the stacks of a group name."""
@@ -321,3 +327,17 @@ def functions(stacks: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:
         ascending=[False, False, True],
         ignore_index=True,
     )
+
+
+def printing(stacks: pd.DataFrame, frames: pd.DataFrame, function: str) -> float:
+    """Return the share of the samples in a function (0..1) in which it prints: C's or C++'s library writes text.
+
+    `stacks`: rows of STACKS. 0 where no sample holds the function.
+    """
+    keys = ["rank", "stack"]
+    calls = frames[frames["function"].eq(function).to_numpy()]
+    entered = calls.groupby(keys)["depth"].max().rename("entered").reset_index()
+    prints = frames[_holds(frames["function"], lambda name: PRINTING.match(shown(name)))]
+    innermost = prints.groupby(keys)["depth"].min().rename("printed").reset_index()
+    samples = stacks[keys].merge(entered, on=keys).merge(innermost, on=keys, how="left")
+    return float((samples["printed"] < samples["entered"]).mean()) if len(samples) else 0.0

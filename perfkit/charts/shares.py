@@ -133,6 +133,7 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """
     need(ledger, "rank", "gpu", "kind", "cause", "owner", "ns")
     untold = _untold(ledger)
+    known = names.known(ledger)
     ledger = names.told(ledger)
     if not ledger["ns"].sum():
         return nothing(title or "No activity", untold or NO_WORK)
@@ -166,7 +167,7 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
             bars(drawn, "part", shades, axis="share of the time", shown=tips),
             figures(drawn, "part", TIME_DARK),
         ],
-        title or _exposed_title(ledger) or _idle_title(spans),
+        title or _exposed_title(ledger, known) or _idle_title(spans, known),
         [
             f"Communication and copies count only while no computation runs.{_few(spans, MOST_DEVICES)}",
             *([untold] if untold else []),
@@ -259,8 +260,11 @@ def _wall_bars(ledger: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _exposed_title(ledger: pd.DataFrame) -> str:
-    """Return how much time exposed communication or copies take, where that is more than all idle time; else ""."""
+def _exposed_title(ledger: pd.DataFrame, known: str) -> str:
+    """Return how much time exposed communication or copies take, where that is more than all idle time; else "".
+
+    `known`: the word before "time", as from `names.parts.known`.
+    """
     of_part = names.shares(ledger)
     exposed = of_part.reindex(["exposed_communication_ns", "exposed_copy_ns"]).fillna(0.0)
     idle = float(ledger.loc[ledger["kind"] == "idle", "ns"].sum() / ledger["ns"].sum())
@@ -269,7 +273,8 @@ def _exposed_title(ledger: pd.DataFrame) -> str:
     part = TIME_NAMES[str(exposed.idxmax())]
     verb = "take" if part.endswith("s") else "takes"
     share = percent(float(exposed.max()))
-    return f"{part.capitalize()} {verb} {share} of the time, and the GPU is idle {percent(idle)}"
+    rest = f", and the GPU is idle {percent(idle)}" if idle else ""
+    return f"{part.capitalize()} {verb} {share} of the {known}time{rest}"
 
 
 def _untold(ledger: pd.DataFrame) -> str:
@@ -362,13 +367,15 @@ def segments(
     return pd.concat(rows, ignore_index=True)
 
 
-def _idle_title(breakdown: pd.DataFrame) -> str:
+def _idle_title(breakdown: pd.DataFrame, known: str = "") -> str:
     span = breakdown["span_ns"]
     idle = breakdown["idle_ns"] / span
     if len(idle) == 1:
-        return f"The GPU is idle {percent(idle.iloc[0])} of {duration(span.iloc[0])}"
+        length = duration(span.iloc[0])
+        whole = f"the {known}{length}" if known else length
+        return f"The GPU is idle {percent(idle.iloc[0])} of {whole}"
     ends = dict.fromkeys(percent(end) for end in (idle.min(), idle.max()))
-    return f"The {len(idle)} GPUs are idle {' to '.join(ends)} of the time"
+    return f"The {len(idle)} GPUs are idle {' to '.join(ends)} of the {known}time"
 
 
 def _text(

@@ -18,6 +18,7 @@ from perfkit.analysis.causes import covered
 from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import cut, devices, ends, subtract, total, union
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.kernels import FEW_BLOCKS, SLOWED_KERNELS
 from perfkit.diagnosis.rules.limits import SMALL_BLOCKS
 from perfkit.diagnosis.rules.rule import tell
@@ -243,7 +244,7 @@ def _few_blocks(view: Selection) -> Iterator[Finding]:
         "SMs. It runs "
     )
     text += f"for {duration(found.longest_ns)}, while at most {part.text} of the SMs work."
-    title = f"Kernels with fewer blocks than SMs take {taken.text} of the time"
+    title = f"Kernels with fewer blocks than SMs take {taken.text} {of_the_time(view)}"
     gain = removing(
         lost,
         "best case: their work spreads evenly over all SMs; blocks that fill an SM better save more",

@@ -2,7 +2,8 @@
 
 {nsys} records a timeline, {ncu} counters of the longest kernels. {torch} records the lines of a
 program: by PyTorch's profiler if the run is of PyTorch, or shows no kernel that says so, else by
-call stacks. {callers} adds these to the former. A run on AMD's GPUs gets commands for those.
+call stacks. {callers} adds these to the former. {processes} lists the processes of each GPU. A run
+on AMD's GPUs gets commands for those.
 """
 
 import re
@@ -114,5 +115,15 @@ def _callers(view: Selection) -> str:
     return f"{torch}; or record call stacks and system calls: {stacks}"
 
 
-COMMANDS = {"{nsys}": _nsys, "{ncu}": _ncu, "{torch}": _torch, "{callers}": _callers}
+def _processes(view: Selection) -> str:
+    return "rocm-smi --showpids" if is_amd(view) else "nvidia-smi pmon -c 1"
+
+
+COMMANDS = {
+    "{nsys}": _nsys,
+    "{ncu}": _ncu,
+    "{torch}": _torch,
+    "{callers}": _callers,
+    "{processes}": _processes,
+}
 PLACE = re.compile("|".join(map(re.escape, COMMANDS)))

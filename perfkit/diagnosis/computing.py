@@ -16,11 +16,11 @@ from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import ledger, timeline
-from perfkit.diagnosis.doubt import NOTABLE
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, data_sheet, formats
 from perfkit.diagnosis.idle_time import HALF
 from perfkit.diagnosis.operator_kernels import by_operator, operated
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.kernels import (
     COMPUTATION,
     MEMORY_BANDWIDTH,
@@ -33,6 +33,7 @@ from perfkit.diagnosis.slowing import slowed
 from perfkit.diagnosis.timeline import busy
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.names.parsing import base
+from perfkit.names.parts import told
 from perfkit.selection import Selection
 
 COMPUTING = 0.6
@@ -79,13 +80,11 @@ def computation_findings(view: Selection, figures: dict[str, Figure]) -> Iterato
     computing = figures.get("computation_frac")
     if computing is None or computing.value < COMPUTING:
         return
-    unknown = figures.get("unknown_frac")
-    time = "known time" if unknown is not None and unknown.value >= NOTABLE else "time"
-    title = f"The GPU computes {computing.text} of the {time}"
+    title = f"The GPU computes {computing.text} {of_the_time(view)}"
     parts = timeline.breakdown(view)
     if len(parts) > 1:
         (_, least), (_, most) = timeline.extremes(parts, parts["computation_ns"] / parts["span_ns"])
-        title = f"{len(parts)} GPUs compute {percent(least)} to {percent(most)} of the {time}"
+        title = f"{len(parts)} GPUs compute {percent(least)} to {percent(most)} {of_the_time(view)}"
     gain = Gain(1.0, math.inf, "the recording does not show how much faster the kernels can be")
     text = f"{computing.label}: {computing.definition}."
     kernels = cut(view.kernels, view.window)
@@ -142,20 +141,31 @@ def _of_operators(view: Selection, kernels: pd.DataFrame, busy: float) -> str:
 
 
 def _twice_as_fast(view: Selection) -> str:
-    """Say what the run gains where the kernel with the most time takes half of it (Amdahl's law)."""
-    lines = ledger.judged(view)
+    """Say what the run gains where the kernel with the most time takes half of it (Amdahl's law).
+
+    Of GPUs that do not share this work evenly, the one that has most of it sets the length of the run.
+    """
+    lines = told(ledger.judged(view))
     computing = lines[lines["kind"].eq("computation") & lines["cause"].ne("memset")]
     by_kernel = computing.groupby("owner", observed=True)["ns"].sum()
     if by_kernel.empty:
         return ""
-    share = float(by_kernel.max() / lines["ns"].sum())
     name = str(by_kernel.idxmax())
+    devices = ["rank", "gpu"]
+    whole = lines.groupby(devices)["ns"].sum()
+    of_gpus = computing[computing["owner"].eq(name)].groupby(devices)["ns"].sum()
+    shares = (of_gpus.reindex(whole.index, fill_value=0) / whole).fillna(0.0)
+    share = float(by_kernel.max() / whole.sum())
+    time = of_the_time(view)
+    if shares.max() - shares.min() >= timeline.APART:
+        share = float(shares.max())
+        gpus = whole.index.to_frame(index=False)
+        time += f" of {timeline.named(gpus.iloc[int(shares.to_numpy().argmax())], gpus)}"
     kernel = printable(name if len(name) <= LONGEST_NAME else base(name), LONGEST_NAME)
     times = 1 / (1 - share / 2)
     faster = f"{number(times)} times" if times >= WORTH_TIMES else percent(times - 1)
     return (
-        f"{kernel} takes {percent(share)} of the time; twice as fast, it makes the run {faster} "
-        "faster"
+        f"{kernel} takes {percent(share)} {time}; twice as fast, it makes the run {faster} faster"
     )
 
 
@@ -217,7 +227,7 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
         min(share, 1.0),
         "best case: the run saves all of the matrix work's time; tensor cores save only a part of it",
     )
-    title = f"Matrix work runs without tensor cores {percent(share)} of the time"
+    title = f"Matrix work runs without tensor cores {percent(share)} {of_the_time(view)}"
     yield tell(TENSOR_CORES, title, severity(share), text, evidence, gain)
 
 

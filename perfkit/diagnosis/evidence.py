@@ -13,12 +13,13 @@ import pandas as pd
 
 from perfkit.analysis.calltree import host_metric
 from perfkit.analysis.calltree.totals import PYTHON
-from perfkit.analysis.causes import covered_by, started_by, where
+from perfkit.analysis.causes import COPY_CALL, covered_by, started_by, where
 from perfkit.analysis.intervals import cut
 from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed, wide
 from perfkit.analysis.limiters import FEW_THREADS
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
+from perfkit.analysis.steps import steady
 from perfkit.analysis.warps import occupancy
 from perfkit.diagnosis.blocks import few
 from perfkit.diagnosis.commands import commands
@@ -38,6 +39,7 @@ from perfkit.diagnosis.lengths import of_long_steps
 from perfkit.diagnosis.measured import last_waves
 from perfkit.diagnosis.operator_kernels import CONVERSION, operated, unfused
 from perfkit.diagnosis.paths import mpi
+from perfkit.diagnosis.phases import paused
 from perfkit.diagnosis.program import (
     communicates_by,
     goes_backward,
@@ -49,6 +51,7 @@ from perfkit.diagnosis.program import (
 from perfkit.diagnosis.repeating import phases
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules.rule import Condition, Fact, Step
+from perfkit.diagnosis.timeline import idle_gaps
 from perfkit.diagnosis.transfers import to_cpu
 from perfkit.names.families import family
 from perfkit.names.parsing import library_of
@@ -298,6 +301,14 @@ def _loop(view: Selection) -> bool:
     return bool(phases(view)["phase"].eq("loop").any())
 
 
+def _idle_in_copies(view: Selection) -> bool:
+    """Half of the idle time in other CUDA calls lies in calls that copy or set memory."""
+    gaps = idle_gaps(view)
+    if gaps is None:
+        return False
+    return _share(_named(gaps["api"], COPY_CALL.match), gaps["cuda_call_ns"]) >= HALF
+
+
 def _any(names: pd.Series, pattern: re.Pattern[str]) -> bool:
     return bool(where(names, pattern.search).any())
 
@@ -377,6 +388,9 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
     Fact.RANGES: lambda view: len(view.ranges) > 0,
     Fact.STACKS: lambda view: len(view.stacks) > 0,
     Fact.LOOP: _loop,
+    Fact.STEPS: lambda view: len(steady(view.steps)) > 0 or _loop(view),
+    Fact.IDLE_IN_COPIES: _idle_in_copies,
+    Fact.SEVERAL_PAUSES: lambda view: len(paused(view)) > 1,
     Fact.TWO_LENGTHS: lambda view: of_long_steps(view, "memory"),
     Fact.DATALOADER: loads_by_workers,
     Fact.BACKWARD: goes_backward,

@@ -126,7 +126,8 @@ class Gain:
     def why(self) -> str:
         """Why the range is no narrower, in full."""
         worst = f"; {self.worst}" if self.worst and self.low <= 1 else ""
-        wide = (WIDELY,) if self.high > max(WIDE, 2 * self.low) else ()
+        is_wide = max(WIDE, 2 * self.low) < self.high < math.inf
+        wide = (WIDELY,) if is_wide else ()
         return ". ".join((f"{self.reason}{worst}", *self.further, *wide))
 
     @property
@@ -245,7 +246,7 @@ class Refusal:
 LEAST = 1.01  # gains below are not worth a number
 WIDE = 10.0  # a bound above needs a reason
 APART = 2.0  # times its beginning; a wider range that ends beyond WIDE says nothing (convention)
-WIDELY = "The range is wide because nothing recorded says how much of this time the program needs"
+WIDELY = "Nothing recorded says how much of this time the program needs"
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -26,6 +26,7 @@ from perfkit.analysis.intervals import Window, cut, devices, spans
 from perfkit.diagnosis import launching
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.idle_time import CAUSES
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.replayed import with_others
 from perfkit.diagnosis.rules.collectives import (
     LATE_GPU,
@@ -416,7 +417,7 @@ def _late(view: Selection) -> Iterator[Finding]:
         f"{name} is idle or copies for {own.text} of the time, {percent(more)} more than another GPU. The others meet "
         f"it in the same communication kernels and wait there.{_why(view, found)}"
     )
-    title = f"{name} comes late to collectives: another GPU waits for it {wait.text} of the time"
+    title = f"{name} comes late to collectives: another GPU waits for it {wait.text} {of_the_time(view)}"
     gain = removing(
         found.most_frac,
         "best case: the others never wait for it",
@@ -462,7 +463,7 @@ def _in_turn(view: Selection) -> Iterator[Finding]:
         f"{several(each, SHOWN)} came last. No GPU causes more than {alike.text} of the waiting."
     )
     title = (
-        f"GPUs wait for each other in turn {wait.text} of the time: their work is uneven in each "
+        f"GPUs wait for each other in turn {wait.text} {of_the_time(view)}: their work is uneven in each "
         "step"
     )
     gain = removing(

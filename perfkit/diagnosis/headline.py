@@ -24,6 +24,7 @@ from perfkit.diagnosis.finding import (
 )
 from perfkit.diagnosis.logged import is_logged
 from perfkit.diagnosis.machine import PHASES
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.rules.call_paths import PATHS_GPU_IDLE
@@ -310,7 +311,7 @@ def _idle_because(view: Selection, figures: Mapping[str, Figure], finding: Findi
     part = f": {share}" if share and share != idle.text else ""
     because = "probably because" if finding.confidence == CONFIDENCES[-1] else "because"
     reason = finding.because or rule_of(finding).reason
-    time = f"idle {shares(view, 'idle', idle)} of the time"
+    time = f"idle {shares(view, 'idle', idle)} {of_the_time(view)}"
     return f"{_who(view, figures)} {time}{part} {because} {reason}."
 
 
@@ -364,7 +365,8 @@ def _mended(finding: Finding, best: Gain | None) -> str:
     if finding.place:  # a known slow path
         return f"{finding.advice[HORIZONS[0]][0]}."
     rest = 1 - min(finding.evidence[0].value, 1.0)
-    others = f"All else costs at most {percent(rest)}." if rest >= 1 - 1 / LEAST else ""
+    subject = "All else" if finding.is_mean else "On average, all else"
+    others = f"{subject} costs at most {percent(rest)}." if rest >= 1 - 1 / LEAST else ""
     return f"{finding.because}. {others}".strip() if finding.because else others
 
 
@@ -490,8 +492,12 @@ def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
     if parts and not share:
         parts = parts[:1]  # without a share of its own it tells of the largest
     if parts:
-        value = percent(share or float(picture.shares(view)[parts].sum()))
-        label = "Largest part" if is_work else "Largest loss"
+        present = picture.shares(view)
+        lost = share or float(present[parts].sum())
+        value = percent(lost)
+        others = present.drop([*parts, *WORK], errors="ignore")
+        label = "Loss to mend first" if others.max() > lost else "Largest loss"
+        label = "Largest part" if is_work else label
         named = ", ".join(picture.name(key) for key in parts)
         within = "" if picture.own(first) else f"{theme(first.rule)}, in "
         yield Tile(label, value, f"{within}{named}", first.evidence[0])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from perfkit.analysis import owners
-from perfkit.analysis.stacks import functions, shown
+from perfkit.analysis.stacks import functions, printing, shown
 from perfkit.diagnosis import timeline
 from perfkit.format import printable
 from perfkit.selection import Selection
@@ -83,7 +83,9 @@ def _in_function(view: Selection, owner: str, name: str, certain: bool) -> Owner
     text = _samples_in(view, owner)
     known = view.python_calls["name"].cat.categories
     further = (IN_PYTHON if owner in known else IN_FUNCTION).format(name=name)
-    return Owner(name, f"{'ran' if certain else 'perhaps ran'} `{name}`", text, further)
+    samples = owners.samples_in(timeline.every_gap(view), view.api_calls, view.stacks)
+    does = " (printing)" if printing(samples, view.frames, owner) >= MOST else ""
+    return Owner(name, f"{'ran' if certain else 'perhaps ran'} `{name}`{does}", text, further)
 
 
 def _samples_in(view: Selection, function: str) -> str:

@@ -80,10 +80,10 @@ def findings(
             rows = found[part > 0].assign(part_ns=part)
             # The profiler's marks of steps are no place in a program.
             rows["range"] = rows["range"].mask(where(rows["range"], STEP.match))
-            elsewhere = _elsewhere(covered, loading)
-            if rest < share.value:
-                elsewhere = f" In all, this cause takes {share.text} of the time.{elsewhere}"
-            yield _of_cause(view, figures, cause, rows, rest, elsewhere)
+            in_all = (
+                f"In all, this cause takes {share.text} of the time:" if rest < share.value else ""
+            )
+            yield _of_cause(view, figures, cause, rows, rest, in_all, _elsewhere(covered, loading))
 
 
 def _unexplained(view: Selection, idle: Figure, rest: float) -> Iterator[Finding]:
@@ -108,12 +108,16 @@ def _of_cause(
     cause: str,
     rows: pd.DataFrame,
     rest: float,
+    in_all: str,
     elsewhere: str,
 ) -> Finding:
-    """Return the finding on a cause of idle time: `rows` are its gaps, `rest` its share that is left."""
+    """Return the finding on a cause of idle time: `rows` are its gaps, `rest` its share that is left.
+
+    `in_all` says the share of all its gaps where less is left, `elsewhere` what tells of the others.
+    """
     owner = owner_of(view, cause)
     around = _inside(view, rows)
-    text = f"{_described(rows)} {around.text}"
+    text = f"{in_all or 'This takes'} {_described(rows)} {around.text}"
     if cause in ("cuda_call", "system") and not owner.name:
         text += _inside_calls(view, rows, cause)
     inside = Code()
@@ -184,7 +188,7 @@ def _described(rows: pd.DataFrame) -> str:
     longest = largest(rows, "part_ns")
     gaps = "one gap" if len(rows) == 1 else f"{len(rows):,} gaps"
     return (
-        f"This takes {duration(rows['part_ns'].sum())} in {gaps}. The longest part is "
+        f"{duration(rows['part_ns'].sum())} in {gaps}. The longest part is "
         f"{duration(longest['part_ns'])}, in a gap of {duration(longest['dur_ns'])} that begins at "
         f"{longest['start_ns'] / 1e9:.3f} s."
     )

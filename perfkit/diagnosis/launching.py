@@ -24,6 +24,7 @@ from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut, ends
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import avoidable, synchronisations
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.replayed import saving, uncapturable, with_others
 from perfkit.diagnosis.rules.changes import NO_WAITS
 from perfkit.diagnosis.rules.launches import (
@@ -166,7 +167,7 @@ def _blocking(view: Selection) -> Iterator[Finding]:
         "prepares the next"
     )
     gain = Gain(1.0, max(high, 1.0), reason, max(1 - 1 / high, 0.0))
-    title = f"Launches that wait for their kernels take {cost.text} of the time"
+    title = f"Launches that wait for their kernels take {cost.text} {of_the_time(view)}"
     yield tell(LAUNCH_BLOCKING, title, severity(gain.share or 0.0), text, (waits, cost), gain)
 
 
@@ -258,7 +259,7 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         f"share of all launches outside graphs that come from {whose}",
         source,
     )
-    title = f"Launching small {what} keeps the GPU idle {pause.text} of the time"
+    title = f"Launching small {what} keeps the GPU idle {pause.text} {of_the_time(view)}"
     those = "operators with kernels under 10 µs" if framework else "kernels under 10 µs"
     text = f"{figure.text} of the launches start {those}, most often {names}."
     if parts := [
@@ -344,12 +345,14 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         (str(most[c]) for c in ("outermost", "operator", "api") if pd.notna(most[c])), "a call"
     )
     line = f" at {printable(most['line'], 120)}" if pd.notna(most["line"]) else ""
-    title = (
-        f"Waits of the CPU for the GPU leave the GPU idle up to {percent(idle.value)} of the time"
-    )
-    where_most = f"{int(most['count']):,} by {printable(origin, 80)}{line}"
-    text = (
-        f"The CPU waits {known['sync_count'].text} times. The most costly waits are {where_most}."
+    title = f"Waits of the CPU for the GPU leave the GPU idle up to {percent(idle.value)} {of_the_time(view)}"
+    count = int(most["count"])
+    where_most = f"{printable(origin, 80)}{line}"
+    text = f"The CPU waits {known['sync_count'].text} times. "
+    text += (
+        f"The most costly waits are {count:,} by {where_most}."
+        if count > 1
+        else f"The most costly wait is one by {where_most}."
     )
     evidence = (idle, known["sync_count"])
     gain = removing(idle.value, AT_MOST, worst=WORST)
@@ -443,7 +446,7 @@ def checkpoint_findings(view: Selection) -> Iterator[Finding]:
     share = min(_share(view, found), 1.0)
     evidence = tuple(_evidence(view, found, share))
     witness = str(found.groupby("witness", observed=True)["dur_ns"].sum().idxmax())
-    title = f"{TITLES[witness]} {percent(share)} of the time"
+    title = f"{TITLES[witness]} {percent(share)} {of_the_time(view)}"
     gain = removing(
         share, "best case: the run saves all of this time; copying the state to the CPU remains"
     )

@@ -41,7 +41,10 @@ def _doubted(view: Selection) -> list[pd.DataFrame]:
 
 
 def _idle(view: Selection) -> list[pd.DataFrame]:
-    """Return the layers of idle time: what the profiler took, and what each owner has of the rest."""
+    """Return the layers of idle time: what the profiler took, and what each owner has of the rest.
+
+    Where the recording lacks operations of the GPU, nobody knows whether it was idle: the rest is unknown.
+    """
     owned = timeline.owned(view)
     is_collector = owned["owner_kind"].eq(COLLECTOR).to_numpy()
     taken = owned[is_collector]
@@ -49,9 +52,10 @@ def _idle(view: Selection) -> list[pd.DataFrame]:
     cause = (
         rest["detail"].astype(object).where(rest["detail"].notna(), rest["cause"].astype(object))
     )
+    kind = "unknown" if timeline.unrecorded(view) else "idle"
     return [
         analysis_ledger.layer(taken, COLLECTOR, "profiler", taken["owner"]),
-        analysis_ledger.layer(rest, "idle", cause, rest["owner"]),
+        analysis_ledger.layer(rest, kind, cause, rest["owner"]),
     ]
 
 

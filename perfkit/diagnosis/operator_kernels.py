@@ -20,6 +20,7 @@ from perfkit.analysis.intervals import cut, devices
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, data_sheet, formats, gpu_time, peak
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.replayed import with_others, within
 from perfkit.diagnosis.rules.operators import ATTENTION, FUSION, LAYOUT, PRECISION
 from perfkit.diagnosis.rules.rule import tell
@@ -129,7 +130,7 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     moves = copy & ~casts(view)
     if (moved := float(share[moves].sum())) >= NOTABLE:
         with_normal = min(float(share[moves | normal].sum()), busy.value)
-        finding = _moving(kernels[moves], share[moves], moved, with_normal)
+        finding = _moving(view, kernels[moves], share[moves], moved, with_normal)
         repeated = _of_repeated(kernels, share)
         yield replace(finding, gain=with_others(finding.gain, repeated))
     yield from _chains(view, kernels, share)
@@ -169,7 +170,7 @@ def _chains(of_ops: Selection, kernels: pd.DataFrame, share: pd.Series) -> Itera
         "best case: each chain becomes one kernel, as long as the shortest one of the chain; values "
         "that are needed later must still be written, which saves less"
     )
-    title = f"Unfused chains of elementwise kernels take {figure.text} of the time"
+    title = f"Unfused chains of elementwise kernels take {figure.text} {of_the_time(of_ops)}"
     yield tell(FUSION, title, severity(saved), text, (figure,), removing(most, reason))
 
 
@@ -184,7 +185,9 @@ def _numbered(of_ops: Selection, kernels: pd.DataFrame, chained: Bool) -> NDArra
     return np.cumsum(~(chained & np.r_[False, chained[:-1]]) | is_elsewhere)
 
 
-def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: float) -> Finding:
+def _moving(
+    view: Selection, kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: float
+) -> Finding:
     """Return the finding on kernels that only move tensors.
 
     `with_normal`: their share with that of normalisations.
@@ -215,7 +218,7 @@ def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: 
             "best case: the run saves all of this time and that of normalisations, which are slow "
             "in NCHW"
         )
-    title = f"Kernels that {what} take {figure.text} of the time"
+    title = f"Kernels that {what} take {figure.text} {of_the_time(view)}"
     gain = removing(moved, reason)
     if is_layout:
         gain = with_others(gain, {"normalisation": with_normal - moved})

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from perfkit.diagnosis import little, phases, repeating, timeline, timeline_figures
+from perfkit.diagnosis import little, phases, repeating, timeline
 from perfkit.diagnosis.finding import ONCE, Figure, Finding, Gain, severity
+from perfkit.diagnosis.rules import by_kind, idle
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import PAUSES, WARM_UP
 from perfkit.format import duration, percent, printable
@@ -51,8 +52,8 @@ def _pauses(view: Selection) -> Iterator[Finding]:
     factor = 1 / max(1 - share, 1e-9)
     reason = "a pause costs its length: the rest takes as long without it"
     gain = Gain(factor, factor, reason, share, whole)
-    times = f"{len(mine):,} times" if len(mine) > 1 else "once"
-    title = f"The GPUs pause {times}, for {percent(share)} of the recording"
+    subject = f"{len(mine):,} pauses take" if len(mine) > 1 else "One pause takes"
+    title = f"{subject} {percent(share)} of the recording"
     text = f"{_listed(mine)} {_cause(view, mine)}".strip()
     place = duration(int(mine["start_ns"].iloc[0]))
     yield tell(PAUSES, title, severity(share), text, (figure,), gain, place=place)
@@ -61,11 +62,13 @@ def _pauses(view: Selection) -> Iterator[Finding]:
 def _listed(mine: pd.DataFrame) -> str:
     shown = mine.head(SHOWN)
     starts, lengths = shown["start_ns"].tolist(), shown["dur_ns"].tolist()
+    if len(mine) == 1:
+        return f"It begins at {duration(starts[0])} and lasts {duration(lengths[0])}."
     told = [
         f"{duration(dur)} at {duration(start)}" for start, dur in zip(starts, lengths, strict=True)
     ]
-    more = len(mine) - len(shown)
-    return f"{'The longest last' if len(mine) > 1 else 'It lasts'} {', '.join(told)}{' and others' if more else ''}."
+    subject = "The longest last" if len(mine) > len(shown) else "They last"
+    return f"{subject} {', '.join(told[:-1])} and {told[-1]}."
 
 
 def _cause(view: Selection, mine: pd.DataFrame) -> str:
@@ -80,11 +83,15 @@ def _cause(view: Selection, mine: pd.DataFrame) -> str:
     inside = owned[of_rank & (owned["start_ns"] >= first) & (owned["start_ns"] < last)]
     if inside.empty:
         return ""
-    lasted = inside.groupby(["cause", "owner"], observed=True, dropna=False)["dur_ns"].sum()
-    cause, owner = lasted.index[int(lasted.to_numpy().argmax())]
-    reason = timeline_figures.IDLE_NAMES.get(str(cause), str(cause).replace("_", " "))
+    cause = inside["detail"].astype(object).fillna(inside["cause"].astype(object))
+    lasted = inside["dur_ns"].groupby([cause, inside["owner"]], observed=True, dropna=False).sum()
+    longest, owner = lasted.index[int(lasted.to_numpy().argmax())]
+    rule = by_kind(idle).get(longest)
+    if rule is None or not rule.reason:
+        return ""
+    which = "in the longest of them" if len(mine) > 1 else "then"
     whose = "" if pd.isna(owner) else f" ({printable(owner, 80)})"
-    return f"In the longest the GPU is idle for this reason: {reason}{whose}."
+    return f"The GPU was idle {which} because {rule.reason}{whose}."
 
 
 def _warm_up(view: Selection) -> Iterator[Finding]:

@@ -247,8 +247,10 @@ def _sentences(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[tuple[str,
         if len(pauses) == 1:
             said = f"There is one pause{saves}, of {length} at {at}."
         else:
-            times = f"{len(pauses):,} times, for {_of(lasted, span)}"
-            said = f"The GPUs pause {times}; the longest takes {length} at {at}."
+            said = (
+                f"There are {len(pauses):,} pauses, {_of(lasted, span)} in all; "
+                f"the longest takes {length} at {at}."
+            )
         yield "pause", said
     if (lasted := int(end["dur_ns"].sum())) >= NOTABLE * span:
         yield "end", f"What follows the last repetition takes {_of(lasted, span)}, once."

@@ -68,9 +68,20 @@ def name(key: str) -> str:
 def keys(view: Selection, finding: Finding) -> list[str]:
     """Return the keys of the parts of the picture that a finding tells of, those with most of the time first."""
     present = shares(view)
-    told = own(finding) or _beneath(view, finding)
+    told = _holding(finding, present) or own(finding) or _beneath(view, finding)
     known = present[[key for key in told if key in present.index]]
     return [str(key) for key in known.sort_values(ascending=False, kind="stable").index]
+
+
+def _holding(finding: Finding, present: pd.Series) -> list[str]:
+    """Return the first causes of a finding's rule that hold its share: a later one counts where these hold less."""
+    causes = rule_of(finding).causes
+    share = finding.gain.share
+    if len(causes) < 2 or share is None:
+        return []
+    held = present.reindex(causes).fillna(0.0)
+    before = held.cumsum() - held
+    return [str(cause) for cause in before.index[before + names.SMALL < share]]
 
 
 def own(finding: Finding) -> tuple[str, ...]:

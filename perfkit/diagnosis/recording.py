@@ -107,6 +107,11 @@ def unknown_frac(view: Selection) -> float:
     return completeness.length_ns(unknown(view)) / whole if whole else 0.0
 
 
+def of_the_time(view: Selection) -> str:
+    """Return what shares of the GPUs' time are shares of: of what is known, where a tenth of it or more is not."""
+    return "of the known time" if unknown_frac(view) >= NOTABLE else "of the time"
+
+
 def leading(view: Selection) -> list[Doubt]:
     """Return the doubts in the verdict: each touches a tenth of the time or of the launches."""
     return [doubt for doubt in doubts(view) if doubt.is_leading]

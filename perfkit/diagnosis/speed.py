@@ -25,6 +25,7 @@ from perfkit.analysis.intervals import cut, devices, ends, intersect, subtract, 
 from perfkit.analysis.readings import CAUSES, as_of, is_lowered, readings, throttling
 from perfkit.diagnosis import blocks
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.copies import UNIFIED_MEMORY
 from perfkit.diagnosis.rules.machine import CLOCK_LOWERED
 from perfkit.diagnosis.rules.rule import tell
@@ -270,7 +271,7 @@ def _migrations(view: Selection) -> Iterator[Finding]:
         "of the time and "
     )
     text += f"for {hidden.text} while kernels run. These kernels may wait for the pages."
-    title = f"Page migrations of unified memory take {percent(alone + beside)} of the time"
+    title = f"Page migrations of unified memory take {percent(alone + beside)} {of_the_time(view)}"
     worst = "worst case: none, because kernels do not wait for the pages"
     gain = removing(alone + beside, "best case: the run saves this time", worst=worst)
     yield tell(UNIFIED_MEMORY, title, severity(alone + beside), text, (exposed, hidden), gain)

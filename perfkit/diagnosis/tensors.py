@@ -23,6 +23,7 @@ from perfkit.diagnosis.operator_kernels import (
     shortening,
     unfused,
 )
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.operators import ATTENTION_MASK, CASTS, UNALIGNED_PRODUCTS
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.format import percent, size
@@ -84,7 +85,7 @@ def _casts(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     )
     yield tell(
         CASTS,
-        f"Casts of weights take {figure.text} of the time",
+        f"Casts of weights take {figure.text} {of_the_time(view)}",
         severity(found),
         text,
         (figure,),

@@ -21,6 +21,7 @@ from perfkit.analysis.intervals import ends
 from perfkit.diagnosis import little, phases, recording
 from perfkit.diagnosis.doubt import Kind, spans
 from perfkit.diagnosis.finding import Figure, kept
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.format import percent
 from perfkit.selection import Selection
 from perfkit.tables import RANGES
@@ -91,17 +92,16 @@ def among(gpus: pd.DataFrame, shares: pd.Series) -> str:
     )
 
 
-def on_gpus(share: float, gpus: pd.DataFrame, shares: pd.Series) -> str:
+def on_gpus(view: Selection, share: float, gpus: pd.DataFrame, shares: pd.Series) -> str:
     """Return a share of the time in words, of several GPUs from which to which, or the most if far apart."""
+    whole = of_the_time(view)
     if len(gpus) < 2:
-        return f"{percent(share)} of the time"
+        return f"{percent(share)} {whole}"
     (least_of, least), (most_of, most) = extremes(gpus, shares)
     if most - least < APART:
-        return (
-            f"{' to '.join(dict.fromkeys((percent(least), percent(most))))} of the time on "
-            f"{len(gpus)} GPUs"
-        )
-    return f"{percent(most)} of the time on {most_of} ({least_of}: {percent(least)})"
+        reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
+        return f"{reach} {whole} on {len(gpus)} GPUs"
+    return f"{percent(most)} {whole} on {most_of} ({least_of}: {percent(least)})"
 
 
 def whose_idle(view: Selection, cause: str, share: float, *, verb: str = "") -> str:
@@ -111,13 +111,14 @@ def whose_idle(view: Selection, cause: str, share: float, *, verb: str = "") -> 
     GPU, `verb` what stands before "idle".
     """
     gpus = busy(view)
+    whole = of_the_time(view)
     if len(gpus) < 2:
-        return f"the GPU{verb} idle {percent(share)} of the time"
+        return f"the GPU{verb} idle {percent(share)} {whole}"
     (least_of, least), (most_of, most) = extremes(gpus, idle_shares(view, cause))
     if most - least < APART:
         reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
-        return f"each of {len(gpus)} GPUs{verb} idle {reach} of the time"
-    return f"{most_of}{verb} idle {percent(most)} of the time ({least_of}: {percent(least)})"
+        return f"each of {len(gpus)} GPUs{verb} idle {reach} {whole}"
+    return f"{most_of}{verb} idle {percent(most)} {whole} ({least_of}: {percent(least)})"
 
 
 def summed(gpus: pd.DataFrame) -> str:

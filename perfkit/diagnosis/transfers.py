@@ -45,6 +45,7 @@ from perfkit.analysis.intervals import (
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import gpus, launching
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.replayed import idle_after, with_others
 from perfkit.diagnosis.rules import by_kind
 from perfkit.diagnosis.rules import copies as copy_rules
@@ -189,7 +190,7 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
         parts = breakdown(view)
         title = (
             "Copies hold up the GPU "
-            f"{on_gpus(rest, parts, parts['exposed_copy_ns'] / parts['span_ns'])}"
+            f"{on_gpus(view, rest, parts, parts['exposed_copy_ns'] / parts['span_ns'])}"
         )
         gain = removing(rest, _hiding(rest, known))
         text = f"{whole.label}: {whole.definition}."
@@ -215,7 +216,7 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
         (f"share of the span during which {kind} copies between CPU and GPU ran and no kernel"),
         "timeline.breakdown",
     )
-    told = on_gpus(share, busy(view), _exposed_ns(view, rows.index) / busy(view)["span_ns"])
+    told = on_gpus(view, share, busy(view), _exposed_ns(view, rows.index) / busy(view)["span_ns"])
     title = f"{title} {told}" if share >= NOTABLE else "The program copies pageable memory"
     moves = "One such copy moves" if len(rows) == 1 else f"{len(rows):,} such copies move"
     text = f"{moves} {size(rows['bytes'].sum())}. For {figure.text} of the time no kernel runs meanwhile."
@@ -301,7 +302,7 @@ def _small(view: Selection, share: float) -> Finding:
     gaps = small_gaps(view).groupby(["rank", "gpu"])["dur_ns"].sum()
     keys = pd.MultiIndex.from_frame(busy(view)[["rank", "gpu"]])
     of_gpus = _exposed_ns(view, rows.index) + gaps.reindex(keys, fill_value=0).to_numpy()
-    title = f"{KINDS['small']} {on_gpus(cost, busy(view), of_gpus / own)}"
+    title = f"{KINDS['small']} {on_gpus(view, cost, busy(view), of_gpus / own)}"
     return tell(COPIES_SMALL, title, severity(cost), text, evidence, replace(gain, share=cost))
 
 
@@ -430,7 +431,7 @@ def communication_findings(view: Selection, known: Mapping[str, Figure]) -> Iter
     hidden = known["overlap_frac"].value if "overlap_frac" in known else 0.0
     gain = removing(rest, _hiding(rest, known, hiding=whole.value * hidden / (1 - hidden)))
     several = f", on average over {count} GPUs" if (count := len(busy(view))) > 1 else ""
-    title = f"Exposed communication takes {percent(rest)} of the time{several}"
+    title = f"Exposed communication takes {percent(rest)} {of_the_time(view)}{several}"
     evidence = tuple(
         known[i]
         for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s")

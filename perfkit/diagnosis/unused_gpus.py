@@ -13,6 +13,7 @@ from perfkit.analysis.grouping import largest
 from perfkit.diagnosis import programs
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
 from perfkit.diagnosis.gpus import GPU, HALF, UNUSED
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.collectives import (
     GPU_NEVER_USED,
     GPU_UNUSED,
@@ -80,7 +81,7 @@ def _unused(view: Selection) -> Iterator[Finding]:
         f"{beside.text} of the span."
     )
     verb = "is" if len(names) == 1 else "are"
-    title = f"{listed} {verb} idle {figure.text} of the time while another GPU works"
+    title = f"{listed} {verb} idle {figure.text} {of_the_time(view)} while another GPU works"
     gain = Gain(1.0, 1 / (1 - share), "best case: the work divides evenly over all GPUs", share)
     yield tell(GPU_UNUSED, title, severity(share), text, (figure, beside), gain)
 

@@ -30,6 +30,7 @@ from perfkit.analysis.operators import totals
 from perfkit.analysis.operators.totals import ENGINE
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import memory_growth
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.operators import COMPILATION, MEMORY_GROWTH, RECOMPUTATION
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import INPUT, PREPARATION
@@ -103,7 +104,9 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         if (
             share and share.value >= NOTABLE
         ):  # case 4: the CPU prepares data while the GPU has nothing to do
-            title = f"Data preparation on the CPU keeps the GPU idle {share.text} of the time"
+            title = (
+                f"Data preparation on the CPU keeps the GPU idle {share.text} {of_the_time(view)}"
+            )
             title += " since the first step began" if lead else ""
             text = f"{share.label}: {share.definition}."
             level = severity(share.value)
@@ -145,7 +148,7 @@ def _compilation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Findi
     gain = removing(share, "best case: the run saves all of this time")
     # Each of them, so more than warm-up.
     gain = replace(gain, low=1 / (1 - share) if 1 < count == len(steady) else 1.0)
-    title = f"torch.compile compiles for {figure.text} of the time"
+    title = f"torch.compile compiles for {figure.text} {of_the_time(view)}"
     yield tell(COMPILATION, title, severity(share), text, (figure, known["idle_frac"]), gain)
 
 
@@ -184,7 +187,7 @@ def _recomputation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fin
         f"{most}."
     )
     text += f" At most {peak.text} of the GPU's {size(capacity)} are allocated." if peak else ""
-    title = f"Recomputed activations take {figure.text} of the time"
+    title = f"Recomputed activations take {figure.text} {of_the_time(view)}"
     gain = removing(share, f"{AT_MOST}; the activations need memory in return", worst=WORST)
     yield tell(RECOMPUTATION, title, severity(share), text, (figure,), gain)
 

@@ -32,6 +32,7 @@ from perfkit.analysis.causes import (
 )
 from perfkit.analysis.intervals import ends, intersect, union
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import START_UP, WARM_UP
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps
@@ -337,7 +338,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     what = "Loading kernels at their first launch keeps"
     if by_cause.get("memory"):
         what = "Loading kernels and starting libraries keep"
-    title = f"{what} the GPU idle {share.text} of the time"
+    title = f"{what} the GPU idle {share.text} {of_the_time(view)}"
     level = "medium" if value >= SEVERE else "low"
     yield tell(START_UP, title, level, text, (share, calls), gain, is_mean=True)
 

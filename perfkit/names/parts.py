@@ -20,6 +20,7 @@ KEY_OF = {
     "collector": "collector",
     "unknown": "unknown",
 }
+NOTABLE = 0.1  # of the time of all devices: shares then say that they are of the rest (convention)
 SMALL = 0.01  # of the time of all devices; smaller parts are one (convention)
 UNTOLD = ("collector", "unknown")  # kinds of time that tell nothing of the program
 WORK = ("computation_ns", "other_kernels_ns")  # of a GPU; the other parts are losses
@@ -36,6 +37,12 @@ def keys(ledger: pd.DataFrame) -> pd.Series:
 def told(ledger: pd.DataFrame) -> pd.DataFrame:
     """Return the lines of a ledger that tell of the program: without unknown time and the profiler's own."""
     return ledger[~ledger["kind"].isin(UNTOLD)]
+
+
+def known(ledger: pd.DataFrame) -> str:
+    """Return "known " where a tenth of a ledger's time or more is not: shares are then those of the known time."""
+    whole = ledger["ns"].sum()
+    return "known " if whole - told(ledger)["ns"].sum() >= NOTABLE * whole > 0 else ""
 
 
 def shares(ledger: pd.DataFrame) -> pd.Series:

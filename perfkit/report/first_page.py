@@ -9,6 +9,7 @@ import pandas as pd
 from perfkit.analysis import calltree
 from perfkit.diagnosis import headline, path_verdict, potential, recording, refusals
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Refusal, plain
+from perfkit.diagnosis.timeline import too_few
 from perfkit.format import Shown, percent
 from perfkit.report import blocks
 from perfkit.report.comparison import against_promised, against_published, published
@@ -76,10 +77,14 @@ def remarks(view: Selection, figures: Mapping[str, Figure]) -> Shown | None:
 
 def remark(view: Selection, figures: Mapping[str, Figure]) -> str:
     """Return the place of most GPU time on call paths, what follows from leading doubts, and what idle time costs."""
+    doubts = recording.leading(view)
+    if recording.holds_no_gpu_work(view):
+        doubts = doubts[1:]  # the verdict quotes the first in full
     texts = [path_verdict.place(view)]
-    texts += [f"{doubt.consequence}. {doubt.remedy}." for doubt in recording.leading(view)]
-    texts.append(cost(figures))
-    return " ".join(text for text in texts if text)
+    texts += [f"{doubt.consequence}. {doubt.remedy}." for doubt in doubts]
+    if not too_few(view) and not recording.is_mostly_unknown(view):
+        texts.append(cost(figures))
+    return " ".join(text for text in dict.fromkeys(texts) if text)
 
 
 def cost(figures: Mapping[str, Figure]) -> str:

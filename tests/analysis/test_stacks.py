@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from perfkit.analysis.stacks import strip
+from perfkit.analysis.stacks import printing, strip
 from perfkit.tables import FRAMES, STACKS
 
 NAMES = {0: "parse", 1: "copy", 2: None}  # by number of the stack
@@ -40,3 +40,23 @@ def test_a_thread_that_was_not_sampled_did_not_run() -> None:
 def test_threads_have_stretches_of_their_own_and_what_has_no_name_has_none() -> None:
     assert [(7, 0, 10, "parse"), (8, 10, 10, "copy")] == found((7, 0, 0), (7, 10, 2), (8, 10, 1))
     assert [] == found()
+
+
+def test_a_function_prints_where_the_library_writes_text_below_it() -> None:
+    """Two of three samples in show lie in printf or in a stream; what calls write elsewhere is not below it."""
+    held = {
+        0: ["__write", "_IO_file_write", "show", "main"],
+        1: ["std::ostream::operator<<(double)", "show", "main"],
+        2: ["show", "main"],
+        3: ["main", "write"],
+    }
+    rows = [
+        (stack, depth, name, "program", True)
+        for stack, names in held.items()
+        for depth, name in enumerate(names)
+    ]
+    columns = ["stack", "depth", "function", "module", "resolved"]
+    known = FRAMES.make(pd.DataFrame(rows, columns=columns).assign(rank=0))
+    taken = stacks((7, 0, 0), (7, 10, 1), (7, 20, 2), (7, 30, 3))
+    assert printing(taken, known, "show") == 2 / 3
+    assert printing(taken, known, "absent") == 0.0

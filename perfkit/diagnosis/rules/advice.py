@@ -74,18 +74,17 @@ FOR_SYNC = (
         when=Fact.PYTORCH & ~Fact.DEVICE_WAITS,
     ),
     now(
-        "Remove waits for the GPU from the loop (cudaDeviceSynchronize, cudaStreamSynchronize)",
-        when=~Fact.PYTORCH,
-    ),
-    now(
-        "Wait for an event (cudaEventSynchronize) only where the CPU needs the result",
+        "Wait for the GPU only where the CPU needs a result, and then for one event (cudaEventSynchronize)",
         when=~Fact.PYTORCH,
     ),
     now(
         "Use pinned memory and asynchronous copies (cudaMemcpyAsync, non_blocking=True)",
         when=Fact.LINK_COPIES & ~Fact.PINNED,
     ),
-    soon("Replace waits for the whole GPU by events between streams (cudaStreamWaitEvent)"),
+    soon(
+        "Replace waits for the whole GPU by events between streams (cudaStreamWaitEvent)",
+        when=Fact.DEVICE_WAITS & ~Fact.PYTORCH,
+    ),
     later("Let the CPU run several steps ahead: make no CPU decision depend on the running step"),
 )
 
@@ -127,9 +126,13 @@ FOR_LAUNCH = (
         code=SHOW_COMPILE,
     ),
     soon(
-        "Capture the step in a CUDA graph (cudaStreamBeginCapture, torch.cuda.graph)",
-        when=~Fact.GRAPHS,
+        "Capture the step in a CUDA graph (torch.cuda.graph)",
+        when=Fact.PYTORCH & ~Fact.GRAPHS,
         code=SHOW_GRAPH,
+    ),
+    soon(
+        "Capture the step in a CUDA graph (cudaStreamBeginCapture)",
+        when=~Fact.PYTORCH & ~Fact.GRAPHS,
     ),
     soon(
         "Use the fused form of the optimizer (fused=True)",
@@ -255,11 +258,21 @@ FOR_COMPUTATION = (
 FOR_IDLE_BESIDE = (
     now(
         "Check which GPUs the program uses (CUDA_VISIBLE_DEVICES), and whether the idle GPU "
-        "should work"
+        "should work",
+        when=~Fact.AMD,
+    ),
+    now(
+        "Check which GPUs the program uses (HIP_VISIBLE_DEVICES), and whether the idle GPU "
+        "should work",
+        when=Fact.AMD,
     ),
     now(
         "Divide the batch over all GPUs (torch.nn.parallel.DistributedDataParallel)",
-        when=Fact.PYTORCH,
+        when=Fact.PYTORCH & ~Fact.INFERENCE,
+    ),
+    now(
+        "Run a copy of the model on each GPU, or divide the model over the GPUs (tensor parallel)",
+        when=Fact.PYTORCH & Fact.INFERENCE,
     ),
     soon("Release unused GPUs of the job"),
 )

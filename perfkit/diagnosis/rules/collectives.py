@@ -160,7 +160,7 @@ GPU_UNUSED = Rule(
         "the time. Losing 10 % of all GPUs' time is worth a look, 30 % is severe (conventions)"
     ),
     advice=FOR_IDLE_BESIDE,
-    next="Record which GPU each process sets and uses: {nsys}, and nvidia-smi pmon",
+    next="Record which GPU each process sets and uses: {nsys}, and {processes}",
     notebook=TIMELINE,
 )
 
@@ -175,7 +175,7 @@ GPU_NEVER_USED = Rule(
         "communicate (convention)"
     ),
     advice=FOR_IDLE_BESIDE,
-    next="List the processes of each GPU while the program runs: nvidia-smi pmon -c 1",
+    next="List the processes of each GPU while the program runs: {processes}",
     indirect="the list says which GPUs the machine has, not which ones the job was given",
     objections=(Objection.ONE_PROGRAM,),
 )

@@ -92,7 +92,7 @@ IDLE_DATA_LOADING = Rule(
     **_of_cause("data_loading"),
     needs=("KERNELS", "API_CALLS", "RANGES"),
     advice=FOR_DATA_LOADING,
-    next="Time one batch of the loader alone, and record the loader's processes too: {nsys}",
+    next="Time one batch of the loader alone, without the GPU",
     reason="the CPU was loading data",
     change=HIDDEN_LOADING,
 )
@@ -189,11 +189,16 @@ IDLE_CUDA_CALL = Rule(
             when=Fact.SMALL_COPIES,
         ),
         now(
-            "Move this call out of the loop: create events, streams and buffers once and reuse them"
+            "Move this call out of the loop: create events, streams and buffers once and reuse them",
+            when=~Fact.IDLE_IN_COPIES,
+        ),
+        now(
+            "Copy from and to pinned memory with calls that return at once (cudaMemcpyAsync)",
+            when=Fact.IDLE_IN_COPIES & Fact.LINK_COPIES & ~Fact.PINNED,
         ),
         soon(
-            "Replace synchronising calls by their asynchronous forms (cudaMallocAsync, "
-            "cudaFreeAsync)"
+            "Issue copies and memsets before the GPU has finished what comes before them",
+            when=Fact.IDLE_IN_COPIES,
         ),
     ),
     next="Find the call, and check whether it waits inside the driver: {nsys}",
@@ -395,7 +400,10 @@ IDLE_EDGE = Rule(
             ),
             when=~Fact.ONE_GPU,
         ),
-        now("Choose a window of steady steps, without start-up and shut-down (--window)"),
+        now(
+            "Choose a window of steady steps, without start-up and shut-down (--window)",
+            when=Fact.STEPS,
+        ),
         soon(
             "Start the recording in the steady part: call cudaProfilerStart and pass "
             "--capture-range=cudaProfilerApi"

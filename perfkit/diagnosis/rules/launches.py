@@ -20,7 +20,7 @@ SYNCHRONISATION = Rule(
     reason="the CPU waited for the GPU before it launched more work",
     objections=(Objection.WARM_UP,),
     change=NO_WAITS,
-    causes=("sync", "launch", "host_code"),
+    causes=("sync", "launch", "host_code", "kernel_wait"),
     moment=longest_gap("sync"),
 )
 
@@ -54,7 +54,7 @@ TOO_SMALL: Mapping[str, Any] = {
     ),
     "advice": FOR_LAUNCH,
     "change": GRAPHS,
-    "causes": ("launch", "host_code"),
+    "causes": ("launch", "host_code", "kernel_wait"),
     "moment": longest_gap("launch"),
 }
 

@@ -99,6 +99,9 @@ class Fact(Enum):
     RANGES = "ranges"
     STACKS = "stacks"
     LOOP = "loop"
+    STEPS = "steps"
+    IDLE_IN_COPIES = "idle_in_copies"
+    SEVERAL_PAUSES = "several_pauses"
     TWO_LENGTHS = "two_lengths"
     DATALOADER = "dataloader"
     BACKWARD = "backward"
@@ -145,7 +148,7 @@ class Step:
     """Something to do, as `now`, `soon` and `later` make it.
 
     horizon: within days (IMMEDIATE), weeks to months (MEDIUM_TERM) or quarters (LONG_TERM).
-    text: begins with a verb; {nsys}, {ncu}, {torch} and {callers} become commands for the run.
+    text: begins with a verb; {nsys}, {ncu}, {torch}, {callers} and {processes} become commands for the run.
     when: what the run must show; code: an example that shows how.
     """
 

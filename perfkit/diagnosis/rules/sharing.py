@@ -19,6 +19,7 @@ from perfkit.analysis.causes import covered
 from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import cut, ends, total, union
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.rule import Fact, Known, Rule, now, soon, tell
 from perfkit.diagnosis.timeline import idle_gaps, is_judged, named, owned, span_ns
 from perfkit.format import percent
@@ -175,7 +176,9 @@ def _crowded(view: Selection, _: Known) -> Iterator[Finding]:
         "number of cores on which threads of the recording ran, most on one rank",
         "SCHEDULE",
     )
-    title = f"The launching thread has no CPU core {off.text} of the time, and the GPU is idle"
+    title = (
+        f"The launching thread has no CPU core {off.text} {of_the_time(view)}, and the GPU is idle"
+    )
     who = _most_often(view)
     text = (
         f"{threads:,} threads ran on {cores:,} CPU cores. While the GPU was idle, other threads had "

@@ -16,7 +16,8 @@ from torch.distributed.checkpoint import async_save
 saving = async_save({"model": model.state_dict()}, checkpoint_id=path)"""
 
 STEADY_STEPS = now(
-    "Leave the first steps out of each measurement: choose a window of steady steps with --window"
+    "Leave the first steps out of each measurement: choose a window of steady steps with --window",
+    when=Fact.STEPS,
 )
 
 INPUT = Rule(
@@ -164,13 +165,17 @@ PAUSES = Rule(
     advice=(
         now("Find what the program does at these times, and whether it must do it there"),
         now(
-            "Check the garbage collector of Python (gc.freeze, gc.disable) if pauses come again and "
-            "again",
-            when=Fact.PYTHON,
+            "Check whether Python's garbage collector makes these pauses (gc.freeze, gc.disable)",
+            when=Fact.PYTHON & Fact.LOOP & Fact.SEVERAL_PAUSES,
         ),
         soon(
             "Do this work before the loop, or in another thread (std::async, or "
-            "concurrent.futures.ThreadPoolExecutor)"
+            "concurrent.futures.ThreadPoolExecutor)",
+            when=Fact.LOOP,
+        ),
+        soon(
+            "Do this work in another thread (std::async, or concurrent.futures.ThreadPoolExecutor)",
+            when=~Fact.LOOP,
         ),
     ),
     next="Mark what happens in the pause with an NVTX range, and record its call stacks: {nsys}",
