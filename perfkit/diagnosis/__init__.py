@@ -45,6 +45,7 @@ from perfkit.diagnosis import (
     waiting,
     warming,
 )
+from perfkit.diagnosis.commands import ASKS
 from perfkit.diagnosis.confidence import weighed
 from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import (
@@ -134,8 +135,9 @@ CLOCK = Refusal(
 )
 # What records the same on AMD's GPUs.
 AMD = {
-    COUNTERS.record: "hpcrun -e gpu=rocm,pc PROGRAM, then hpcstruct and hpcprof",
-    CLOCK.record: "rocm-smi --showclocks --showpower --showtemp --json, several times while it runs",
+    COUNTERS.record: "rocprof-compute profile -n run -- PROGRAM",
+    "hpcrun -e gpu=nvidia,pc": "hpcrun -e gpu=rocm,pc",
+    CLOCK.record: ASKS["{gpu_log}"][1] + " meanwhile",
 }
 
 

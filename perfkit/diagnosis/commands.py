@@ -2,8 +2,8 @@
 
 {nsys} records a timeline, {ncu} counters of the longest kernels. {torch} records the lines of a
 program: by PyTorch's profiler if the run is of PyTorch, or shows no kernel that says so, else by
-call stacks. {callers} adds these to the former. {processes} lists the processes of each GPU. A run
-on AMD's GPUs gets commands for those.
+call stacks. {callers} adds these to the former. {gpu_log}, {gpu_processes}, {gpu_state},
+{gpu_links} and {power_limit} ask the GPUs themselves. A run on AMD's GPUs gets commands for those.
 """
 
 import re
@@ -20,13 +20,35 @@ from perfkit.diagnosis.timeline import detected
 from perfkit.names.parsing import base
 from perfkit.selection import Selection
 
+# What asks the GPUs themselves, NVIDIA's and AMD's.
+ASKS = {
+    "{gpu_log}": (
+        "nvidia-smi dmon -s pucvmet -o DT",
+        "amd-smi metric --csv --watch 1 --file gpus.csv",
+    ),
+    "{gpu_processes}": ("nvidia-smi pmon -c 1", "amd-smi process"),
+    "{gpu_state}": (
+        "nvidia-smi -q -d PERFORMANCE,POWER,CLOCK",
+        "amd-smi metric --power --clock --temperature",
+    ),
+    "{gpu_links}": ("nvidia-smi topo -m", "amd-smi topology"),
+    "{power_limit}": ("nvidia-smi -pl", "amd-smi set --power-cap"),
+}
+HPCRUN_AMD = "hpcrun -e gpu=rocm,pc PROGRAM"
 LONGEST = 5  # kernels that a command for ncu names
 PLAIN = re.compile(r"[A-Za-z_]\w*")  # names that mean nothing to a shell or in a regular expression
 
 
 def commands(view: Selection, template: str) -> str:
     """Return a text with the commands for this run in the place of {nsys}, {ncu}, ..."""
-    return PLACE.sub(lambda place: COMMANDS[place[0]](view), template)
+    return PLACE.sub(lambda place: _command(view, place[0]), template)
+
+
+def _command(view: Selection, place: str) -> str:
+    """Return the command for this run that stands in a place of a text."""
+    if place in ASKS:
+        return ASKS[place][is_amd(view)]
+    return COMMANDS[place](view)
 
 
 def _nsys(view: Selection) -> str:
@@ -59,7 +81,8 @@ def _ncu(view: Selection) -> str:
     others for ever.
     """
     if is_amd(view):
-        return "hpcrun -e gpu=rocm,pc PROGRAM"
+        by_hpctoolkit = "call_paths" in view.run.kinds
+        return HPCRUN_AMD if by_hpctoolkit else "rocprof-compute profile -n run -- PROGRAM"
     functions = longest(view)
     chosen = ""
     if functions:
@@ -115,15 +138,5 @@ def _callers(view: Selection) -> str:
     return f"{torch}; or record call stacks and system calls: {stacks}"
 
 
-def _processes(view: Selection) -> str:
-    return "rocm-smi --showpids" if is_amd(view) else "nvidia-smi pmon -c 1"
-
-
-COMMANDS = {
-    "{nsys}": _nsys,
-    "{ncu}": _ncu,
-    "{torch}": _torch,
-    "{callers}": _callers,
-    "{processes}": _processes,
-}
-PLACE = re.compile("|".join(map(re.escape, COMMANDS)))
+COMMANDS = {"{nsys}": _nsys, "{ncu}": _ncu, "{torch}": _torch, "{callers}": _callers}
+PLACE = re.compile("|".join(map(re.escape, (*COMMANDS, *ASKS))))

@@ -18,6 +18,7 @@ from perfkit.names.parsing import library_of
 from perfkit.selection import Selection
 
 HALF = 0.5  # of the communication time: what a program mostly does (convention)
+TOOLS_OF_AMD = ("rocm-smi", "amd-smi", "rocpd", "rocprofv3")
 AMD = r"\bAMD\b|Instinct|\bgfx\d|Radeon"
 PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORECASE)
 LOADER = re.compile(r"DataLoader")
@@ -41,7 +42,9 @@ def is_on(view: Selection, *platforms: str) -> bool:
 
 @kept
 def is_amd(view: Selection) -> bool:
-    """Tell whether the run's GPUs are AMD's, by their names or the calls of HIP."""
+    """Tell whether the run's GPUs are AMD's: by the tool, their names or the calls of HIP."""
+    if view.run.capture["tool"].isin(TOOLS_OF_AMD).any():
+        return True
     names = view.devices["name"].astype("string")
     calls = view.run.api_calls["name"].cat.categories
     libraries = view.run.calltree["module"].cat.categories

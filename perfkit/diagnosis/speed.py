@@ -35,7 +35,7 @@ from perfkit.format import number, percent, size
 from perfkit.selection import Selection
 
 CLOCKS = ("sm_clock_hz", "gpc_clock_hz")
-LOG_LONGER = "Log clock, power and temperature for an hour: nvidia-smi dmon -s pucvmet -o DT"
+LOG_LONGER = "Log clock, power and temperature for an hour: {gpu_log}"
 NOTABLE = 0.1
 LOW = 0.9
 REACHED = 0.99

@@ -87,7 +87,7 @@ HANG_BEHIND = Rule(
         now(STACKS),
         soon("Leave the node out of the job, and see whether the hang comes back"),
     ),
-    next="Log the GPUs of all nodes while the program runs: nvidia-smi dmon -s pucvmet -o DT",
+    next="Log the GPUs of all nodes while the program runs: {gpu_log}",
     indirect=NOT_WHY,
     kind="behind",
 )

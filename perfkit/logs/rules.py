@@ -21,7 +21,7 @@ LOG_UNUSED = Rule(
         "program holds (conventions)"
     ),
     advice=FOR_IDLE_BESIDE,
-    next="List the processes of each GPU while the program runs: nvidia-smi pmon -c 1",
+    next="List the processes of each GPU while the program runs: {gpu_processes}",
     objections=(Objection.FEW_READINGS,),
     kind="unused",
 )
@@ -36,8 +36,8 @@ LOG_NO_WORK = Rule(
         "No GPU has a reading of 5 % utilisation or more (convention); without the utilisation, no "
         "SM of any is active"
     ),
-    advice=(now("Log the GPUs while the program runs: nvidia-smi dmon -s pucvmet -o DT"),),
-    next="List the processes of each GPU while the program runs: nvidia-smi pmon -c 1",
+    advice=(now("Log the GPUs while the program runs: {gpu_log}"),),
+    next="List the processes of each GPU while the program runs: {gpu_processes}",
     objections=(Objection.FEW_READINGS,),
     kind="no_work",
     is_sign=True,
@@ -114,15 +114,15 @@ LOG_CAPPED = Rule(
             "Check the power supplies and power cables of the node, and the power limits in the BMC"
         ),
         now(
-            "Check which reason the driver gives (nvidia-smi -q -d PERFORMANCE), and reset a "
-            "limit that somebody set (nvidia-smi -pl)"
+            "Check which reason the driver gives ({gpu_state}), and reset a limit that somebody "
+            "set ({power_limit})"
         ),
         now("If the cap follows the card to another slot, replace the card"),
         soon(
             "Leave this node out of jobs until it is repaired: the other GPUs wait for the slowest"
         ),
     ),
-    next="Compare the GPUs of the node: nvidia-smi -q -d POWER,PERFORMANCE",
+    next="Compare the GPUs of the node: {gpu_state}",
     objections=(Objection.FEW_READINGS,),
     kind="capped",
 )
@@ -144,7 +144,7 @@ LOG_UTILISATION = Rule(
         soon(
             "Fix the largest cause in the recording, and compare this log with the next one (perfkit compare)"
         ),
-        later("Monitor the utilisation of every job (nvidia-smi, DCGM)"),
+        later("Monitor the utilisation of every job ({gpu_log})"),
     ),
     next="Record a timeline of a few steps: {nsys}",
     objections=(Objection.VIDEO_ENGINE, Objection.FEW_READINGS),
@@ -197,7 +197,7 @@ LOG_POWER = Rule(
             "Overlap the CPU's work with the GPU's: copy asynchronously (cudaMemcpyAsync), and queue several steps"
         ),
         later("Use a smaller GPU for this job, or share one between jobs (MIG)"),
-        later("Monitor the utilisation of every job (nvidia-smi, DCGM)"),
+        later("Monitor the utilisation of every job ({gpu_log})"),
     ),
     next="Record a timeline of a few steps: {nsys}",
     objections=(Objection.VIDEO_ENGINE, Objection.FEW_READINGS),
@@ -218,15 +218,15 @@ LOG_THROTTLING = Rule(
     advice=(
         now(
             (
-                "Raise the power limit if the supply and the cooling allow it (nvidia-smi -pl): "
+                "Raise the power limit if the supply and the cooling allow it ({power_limit}): "
                 "busy GPUs at their limit are normal, and only a higher limit makes them faster"
             ),
             when=Fact.AT_POWER_LIMIT,
         ),
         now(
             (
-                "Check the reasons for the low clock (nvidia-smi -q -d PERFORMANCE), and the power "
-                "limit (nvidia-smi -pl sets it)"
+                "Check the reasons for the low clock ({gpu_state}), and the power limit "
+                "({power_limit} sets it)"
             ),
             when=~Fact.AT_POWER_LIMIT,
         ),
@@ -235,7 +235,7 @@ LOG_THROTTLING = Rule(
         soon("Move the job away from a node that is always slower"),
         later("Plan cooling and power for the clock that your measurements assume"),
     ),
-    next="Log clock, power and temperature for an hour: nvidia-smi dmon -s pucvmet -o DT",
+    next="Log clock, power and temperature for an hour: {gpu_log}",
     objections=(Objection.CLOCK_KEPT, Objection.FEW_READINGS),
     kind="throttling",
 )

@@ -15,6 +15,7 @@ from pairs import rates as counted
 
 from docs.figures import Described, figures, heading
 from perfkit import readers
+from perfkit.diagnosis.commands import ASKS
 from perfkit.diagnosis.finding import HORIZONS
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.rule import Rule
@@ -29,6 +30,7 @@ RECORDED_WITH = {
     "{ncu}": "Nsight Compute",
     "{torch}": "PyTorch's profiler",
     "{callers}": "PyTorch's profiler or call stacks",
+    **{place: f"`{of_nvidia}`, on AMD's `{of_amd}`" for place, (of_nvidia, of_amd) in ASKS.items()},
 }
 SPOKEN = {"1": "a fraction"}
 CONTAINERS = Path(__file__).parents[2] / "docs" / "containers"

@@ -99,20 +99,14 @@ SLOW_GPU = Rule(
         "Losing 10 % of the time to it is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        now(
-            "Compare the GPUs' clocks, temperature and links (nvidia-smi dmon -s pucvmet, "
-            "nvidia-smi topo -m)"
-        ),
+        now("Compare the GPUs' clocks, temperature and links ({gpu_log}, {gpu_links})"),
         now(
             "Run the same kernel on each GPU alone: if one GPU stays slower, remove it from "
-            "the job (nvidia-smi -q -d CLOCK)"
+            "the job ({gpu_state})"
         ),
         soon("Give each GPU the same amount of work, or an amount in proportion to its speed"),
     ),
-    next=(
-        "Record the clocks, power and temperature of each GPU while the program runs: nvidia-smi "
-        "dmon -s pucvmet"
-    ),
+    next="Record clocks, power and temperature of each GPU while the program runs: {gpu_log}",
     moment=longest_kernel,
     objections=(Objection.UNLIKE,),
     shortens_kernels=True,
@@ -160,7 +154,7 @@ GPU_UNUSED = Rule(
         "the time. Losing 10 % of all GPUs' time is worth a look, 30 % is severe (conventions)"
     ),
     advice=FOR_IDLE_BESIDE,
-    next="Record which GPU each process sets and uses: {nsys}, and {processes}",
+    next="Record which GPU each process sets and uses: {nsys}, and {gpu_processes}",
     notebook=TIMELINE,
 )
 
@@ -175,7 +169,7 @@ GPU_NEVER_USED = Rule(
         "communicate (convention)"
     ),
     advice=FOR_IDLE_BESIDE,
-    next="List the processes of each GPU while the program runs: {processes}",
+    next="List the processes of each GPU while the program runs: {gpu_processes}",
     indirect="the list says which GPUs the machine has, not which ones the job was given",
     objections=(Objection.ONE_PROGRAM,),
 )
@@ -199,7 +193,7 @@ RANKS = Rule(
             "Compare how much of the data each GPU computes, and divide it evenly",
             when=~Fact.PYTORCH,
         ),
-        now("Compare the clocks of the GPUs (nvidia-smi dmon -s pucvmet)"),
+        now("Compare the clocks of the GPUs ({gpu_log})"),
         soon(
             "Bucket sequences by length (a batch_sampler over sorted lengths), or split "
             "pipeline stages by measured time",
@@ -207,10 +201,7 @@ RANKS = Rule(
         ),
         later("Choose a parallel layout with parts of equal duration"),
     ),
-    next=(
-        "Compare shapes and clocks per rank: log each GPU (nvidia-smi dmon -s pucvmet) during the "
-        "recording"
-    ),
+    next=("Compare shapes and clocks per rank: log each GPU ({gpu_log}) during the recording"),
     moment=longest_collective,
     notebook=LINKS,
 )

@@ -68,17 +68,10 @@ CLOCK_LOWERED = Rule(
         "Losing 10 % of the time to it is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        now(
-            "Check power, temperature and the reasons for the low clock (nvidia-smi -q -d "
-            "PERFORMANCE,POWER,TEMPERATURE)"
-        ),
-        now(
-            "Check the power limit and whether the clocks are locked (nvidia-smi -q -d CLOCK, "
-            "nvidia-smi -pl, nvidia-smi -rgc)"
-        ),
+        now("Check power, temperature and the reasons for the low clock ({gpu_state})"),
+        now("Check the power limit and whether the clocks are locked ({gpu_state}, {power_limit})"),
         soon(
-            "Improve the cooling, or spread hot jobs over nodes; compare runs only at equal "
-            "clocks (nvidia-smi -lgc)"
+            "Improve the cooling, or spread hot jobs over nodes; compare runs only at equal clocks"
         ),
     ),
     next=(

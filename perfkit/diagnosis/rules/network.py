@@ -98,7 +98,10 @@ BUS_BANDWIDTH = Rule(
             ),
             when=Fact.BETWEEN_NODES,
         ),
-        now("Check the links with nvidia-smi nvlink --status and nvidia-smi topo -m"),
+        now(
+            "Check the links with nvidia-smi nvlink --status and nvidia-smi topo -m", when=~Fact.AMD
+        ),
+        now("Check the links with amd-smi xgmi and amd-smi topology", when=Fact.AMD),
         now(
             (
                 "Check the transports in a log with NCCL_DEBUG=INFO: inside a node they should be "
@@ -177,7 +180,7 @@ NETWORK_BY_HOST = Rule(
             when=Fact.FAR_CARD,
         ),
         now(
-            "Check the distance between GPU and card (nvidia-smi topo -m) and NCCL_NET_GDR_LEVEL",
+            "Check the distance between GPU and card ({gpu_links}) and NCCL_NET_GDR_LEVEL",
             when=~Fact.FAR_CARD,
         ),
         soon("Disable ACS on the PCIe switches between GPU and card (lspci -vvv shows ACSCtl)"),
@@ -206,6 +209,6 @@ NETWORK_CARDS = Rule(
         ),
         later("Run jobs of several nodes where each GPU, or each two, have a card of their own"),
     ),
-    next="List the cards of the node, and the GPUs near to each: ibv_devinfo, nvidia-smi topo -m",
+    next="List the cards of the node, and the GPUs near to each: ibv_devinfo, {gpu_links}",
     indirect="the log does not say how many cards the node has",
 )

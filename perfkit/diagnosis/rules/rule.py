@@ -148,7 +148,7 @@ class Step:
     """Something to do, as `now`, `soon` and `later` make it.
 
     horizon: within days (IMMEDIATE), weeks to months (MEDIUM_TERM) or quarters (LONG_TERM).
-    text: begins with a verb; {nsys}, {ncu}, {torch}, {callers} and {processes} become commands for the run.
+    text: begins with a verb; {nsys}, {ncu}, {torch}, {callers} and {gpu_processes} become commands for the run.
     when: what the run must show; code: an example that shows how.
     """
 

@@ -220,14 +220,14 @@ GPU_SHARED = Rule(
             "Give each process a GPU of its own (CUDA_VISIBLE_DEVICES), or run the processes "
             "one after the other"
         ),
-        now("Check who else uses the GPU: nvidia-smi lists its processes"),
+        now("Check who else uses the GPU: {gpu_processes} lists its processes"),
         soon(
             "Let the kernels of all processes run at the same time where each needs a part of "
             "the GPU (MPS: nvidia-cuda-mps-control -d)"
         ),
         soon("Divide the GPU into parts with memory and SMs of their own (MIG)"),
     ),
-    next="Record which processes use the GPU: nvidia-smi pmon -s u",
+    next="Record which processes use the GPU: {gpu_processes}",
     find=_shared,
 )
 
