@@ -80,45 +80,6 @@ def mfu(
     return pd.DataFrame(columns)
 
 
-def hfu(
-    *,
-    tokens_per_s: float,
-    flops_per_token: float,
-    gpus: int,
-    peaks: Peaks | None,
-    precision: str,
-    recomputed_frac: float,
-) -> pd.DataFrame:
-    """Return the hardware FLOP utilisation beside the model's: hfu = mfu x (1 + recomputed_frac / 3).
-
-    A third of the operations of training are forward; activation checkpointing computes `recomputed_frac` (0..1, else
-    ValueError) of that third a second time, so that hfu / mfu is 8 N / 6 N = 4/3 where all of it is. The row of `mfu`,
-    with `recomputed_frac` and `hfu_frac`, float64, above 0, at most 1, before `verdict`, which remains that of
-    `mfu_frac`; `note` is about `hfu_frac`.
-
-    >>> a100 = Peaks("A100", {"bf16_tensor": 312e12})
-    >>> run = {"tokens_per_s": 380.0, "flops_per_token": 6 * 65.2e9, "gpus": 1, "peaks": a100}
-    >>> found = hfu(**run, precision="bf16_tensor", recomputed_frac=1)
-    >>> found[["mfu_frac", "hfu_frac"]].round(4).to_numpy().tolist()
-    [[0.4765, 0.6353]]
-    """
-    if not 0 <= recomputed_frac <= 1:
-        raise ValueError(f"recomputed_frac: {recomputed_frac} is not within 0 and 1")
-    model = mfu(
-        tokens_per_s=tokens_per_s,
-        flops_per_token=flops_per_token,
-        gpus=gpus,
-        peaks=peaks,
-        precision=precision,
-    )
-    share = float(model["mfu_frac"].iloc[0]) * (1 + recomputed_frac / 3)
-    note = pd.array([credible(share, what="hfu", gpus=gpus)], "string")
-    both = model.drop(columns=["verdict", "note"]).assign(
-        recomputed_frac=float(recomputed_frac), hfu_frac=share
-    )
-    return both.assign(verdict=model["verdict"], note=note)
-
-
 def peak_flops(peaks: Peaks | None, precision: str, *, what: str) -> float:
     """Return the dense peak of `precision`, FLOP/s, or raise PerfkitError if there is none."""
     if peaks is None:

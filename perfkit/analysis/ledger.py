@@ -270,17 +270,3 @@ def _cut(booked: pd.DataFrame, part: _Pieces, phase: str) -> pd.DataFrame:
     """Return parts of stretches of BOOKED with their lines, in a phase."""
     lines = booked[["rank", "gpu", *LINE]].take(part.line)
     return lines.assign(dur_ns=part.end - part.start, phase=phase)
-
-
-def whole(devices: pd.DataFrame) -> pd.DataFrame:
-    """Return phases that call all of each rank's time one phase, for recordings without others."""
-    end = devices["start_ns"] + devices["span_ns"]
-    of_rank = (
-        devices.assign(end_ns=end)
-        .groupby("rank")
-        .agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max"))
-    )
-    dur = of_rank["end_ns"] - of_rank["start_ns"]
-    return of_rank.reset_index().assign(phase="whole", dur_ns=dur.to_numpy())[
-        ["rank", "phase", "start_ns", "dur_ns"]
-    ]

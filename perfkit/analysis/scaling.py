@@ -100,29 +100,6 @@ def decode_floor(
     return weight_bytes / (gpus * peaks.bandwidth()) * 1e9
 
 
-def checkpoint_time(
-    *, parameters: float, weight_bytes_each: float, optimizer_bytes_each: float, bytes_per_s: float
-) -> float:
-    """Return the time to write a checkpoint, ns: parameters x (bytes of weight + bytes of optimizer state) / bandwidth.
-
-    `parameters` are all, of every expert too; `weight_bytes_each` is 2 in BF16; `optimizer_bytes_each` is 12 for Adam
-    with an FP32 copy of the weights and two FP32 moments, 8 without the copy, 0 where only the weights are written;
-    `bytes_per_s` is of all writers together. The training waits for it unless it is written in the background.
-
-    70e9 parameters at 2.5 GB/s in seconds, weights alone (140 GB) and with Adam's state (980 GB):
-
-    >>> run = {"parameters": 70e9, "weight_bytes_each": 2, "bytes_per_s": 2.5e9}
-    >>> [round(checkpoint_time(**run, optimizer_bytes_each=each) / 1e9) for each in (0, 12)]
-    [56, 392]
-    """
-    positive(parameters=parameters, weight_bytes_each=weight_bytes_each, bytes_per_s=bytes_per_s)
-    if not 0 <= optimizer_bytes_each < math.inf:
-        raise ValueError(
-            f"optimizer_bytes_each: {optimizer_bytes_each} is not a number of at least 0"
-        )
-    return parameters * (weight_bytes_each + optimizer_bytes_each) / bytes_per_s * 1e9
-
-
 def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the scaling efficiency of each run: T(N) / (N / n x T(n)), n being the GPUs of the smallest run.
 

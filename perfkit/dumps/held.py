@@ -19,7 +19,7 @@ import pandas as pd
 
 from perfkit.dumps.frames import BELOW
 from perfkit.schema import Column, Table
-from perfkit.tables import ALLOCATIONS, GPU, RANK, RESERVATIONS, SEGMENTS
+from perfkit.tables import ALLOCATIONS, GPU, RANK, RESERVATIONS
 
 DEVICE = ["rank", "gpu"]
 BEFORE = "before the recording"
@@ -118,14 +118,6 @@ def at_end(allocations: pd.DataFrame) -> pd.DataFrame:
     """Return what was allocated in the recording and is held to its end."""
     rows = _held(allocations)
     return rows[rows["event"].ge(0) & rows["freed_event"].eq(NEVER)]
-
-
-def stages(allocations: pd.DataFrame) -> pd.DataFrame:
-    """Return the most that a GPU holds right after an allocation of each stage: rank, gpu, stage, bytes."""
-    rows = _held(allocations)
-    made = rows[rows["event"].ge(0)][[*DEVICE, "event", "stage"]]
-    level = made.merge(levels(allocations), on=[*DEVICE, "event"])
-    return level.groupby([*DEVICE, "stage"], observed=True)[["bytes"]].max().reset_index()
 
 
 def places(rows: pd.DataFrame) -> pd.DataFrame:
@@ -262,25 +254,6 @@ def _before(level: pd.DataFrame, rank: int, gpu: int, event: int) -> int:
     own = _of(level, rank, gpu)
     earlier = own.loc[own["event"].lt(event), "bytes"]
     return int(earlier.iloc[-1]) if len(earlier) else 0
-
-
-def cached(segments: pd.DataFrame) -> pd.DataFrame:
-    """Return the memory that no tensor of a GPU holds at the end, of what its allocator has.
-
-    `reserved_bytes`, `allocated_bytes`; `free_bytes`; `whole_bytes`: in segments without a tensor, which `empty_cache`
-    gives back to the driver; `largest_free_bytes`.
-    """
-    rows = SEGMENTS.check(segments)
-    free = rows["bytes"] - rows["allocated_bytes"]
-    whole = rows["bytes"].where(rows["allocated_bytes"].eq(0), 0)
-    columns = rows[DEVICE].assign(
-        reserved_bytes=rows["bytes"],
-        allocated_bytes=rows["allocated_bytes"],
-        free_bytes=free,
-        whole_bytes=whole,
-    )
-    table = columns.groupby(DEVICE).sum()
-    return table.assign(largest_free_bytes=rows.groupby(DEVICE)["largest_free_bytes"].max())
 
 
 def over_time(allocations: pd.DataFrame, *, bins: int = 240) -> pd.DataFrame:

@@ -13,7 +13,6 @@ from perfkit import hardware
 from perfkit.analysis.efficiency import (
     credible,
     flops_per_token,
-    hfu,
     implied_peak_ratio,
     mfu,
     reported_mfu,
@@ -71,11 +70,6 @@ def test_the_columns_are_what_was_divided() -> None:
     figures |= {"precision": "bf16_tensor", "verdict": "good", "note": ""}
     assert figures == found[[*figures]].to_dict()
     assert found["mfu_frac"] == pytest.approx(380 * 6 * 65.2e9 / 312e12, rel=1e-12)
-    # With full recomputation 8 N / 6 N = 4/3; a third of the forward pass 10/9; none nothing.
-    for part, factor in ((1, 4 / 3), (1 / 3, 10 / 9), (0, 1)):
-        found = hfu(**LLAMA, recomputed_frac=part).iloc[0]
-        assert found["hfu_frac"] / found["mfu_frac"] == pytest.approx(factor, rel=1e-12)
-        assert "good" == found["verdict"]
 
 
 def test_gpus_share_the_work() -> None:
@@ -117,13 +111,6 @@ def test_the_rungs_begin_with_their_bound() -> None:
             PerfkitError,
             r"2\.783 of .* at least 3 such GPUs and 1 are",
         ),
-        # 0.8186 with full recomputation is 1.0914: the GPU cannot have done that.
-        (
-            hfu,
-            {**ONE, "tokens_per_s": 16384 / 8.5, "recomputed_frac": 1},
-            PerfkitError,
-            r"hfu: 1\.091 of the peak",
-        ),
         # An unknown GPU, a precision it lacks and one that does not exist are told apart.
         (
             mfu,
@@ -139,12 +126,6 @@ def test_the_rungs_begin_with_their_bound() -> None:
         ),
         (mfu, {**ONE, "precision": "bf16"}, ValueError, "precision: 'bf16' is not one of"),
         (mfu, {**ONE, "tokens_per_s": 0}, ValueError, "tokens_per_s: 0 is not a number above 0"),
-        (
-            hfu,
-            {**ONE, "recomputed_frac": 1.1},
-            ValueError,
-            "recomputed_frac: 1.1 is not within 0 and 1",
-        ),
         (flops_per_token, {"parameters": 1, "layers": 2}, ValueError, "heads: 0 is not"),
     ],
 )

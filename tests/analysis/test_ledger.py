@@ -29,9 +29,17 @@ LAYERS = [
 DEVICES = ledger.spans(KERNELS, COPIES)
 
 
+def whole(devices: pd.DataFrame) -> pd.DataFrame:
+    """Phases that call all of each rank's time one phase."""
+    times = devices.assign(end_ns=devices["start_ns"] + devices["span_ns"]).groupby("rank")
+    start = times["start_ns"].min()
+    phases = pd.DataFrame({"start_ns": start, "dur_ns": times["end_ns"].max() - start})
+    return phases.reset_index().assign(phase="whole")
+
+
 def lines(booked: pd.DataFrame) -> dict[tuple[str, str, object], int]:
     """The time of each line, by kind, cause and owner."""
-    table = ledger.ledger(booked, ledger.whole(DEVICES))
+    table = ledger.ledger(booked, whole(DEVICES))
     owner = table["owner"].astype(object).where(table["owner"].notna(), None)
     keys = zip(table["kind"], table["cause"], owner, strict=True)
     return dict(zip(keys, table["ns"].tolist(), strict=True))
@@ -91,7 +99,7 @@ def test_time_in_no_phase_is_outside():
 def test_nothing_recorded_makes_an_empty_ledger():
     nothing = ledger.spans(kernels(), copies())
 
-    table = ledger.ledger(ledger.booked([], nothing), ledger.whole(nothing))
+    table = ledger.ledger(ledger.booked([], nothing), whole(nothing))
 
     assert table.empty
     ledger.LEDGER.check(table)
@@ -111,7 +119,7 @@ def test_the_lines_of_a_gpu_add_up_to_its_span_in_a_real_capture(profiles: Path,
 
     booked = ledger.booked(layers, devices)
 
-    table = ledger.ledger(booked, ledger.whole(devices))
+    table = ledger.ledger(booked, whole(devices))
     assert table.groupby(["rank", "gpu"])["ns"].sum().tolist() == devices["span_ns"].tolist()
     ordered = booked.sort_values(["rank", "gpu", "start_ns"])
     ends = ordered["start_ns"] + ordered["dur_ns"]

@@ -8,7 +8,6 @@ from perfkit import hardware
 from perfkit.analysis.scaling import (
     RUNS,
     all_reduce_time,
-    checkpoint_time,
     decode_floor,
     scaling,
     training_time,
@@ -94,14 +93,6 @@ def test_decoding_reads_every_weight_once() -> None:
     ):
         with pytest.raises(PerfkitError, match=why):
             decode_floor(**(known | more))
-
-
-def test_a_checkpoint_holds_the_optimizers_state_too() -> None:
-    run = {"parameters": 70e9, "weight_bytes_each": 2, "bytes_per_s": 140e9 / 60}
-    for each, seconds in ((0, 60), (12, 420)):
-        assert checkpoint_time(**run, optimizer_bytes_each=each) == pytest.approx(
-            seconds * 1e9, rel=1e-12
-        )
 
 
 @pytest.mark.parametrize(
