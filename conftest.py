@@ -7,20 +7,26 @@ n-th of its cases; the others are of the `matrix`, which `-m matrix` runs.
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import extras
 import pytest
 
 LONG = ("tests/workloads/", "tests/verdicts/", "tests/browser/")  # import PyTorch, or take a minute
 PASSED = "perfkit/passed"  # in pytest's cache: the tests that passed
-collect_ignore = sorted(extras.absent_files())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--remaining`."""
     text = "run only the tests that did not pass in the last run without this option, or since"
     parser.addoption("--remaining", action="store_true", help=text)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out modules without tests and examples: a look for examples imports all, PyTorch too."""
+    if collection_path.suffix != ".py" or collection_path.name.startswith("test_"):
+        return None
+    return b">>>" not in collection_path.read_bytes() or None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -48,8 +54,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Ite
     for reason, count in reasons.most_common():
         noun = "test" if count == 1 else "tests"
         terminalreporter.write_line(f"not tested: {count} {noun}: {reason}")
-    for path, reason in extras.absent_files().items():
-        terminalreporter.write_line(f"not tested: the examples of {path}: {reason}")
 
 
 def _sample(items: list[pytest.Item]) -> None:

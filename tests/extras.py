@@ -31,8 +31,6 @@ PROGRAMS = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
     "prometheus": ("prometheus",),
 }
-# The only files of the package that cannot be imported without an extra, each with the module that it needs.
-NEEDED = {"perfkit/agents/server.py": "mcp", "perfkit/workloads/models.py": "torch"}
 
 
 def reason(name: str) -> str:
@@ -76,11 +74,6 @@ def program(name: str) -> str:
     if not installed:
         _absent(name)
     return installed[0]
-
-
-def absent_files() -> dict[str, str]:
-    """Return the files of the package that cannot be imported here, each with the reason."""
-    return {path: reason(module) for path, module in NEEDED.items() if not is_installed(module)}
 
 
 def _absent(name: str) -> NoReturn:
