@@ -109,7 +109,9 @@ class Gain:
     one of the run. `whole` is what gets faster. `high` is at most 1 / (1 - share), but where other
     lines of the ledger get shorter too: `beyond` names them, by the cause of idle time or by the
     kind of line. `worst` is the worst case, as long as `low` gains nothing, `simulated` how long the
-    run takes in a replay, and `further` are sentences on other time.
+    run takes in a replay, and `further` are sentences on other time. `saves` is the fraction of the
+    recorded time that is saved at most, where it is not that of `high`: a profiler's own time is part
+    of the recorded time, and of none that could be saved.
     """
 
     low: float
@@ -121,6 +123,7 @@ class Gain:
     worst: str = ""
     simulated: str = ""
     further: tuple[str, ...] = ()
+    saves: float | None = None
 
     @property
     def why(self) -> str:
@@ -129,6 +132,13 @@ class Gain:
         is_wide = max(WIDE, 2 * self.low) < self.high < math.inf
         wide = (WIDELY,) if is_wide else ()
         return ". ".join((f"{self.reason}{worst}", *self.further, *wide))
+
+    @property
+    def saved_fracs(self) -> tuple[float, ...]:
+        """The fractions of the recorded time that are saved, likely and at best, where they matter."""
+        most = 1 - 1 / self.high if self.saves is None else self.saves
+        likely = min(1 - 1 / self.low, most)
+        return (likely, most) if self.low >= LEAST else (most,)
 
     @property
     def is_known(self) -> bool:

@@ -529,8 +529,7 @@ def saved(gain: Gain, figures: Mapping[str, Figure]) -> str:
     is_of_it = gain.whole == Gain.whole or (is_per_step and gain.whole == STEADY)
     if whole is None or not is_of_it or gain.high < LEAST or not gain.is_known:
         return ""
-    factors = [factor for factor in (gain.low, gain.high) if factor >= LEAST]
-    ends = [duration(whole.value * (1 - 1 / factor)) for factor in factors]
+    ends = [duration(whole.value * share) for share in gain.saved_fracs]
     return f"{' to '.join(dict.fromkeys(ends))} per {'step' if is_per_step else 'run'}"
 
 

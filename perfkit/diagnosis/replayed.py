@@ -538,8 +538,7 @@ def together(
     gain = combined(view, found, bound) if view else bound
     # All together never gain less than one of them alone.
     members = [f.gain for f in found if f.gain.share]
-    low, high = (
-        max(getattr(member, end) for member in (gain, *members)) for end in ("low", "high")
-    )
-    beyond = next((member.beyond for member in members if member.high == high > gain.high), ())
-    return replace(gain, low=low, high=high, beyond=beyond)
+    low = max(each.low for each in (gain, *members))
+    best = max((gain, *members), key=lambda each: each.high)
+    beyond = () if best is gain else best.beyond
+    return replace(gain, low=low, high=best.high, beyond=beyond, saves=best.saves)

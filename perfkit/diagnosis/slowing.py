@@ -130,4 +130,5 @@ def without_profiler(view: Selection, gain: Gain, *, is_idle: bool) -> Gain:
     high = 1 + (1 - remains) / (remains - taken)
     said = f"Of what remains, {percent(taken / remains)} may be the profiler's own time"
     beyond = (*gain.beyond, COLLECTOR)
-    return replace(gain, high=high, further=(*gain.further, said), beyond=beyond)
+    further = (*gain.further, said)
+    return replace(gain, high=high, further=further, beyond=beyond, saves=1 - remains)

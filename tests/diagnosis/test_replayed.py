@@ -187,6 +187,7 @@ def test_what_the_profiler_may_take_of_the_rest_raises_the_best_case(
     monkeypatch.setattr(slowing, "short_gaps", lambda view: 0.25)
     gain = slowing.without_profiler(view(), Gain(1.0, 2.5, "bound", 0.6), is_idle=False)
     assert (pytest.approx(1 + 0.6 / 0.2), ("collector",)) == (gain.high, gain.beyond)
+    assert pytest.approx([0.6]) == gain.saved_fracs  # of the recorded time
 
 
 def test_the_profiler_explains_nothing_where_kernels_are_most_of_the_rest(
