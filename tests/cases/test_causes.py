@@ -31,7 +31,7 @@ CASES = (
             Fact("the verdict is the pause", verdict_says(*PAUSE)),
             Fact("the wait before it is no cause", verdict_omits("waited for the gpu")),
             Fact("to remove .item() does not come first", not_advised_first(".item()")),
-            Fact("the three pauses are told", told("pause 3 times")),
+            Fact("the three pauses are told", told("3 pauses")),
             Fact("the verdict tells them once", verdict_omits("the longest takes")),
             Fact("the page says where once", places_follow_at()),
         ),
@@ -46,7 +46,7 @@ CASES = (
         AFTER_A_COPY,
         (
             Fact("the verdict is the pause", verdict_says(*PAUSE)),
-            Fact("the three pauses are told", told("pause 3 times")),
+            Fact("the three pauses are told", told("3 pauses")),
         ),
     ),
     Case(

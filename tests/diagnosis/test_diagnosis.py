@@ -108,12 +108,12 @@ def test_only_what_a_range_covers_of_a_wait_is_inside_it() -> None:
 def test_gains_and_shares_in_words() -> None:
     plain = removing(0.25, "at most all")
     assert (4 / 3, "at most all") == (pytest.approx(plain.high), plain.reason)
+    known = view(kernels=kernels({"start_ns": 0, "dur_ns": MS}))
     gpus = pd.DataFrame({"rank": [0, 0], "gpu": [0, 3]})
-    assert "20.0 % to 25.0 % of the time on 2 GPUs" == on_gpus(0.225, gpus, pd.Series([0.2, 0.25]))
-    assert "40.0 % of the time on GPU 3 (GPU 0: 5.0 %)" == on_gpus(
-        0.225, gpus, pd.Series([0.05, 0.4])
-    )
-    assert "40.0 % of the time" == on_gpus(0.4, gpus[:1], pd.Series([0.4]))
+    alike, apart = pd.Series([0.2, 0.25]), pd.Series([0.05, 0.4])
+    assert "20.0 % to 25.0 % of the time on 2 GPUs" == on_gpus(known, 0.225, gpus, alike)
+    assert "40.0 % of the time on GPU 3 (GPU 0: 5.0 %)" == on_gpus(known, 0.225, gpus, apart)
+    assert "40.0 % of the time" == on_gpus(known, 0.4, gpus[:1], alike)
 
 
 def test_small_runs_by_hand() -> None:
