@@ -5,7 +5,7 @@ Of a program that does several kinds of work in turn, such as a prefill and then
 takes most of the time. What is outside is told in one sentence each with its share.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -36,10 +36,16 @@ class Judged(NamedTuple):
 
 
 def outside(view: Selection, *, told: str = "") -> str:
-    """Say what is outside of the judged part, a sentence each; nothing of the phase that the verdict tells of."""
+    """Say what is outside of the judged part, a sentence each; nothing of the phase that the verdict tells of.
+
+    Where a doubt lets the whole recording be judged, only pauses are outside.
+    """
     if view.outside == "":
         return ""
-    return f"{_outside(phases(recorded(view)), told)} {programs.sentence(view)}".strip()
+    silent = {told}
+    if view.outside is None and _may_hide_a_loop(view):
+        silent |= {"start_up", "end"}
+    return f"{_outside(phases(recorded(view)), silent)} {programs.sentence(view)}".strip()
 
 
 @kept
@@ -104,7 +110,7 @@ def _loop(view: Selection) -> Selection | None:
     """Return the loop of a selection; None where all of it is judged."""
     if view.outside is not None or _is_part(view):
         return None
-    if any(doubt.may_hide_a_loop for doubt in recording.leading(view)):
+    if _may_hide_a_loop(view):
         return None
     found = phases(view)
     repeating = found[found["phase"].eq("loop") & (_work(found) == "")]
@@ -126,6 +132,11 @@ def _loop(view: Selection) -> Selection | None:
     return Selection(
         view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside, traced
     )
+
+
+def _may_hide_a_loop(view: Selection) -> bool:
+    """Tell whether so much is lost that what remains shows no loop for sure."""
+    return any(doubt.may_hide_a_loop for doubt in recording.leading(view))
 
 
 def _longest_round(found: pd.DataFrame) -> pd.DataFrame:
@@ -214,8 +225,8 @@ def stops(view: Selection) -> Intervals:
     return union(*ends(once)) if common is None else common
 
 
-def _outside(found: pd.DataFrame, told: str = "") -> str:
-    """Say what is outside, but not in the phase `told`, on the rank where that takes the largest share of the span."""
+def _outside(found: pd.DataFrame, silent: Collection[str] = ()) -> str:
+    """Say what is outside, but in `silent` phases, on the rank where that takes the largest share of the span."""
     if found.empty or not found["phase"].isin(JUDGED).any():
         return ""
     is_outside = ~_is_judged(found)
@@ -224,7 +235,7 @@ def _outside(found: pd.DataFrame, told: str = "") -> str:
     rank = share.idxmax()
     mine = found[found["rank"] == rank]
     is_outside = is_outside[mine.index]
-    sentences = [text for phase, text in _sentences(mine, is_outside) if phase != told]
+    sentences = [text for phase, text in _sentences(mine, is_outside) if phase not in silent]
     text = " ".join([*sentences, *_other_work(mine, is_outside)])
     return f"On rank {rank}: {text}" if text and len(share) > 1 else text
 

@@ -7,12 +7,13 @@ from itertools import islice
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import calltree, communication, memory, steps, timeline
+from perfkit.analysis import calltree, communication, memory, steps
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.readings import summary
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.logged import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
+from perfkit.diagnosis.timeline import busy
 from perfkit.diagnosis.words import words
 from perfkit.format import duration, elided, number, percent, printable, size
 from perfkit.names.parts import stall
@@ -184,11 +185,8 @@ def _noted(note: str, texts: Mapping[str, str]) -> str:
 
 def shares(view: Selection, state: str, of_all: Figure) -> str:
     """Return the share of the time in which a GPU is "idle" or "busy", of several the smallest and the largest."""
-    parts = timeline.breakdown(
-        view.kernels, view.copies, window=view.measured, others=view.other_kernels
-    )
-    idle = (parts["idle_ns"] / parts["span_ns"]).dropna()
-    by_gpu = idle if state == "idle" else 1 - idle
+    is_busy = busy(view)["device_busy_frac"].dropna()
+    by_gpu = is_busy if state == "busy" else 1 - is_busy
     if len(by_gpu) < 2 or percent(by_gpu.min()) == percent(by_gpu.max()):
         return of_all.marked
     return f"{percent(by_gpu.min())} to {percent(by_gpu.max())}"
