@@ -5,7 +5,7 @@ Of a program that does several kinds of work in turn, such as a prefill and then
 takes most of the time. What is outside is told in one sentence each with its share.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,9 @@ from perfkit.selection import Selection
 JUDGED = ("loop", "whole")
 NOTABLE = 0.01  # share of the span from which on what is outside is told (convention)
 FEWEST_REPETITIONS = 2  # of a loop that is judged
+BASE = (
+    0.1  # of the span outside, from which on a reader is told of what the shares are (convention)
+)
 LONGEST_NAME = 60  # characters of what other work runs
 TABULAR = 120_000_000_000  # ns, from which on `duration` gives minutes
 
@@ -42,10 +45,11 @@ def outside(view: Selection, *, told: str = "") -> str:
     """
     if view.outside == "":
         return ""
-    silent = {told}
+    found = phases(recorded(view))
+    is_outside = ~_is_judged(found)
     if view.outside is None and _may_hide_a_loop(view):
-        silent |= {"start_up", "end"}
-    return f"{_outside(phases(recorded(view)), silent)} {programs.sentence(view)}".strip()
+        is_outside &= found["phase"].eq("pause")
+    return f"{_outside(found, is_outside, told)} {programs.sentence(view)}".strip()
 
 
 @kept
@@ -60,7 +64,8 @@ def judged(view: Selection) -> Judged:
         starts, lengths = rows["start_ns"].tolist(), rows["dur_ns"].tolist()
         pairs = zip(starts, lengths, strict=True)
         windows[int(str(rank))] = tuple((start, start + length) for start, length in pairs)
-    return Judged(windows, f"{_outside(found)} {programs.sentence(view)}".strip())
+    outside = _outside(found, ~is_judged)
+    return Judged(windows, f"{outside} {programs.sentence(view)}".strip())
 
 
 def _is_judged(found: pd.DataFrame) -> pd.Series:
@@ -225,46 +230,52 @@ def stops(view: Selection) -> Intervals:
     return union(*ends(once)) if common is None else common
 
 
-def _outside(found: pd.DataFrame, silent: Collection[str] = ()) -> str:
-    """Say what is outside, but in `silent` phases, on the rank where that takes the largest share of the span."""
+def _outside(found: pd.DataFrame, is_outside: pd.Series, told: str = "") -> str:
+    """Say what is outside, but not in the phase `told`, on the rank where that takes the largest share of the span."""
     if found.empty or not found["phase"].isin(JUDGED).any():
         return ""
-    is_outside = ~_is_judged(found)
     lost = found["dur_ns"].where(is_outside, 0).groupby(found["rank"]).sum()
     share = lost / found.groupby("rank")["dur_ns"].sum()
     rank = share.idxmax()
     mine = found[found["rank"] == rank]
     is_outside = is_outside[mine.index]
-    sentences = [text for phase, text in _sentences(mine, is_outside) if phase not in silent]
-    text = " ".join([*sentences, *_other_work(mine, is_outside)])
+    span, rest = int(mine["dur_ns"].sum()), int(mine.loc[~is_outside, "dur_ns"].sum())
+    sentences = [text for phase, text in _sentences(mine[is_outside], span) if phase != told]
+    sentences += _other_work(mine, is_outside)
+    if rest <= (1 - BASE) * span:
+        sentences.append(f"Shares and gains are of the other {duration(rest)}.")
+    text = " ".join(sentences)
     return f"On rank {rank}: {text}" if text and len(share) > 1 else text
 
 
-def _sentences(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[tuple[str, str]]:
-    """Yield each phase of a rank that happens once and takes a hundredth of the span, and a sentence about it."""
-    span = int(mine["dur_ns"].sum())
-    begin = mine[mine["phase"] == "start_up"]
-    pauses = mine[is_outside & mine["phase"].eq("pause")]
-    end = mine[mine["phase"] == "end"]
-    if (lasted := int(begin["dur_ns"].sum())) >= NOTABLE * span:
+def _sentences(mine: pd.DataFrame, span: int) -> Iterator[tuple[str, str]]:
+    """Yield each phase outside that takes a hundredth of the span of its rank, ns, and a sentence about it."""
+    lasted = mine["dur_ns"].groupby(mine["phase"], observed=True).sum()
+    long = lasted[lasted >= NOTABLE * span]
+    if "start_up" in long:
+        begin = mine[mine["phase"] == "start_up"]
         slow = begin["name"].dropna().astype(str).tolist()
         warm_up = f", with {slow[0]}" if slow else ""
-        yield "start_up", f"Start-up takes {_of(lasted, span)}, once per process{warm_up}."
-    if (lasted := int(pauses["dur_ns"].sum())) >= NOTABLE * span:
-        longest = pauses.iloc[int(pauses["dur_ns"].to_numpy().argmax())]
-        at = duration(int(longest["start_ns"]))
-        length = duration(int(longest["dur_ns"]))
+        yield (
+            "start_up",
+            f"Start-up takes {_of(long['start_up'], span)}, once per process{warm_up}.",
+        )
+    if "pause" in long:
+        yield "pause", _paused(mine[mine["phase"] == "pause"], span)
+    if "end" in long:
+        yield "end", f"What follows the last repetition takes {_of(long['end'], span)}, once."
+
+
+def _paused(pauses: pd.DataFrame, span: int) -> str:
+    """Say how many pauses there are, and how long and where the longest is."""
+    longest = pauses.iloc[int(pauses["dur_ns"].to_numpy().argmax())]
+    at = duration(int(longest["start_ns"]))
+    length = duration(int(longest["dur_ns"]))
+    if len(pauses) == 1:
         saves = " to save state" if longest["name"] == analysis.phases.CHECKPOINT else ""
-        if len(pauses) == 1:
-            said = f"There is one pause{saves}, of {length} at {at}."
-        else:
-            said = (
-                f"There are {len(pauses):,} pauses, {_of(lasted, span)} in all; "
-                f"the longest takes {length} at {at}."
-            )
-        yield "pause", said
-    if (lasted := int(end["dur_ns"].sum())) >= NOTABLE * span:
-        yield "end", f"What follows the last repetition takes {_of(lasted, span)}, once."
+        return f"There is one pause{saves}, of {length} at {at}."
+    lasted = _of(int(pauses["dur_ns"].sum()), span)
+    return f"There are {len(pauses):,} pauses, {lasted} in all; the longest takes {length} at {at}."
 
 
 def _other_work(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[str]:

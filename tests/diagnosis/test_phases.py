@@ -31,13 +31,19 @@ def test_a_recording_of_a_loop_is_judged_whole() -> None:
 def test_start_up_is_outside() -> None:
     found = judged(looped(start_up=41))
     assert found.windows == {0: ((41 * MS, 80 * MS),)}
-    assert found.outside == "Start-up takes 41.0 of 80.0 ms, once per process."
+    begun = "Start-up takes 41.0 of 80.0 ms, once per process."
+    assert found.outside == f"{begun} Shares and gains are of the other 39.0 ms."
 
 
 def test_a_pause_parts_what_is_judged() -> None:
     found = judged(looped(pause=1000))
     assert found.windows == {0: ((0, 19 * MS), (1020 * MS, 1039 * MS))}
-    assert found.outside == "There is one pause, of 1.00 s at 19.0 ms."
+    paused = "There is one pause, of 1.00 s at 19.0 ms."
+    assert found.outside == f"{paused} Shares and gains are of the other 38.0 ms."
+
+
+def test_a_start_up_of_less_than_a_tenth_leaves_the_base_unsaid() -> None:
+    assert judged(looped(start_up=4)).outside == "Start-up takes 4.00 of 43.0 ms, once per process."
 
 
 def test_a_window_in_the_start_up_is_judged_itself() -> None:

@@ -45,7 +45,7 @@ def test_simulated_runs_are_made_once(cache: Path) -> None:
     (place,) = (cache / "experiments").iterdir()
     assert ["sync"] == [path.name for path in place.iterdir()]
     said = verdict.sentence(experiments.compared(experiments.trials("measuring")))
-    assert "record 3 repeats of each run" in said
+    assert "record 3 repeats of each" in said
 
 
 def test_without_a_cache_they_are_temporary(
