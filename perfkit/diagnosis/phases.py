@@ -41,13 +41,13 @@ class Judged(NamedTuple):
 def outside(view: Selection, *, told: str = "") -> str:
     """Say what is outside of the judged part, a sentence each; nothing of the phase that the verdict tells of.
 
-    Where a doubt lets the whole recording be judged, only pauses are outside.
+    Where no loop is chosen, all is judged but for pauses.
     """
     if view.outside == "":
         return ""
     found = phases(recorded(view))
     is_outside = ~_is_judged(found)
-    if view.outside is None and _may_hide_a_loop(view):
+    if view.outside is None:
         is_outside &= found["phase"].eq("pause")
     return f"{_outside(found, is_outside, told)} {programs.sentence(view)}".strip()
 
@@ -115,7 +115,7 @@ def _loop(view: Selection) -> Selection | None:
     """Return the loop of a selection; None where all of it is judged."""
     if view.outside is not None or _is_part(view):
         return None
-    if _may_hide_a_loop(view):
+    if any(doubt.may_hide_a_loop for doubt in recording.leading(view)):
         return None
     found = phases(view)
     repeating = found[found["phase"].eq("loop") & (_work(found) == "")]
@@ -137,11 +137,6 @@ def _loop(view: Selection) -> Selection | None:
     return Selection(
         view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside, traced
     )
-
-
-def _may_hide_a_loop(view: Selection) -> bool:
-    """Tell whether so much is lost that what remains shows no loop for sure."""
-    return any(doubt.may_hide_a_loop for doubt in recording.leading(view))
 
 
 def _longest_round(found: pd.DataFrame) -> pd.DataFrame:
