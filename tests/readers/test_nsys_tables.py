@@ -512,34 +512,6 @@ def nested(rng: np.random.Generator, start: int, end: int, depth: int) -> list[t
     return spans
 
 
-def test_depth_is_that_of_brute_force(tmp_path: Path) -> None:
-    """On random nested ranges of 3 threads the depth is the number of ranges open at the start.
-
-    Open at s are those with start < s < end or, of those that start at s, the longer ones and, of equal
-    ones, those before in the export.
-    """
-    rng = np.random.default_rng(3)
-    spans = [(tid, *span) for tid in (1, 2, 3) for span in nested(rng, 0, 300, 4)]
-    order = rng.permutation(len(spans))
-    events = [
-        made.event(s, e, f"{i}", tid=t) for i, (t, s, e) in enumerate(spans[k] for k in order)
-    ]
-    frame = made.table(tmp_path, "RANGES", *events)
-    rows = [
-        (int(n), t, s, s + d)
-        for n, t, s, d in values(frame, "name", "thread", "start_ns", "dur_ns")
-    ]
-    expected = [
-        sum(
-            u == t and b > s and (a < s or (a == s and (b > e or (b == e and m < n))))
-            for m, u, a, b in rows
-        )
-        for n, t, s, e in rows
-    ]
-    assert expected == frame["depth"].tolist()
-    assert max(expected) > 2
-
-
 THROUGHPUT = " [Throughput %]"
 SPELLINGS = {  # before and after nsys renamed its metrics in 2023
     "sm_active_frac": ("SM Active", "SMs Active [Throughput %]"),
