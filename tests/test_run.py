@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import sampled
@@ -408,33 +407,6 @@ def test_other_times_and_devices_are_kept() -> None:
     kept, notes = distinct(frames, ["a", "b", "c", "d"])
     assert [2, 1, 1, 1] == [len(frame) for frame in kept]
     assert [] == notes
-
-
-def test_against_a_search_over_all_pairs() -> None:
-    # None that is kept meets another of its device, and one that is left out meets a longer one.
-    random = np.random.default_rng(0)
-
-    def made() -> pd.DataFrame:
-        times = random.integers(0, 20) + np.arange(random.integers(2, 9))
-        return samples(gpu=int(random.integers(3)), at=times.tolist(), power_w=[1.0] * len(times))
-
-    for _ in range(50):
-        frames = [made() for _ in range(6)]
-        kept, _ = distinct(frames, list("abcdef"))
-        assert {0} >= {
-            len(after)
-            for before, after in zip(frames, kept, strict=True)
-            if len(after) != len(before)
-        }
-        lengths = [len(frame) for frame in kept]
-        spans = [(f["gpu"].iloc[0], f["time_ns"].min(), f["time_ns"].max(), len(f)) for f in frames]
-        for i, (gpu, start, end, count) in enumerate(spans):
-            beside = [
-                j for j, other in enumerate(spans) if j != i and other[0] == gpu and lengths[j]
-            ]
-            meeting = [spans[j][3] for j in beside if spans[j][1] <= end and start <= spans[j][2]]
-            assert bool(meeting) != bool(lengths[i])
-            assert lengths[i] or max(meeting) >= count
 
 
 def test_a_gpu_that_two_tools_name_is_there_once() -> None:

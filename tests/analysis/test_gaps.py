@@ -1,6 +1,5 @@
 """Idle gaps: where they are, what they waited for, and their sums; by hand and against a search by ns."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,8 @@ from analysis.spans import span, us
 from frames import api_calls, copies, kernels, lasting, os_calls, ranges
 
 from perfkit.analysis import causes
-from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, determinable
-from perfkit.analysis.gaps import GAPS, histogram, idle_by_cause, idle_gaps, longest
+from perfkit.analysis.causes import PARTS, determinable
+from perfkit.analysis.gaps import histogram, idle_by_cause, idle_gaps, longest
 from perfkit.analysis.timeline import breakdown
 from perfkit.tables import API_CALLS, COPIES
 
@@ -206,6 +205,12 @@ def test_calls_are_told_by_name() -> None:
     assert not any(map(causes.is_sync, copies))
 
 
+def test_of_what_starts_at_once_the_longer_comes_first_and_what_is_empty_is_left_out() -> None:
+    start, end = np.array([5, 8, 5, 0, 7]), np.array([6, 9, 9, 3, 7])
+    found = causes.placed(start, end)
+    assert ([0, 5, 5, 8], [3, 2, 0, 1]) == (found.start.tolist(), found.row.tolist())
+
+
 def test_negative_ids_never_match() -> None:
     ids = [
         {"correlation": of, "process": process}
@@ -216,7 +221,6 @@ def test_negative_ids_never_match() -> None:
 
 
 END = 400_000
-LATEST = END + 10_000  # no operation lasts longer
 NAMES = [
     "cudaLaunchKernel",
     "cudaMemcpyAsync",
@@ -227,16 +231,6 @@ NAMES = [
 ]
 LABELS = ["DataLoader", "forward", "backward", "next batch", "step", "MPI_Allreduce"]
 SYSTEM = ["read", "poll", "pthread_mutex_lock"]
-# What the definition calls the names above, written out: details of a wait from the last to the first that counts.
-PAINTED = (
-    ("system", SYSTEM),
-    ("mpi", ["MPI_Allreduce"]),
-    ("data_loading", ["DataLoader", "next batch"]),
-    ("cuda_call", ["cudaEventQuery"]),
-    ("memory", ["cudaMalloc"]),
-    ("launch", ["cudaLaunchKernel", "cudaMemcpyAsync"]),
-    ("sync", ["cudaMemcpy", "cuStreamSynchronize"]),
-)
 
 
 def nested(rng: np.random.Generator, low: int, high: int, depth: int) -> list[tuple[int, int]]:
@@ -292,159 +286,29 @@ def tables(
     return kernels(*work), copies(*moved), api_calls(*calls.to_dict("records")), *made
 
 
-def watched(thread: dict[str, Any], *frames: pd.DataFrame) -> list[str]:
-    """What a thread does in every nanosecond of [0, END), by painting the spans that count first over the others."""
-    rows = [
-        row
-        for frame in frames
-        for row in frame.to_dict("records")
-        if all(row[k] == thread[k] for k in thread)
-    ]
-    at = ["host_code"] * END
-    for detail, names in PAINTED:
-        for row in rows:
-            if row["name"] in names:
-                at[row["start_ns"] : row["start_ns"] + row["dur_ns"]] = [detail] * row["dur_ns"]
-    return at
+def test_the_detail_that_counts_first_has_the_time_of_what_lies_over_it() -> None:
+    """The thread is in ranges and calls from 10 us on, each of which lies over the ones before it.
 
-
-def launching(
-    end: int, own: list[dict[str, Any]], called: list[dict[str, Any]]
-) -> dict[str, Any] | None:
-    """The first call that launched an operation which starts at the end of a gap."""
-    after = [w for w in own if w["start_ns"] == end]
-    keys = [(w["rank"], w["process"], w["correlation"]) for w in after]
-    return next((c for c in called if (c["rank"], c["process"], c["correlation"]) in keys), None)
-
-
-def usual_waits(
-    gaps: list[list[int]], own: list[dict[str, Any]], called: list[dict[str, Any]]
-) -> dict[str, float]:
-    """The median wait between the return of each launch call and the end of a device's gap, ns."""
-    waits: dict[str, list[int]] = {}
-    for start, end in gaps:
-        launch = launching(end, own, called)
-        if launch is None or start == 0:
-            continue
-        wait = end - max(launch["start_ns"] + launch["dur_ns"], start)
-        if wait > 0:
-            waits.setdefault(launch["name"], []).append(wait)
-    return {name: float(np.median(times)) for name, times in waits.items()}
-
-
-def divided(
-    gap: range, window: range, launch: dict[str, Any], at: list[str], usual: dict[str, float]
-) -> Counter[str]:
-    """How many ns of a gap in a window each part has: every ns is looked at by itself."""
-    start, end = gap.start, gap.stop
-    called, returned = launch["start_ns"], launch["start_ns"] + launch["dur_ns"]
-    wait: float = end - max(returned, start)
-    median = usual.get(launch["name"], 0.0)
-    if median / 2 <= wait <= 2 * median:
-        wait = median
-    after = "kernel_wait" if wait < 30_000 else "other"
-    own = "cuda_call" if "Memcpy" in launch["name"] else "launch"
-    return Counter(
-        after if ns >= returned else own if ns >= called else at[ns] for ns in gap if ns in window
-    )
-
-
-def named(
-    start: int, end: int, calls: list[dict[str, Any]], spans: list[dict[str, Any]]
-) -> dict[str, str | None]:
-    """Call and range of the wait [start, end), from the calls and ranges of the thread."""
-
-    def overlap(row: dict[str, Any]) -> int:
-        return min(row["start_ns"] + row["dur_ns"], end) - max(row["start_ns"], start)
-
-    best = max(calls, key=lambda c: (overlap(c), -c["start_ns"]))
-    half = [s for s in spans if 2 * overlap(s) >= end - start]
-    inner = max(half, key=lambda s: s["start_ns"])["name"] if half else None
-    return {"api": best["name"] if overlap(best) > 0 else None, "range": inner}
-
-
-def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, Any]]:
-    """All gaps, found by marking every nanosecond of every device and looking at every call for each gap.
-
-    They are found over all the time that anything may last, and cut at the window afterwards.
+    Of a gap of 100 us it runs code for 10, reads for 10, is in MPI, loads data, asks for an event,
+    allocates, launches something else and waits for 10 each, and launches what comes next for the last 20.
     """
-    kernels, copies, calls, spans, system = tables
-    gaps: list[dict[str, Any]] = []
-    work, called, ranges = (
-        f.to_dict("records") for f in (pd.concat([kernels, copies]), calls, spans)
-    )
-    watch: dict[tuple[int, ...], list[str]] = {}
-    for rank, gpu in sorted({(w["rank"], w["gpu"]) for w in work}):
-        own = [w for w in work if (w["rank"], w["gpu"]) == (rank, gpu) and w["dur_ns"]]
-        busy = np.zeros(LATEST + 2, bool)
-        busy[[0, -1]] = True
-        for w in own:
-            busy[w["start_ns"] + 1 : w["start_ns"] + 1 + w["dur_ns"]] = True
-        steps = np.flatnonzero(np.diff(busy.astype(int)))
-        found = steps.reshape(-1, 2).tolist()
-        usual = usual_waits(found, own, called)
-        for start, end in found:
-            first, last = max(start, window[0]), min(end, window[1])
-            if first >= last:
-                continue
-            gap = lasting(first, last - first, rank=rank, gpu=gpu, cause="unattributed")
-            gap |= {"detail": None, "api": None, "range": None, "thread": -1, "launch": None}
-            gap |= {"before_ns": last - first, "inside_ns": 0, **dict.fromkeys(PARTS, 0)}
-            gaps.append(gap)
-            if start == 0 or end == LATEST:
-                gap["cause"] = "edge"
-                continue
-            launch = launching(end, own, called)
-            if launch is None:
-                continue
-            thread = {key: launch[key] for key in ("rank", "process", "thread")}
-            place = tuple(thread.values())
-            if place not in watch:
-                watch[place] = watched(thread, calls, spans, system)
-            gap_ns = range(start, end)
-            whole = divided(gap_ns, gap_ns, launch, watch[place], usual)
-            parts = divided(gap_ns, range(*window), launch, watch[place], usual)
-            most = max(
-                (*DETAILS, "kernel_wait", "other"), key=lambda name: whole[name]
-            )  # the first of equals
-            gap |= {f"{part}_ns": ns for part, ns in parts.items()} | {"thread": launch["thread"]}
-            begun, returned = launch["start_ns"], launch["start_ns"] + launch["dur_ns"]
-            before = sum(ns < begun for ns in range(first, last))
-            inside = sum(begun <= ns < returned for ns in range(first, last))
-            gap |= {"launch": launch["name"], "before_ns": before, "inside_ns": inside}
-            gap |= {"cause": "host_wait", "detail": most} if most in DETAILS else {"cause": most}
-            until = min(launch["start_ns"] + launch["dur_ns"], end)
-            if until > start:
-                same = [
-                    [r for r in rows if all(r[k] == thread[k] for k in thread)]
-                    for rows in (called, ranges)
-                ]
-                gap |= named(start, until, *same)
-    return gaps
-
-
-@pytest.mark.parametrize("window", [(0, END), (90_123, 310_456)])
-def test_gaps_equal_a_search_by_the_nanosecond(window: tuple[int, int]) -> None:
-    several = []
-    for seed in range(4):
-        *work, spans, system = made = tables(seed)
-        gaps = GAPS.check(idle_gaps(*work, ranges=spans, os_calls=system, window=window)).drop(
-            columns="process"
-        )
-        assert searched(window, *made) == gaps.astype(object).where(gaps.notna(), None).to_dict(
-            "records"
-        ), seed
-        alone, place = (
-            idle_gaps(*work[:2], API_CALLS.empty(), window=window),
-            ["rank", "gpu", "start_ns", "dur_ns"],
-        )
-        assert gaps[place].equals(alone[place]), "without calls a gap is found in another way"
-        launched = ~gaps["cause"].isin(["unattributed", "edge"])
-        assert gaps["dur_ns"].where(launched, 0).tolist() == gaps[[*PARTS]].sum(axis=1).tolist()
-        assert len(set(gaps["cause"])) >= 4
-        several.append(gaps)
-    assert set(CAUSES) == {cause for gaps in several for cause in gaps["cause"]}
-    assert (sum(gaps[[*PARTS]].sum() for gaps in several) > 0).all()
+    work = kernels(us(0, 100), us(200, 300, 7), us(400, 410, 9))
+    system = os_calls(us(110, 180, name="read"), us(150, 160, name="poll", process=2))
+    names = "MPI_Allreduce", "DataLoader"
+    inner = ranges(*(us(120 + 10 * i, 180, name=name, depth=i) for i, name in enumerate(names)))
+    names = "cudaEventQuery", "cudaMalloc", "cudaLaunchKernel", "cuStreamSynchronize"
+    called = [us(140 + 10 * i, 180, name=name) for i, name in enumerate(names)]
+    calls = api_calls(*called, us(180, 200, 7), us(150, 160, thread=2))
+    gaps = idle_gaps(work, COPIES.empty(), calls, ranges=inner, os_calls=system)
+    details = dict.fromkeys(("host_code", "system", "mpi", "data_loading", "cuda_call"), 10)
+    expected = details | {"memory": 10, "launch": 30, "sync": 10}
+    assert expected == parts_us(gaps.loc[0])
+    columns = ["launch", "api", "range", "before_ns", "inside_ns"]
+    found = gaps.loc[0, columns].tolist()
+    assert ["cudaLaunchKernel", "cudaEventQuery", "DataLoader", 80 * US, 20 * US] == found
+    assert ["unattributed", 100 * US, 0] == gaps.loc[
+        1, ["cause", "before_ns", "inside_ns"]
+    ].tolist()
 
 
 @pytest.mark.parametrize("window", [None, (50_000, 350_000)])

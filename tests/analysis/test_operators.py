@@ -7,7 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import call, span, steps
@@ -17,7 +16,6 @@ from readers import torch_real as real
 
 import perfkit
 from perfkit.analysis import operators
-from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.operators import many_small, synchronisations, unexpected
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OPS
@@ -274,42 +272,6 @@ def test_device_of_a_wait_is_where_its_thread_last_started_work_or_the_only_one(
         *NONE[:1], KERNEL, COPIES.empty(), api_calls(call(101, 110, "cudaFree", thread=9))
     )
     assert [(0, 59)] == tuples(only, "gpu", "idle_ns")
-
-
-def random_waits(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Kernels on two devices of two ranks, and calls that wait at random on two threads of each."""
-    random = np.random.default_rng(seed)
-    rows = random.integers(0, (2, 5000, 60), (80, 3)).tolist()
-    kernel = kernels(*(span(start, start + dur, rank=rank, gpu=rank) for rank, start, dur in rows))
-    waits = random.integers(0, (2, 2, 5000, 90), (150, 4)).tolist()
-    sync = "cudaStreamSynchronize"
-    return kernel, api_calls(
-        *(call(at, at + dur, sync, rank=rank, thread=on) for rank, on, at, dur in waits)
-    )
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_idle_by_counting_nanoseconds(seed: int) -> None:
-    kernel, calls = random_waits(seed)
-    found = synchronisations(OPS.empty(), kernel, COPIES.empty(), calls)
-    gaps = idle_gaps(kernel, COPIES.empty(), API_CALLS.empty())
-    cost = np.zeros(len(found), int)
-    starts, ends = found["start_ns"].to_numpy(), (found["start_ns"] + found["dur_ns"]).to_numpy()
-    for gap in gaps.itertuples():
-        last = gap.start_ns + gap.dur_ns
-        within = np.flatnonzero(
-            (found["rank"] == gap.rank) & (gap.start_ns <= ends) & (ends < last)
-        )
-        for moment in range(gap.start_ns, last):
-            begun = [place for place in within if starts[place] <= moment]
-            if begun:
-                latest = max(starts[place] for place in begun)
-                cost[[place for place in begun if starts[place] == latest][-1]] += 1
-    known = found["idle_ns"].notna().to_numpy()
-    assert cost[known].sum() > 0
-    assert cost[known].tolist() == found["idle_ns"][known].tolist()
-    assert 0 == cost[~known].sum()
-    assert found["idle_ns"].sum() <= gaps["dur_ns"].sum()
 
 
 def test_summary_by_hand() -> None:

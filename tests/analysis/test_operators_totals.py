@@ -72,25 +72,6 @@ def test_calls_that_launch_several_kernels_or_hold_another_call() -> None:
     ].tolist()
 
 
-def test_tree_by_climbing() -> None:
-    frame = random_operators(4)
-    row_of = {(row.rank, row.op): place for place, row in enumerate(frame.itertuples())}
-    up = [row_of.get((row.rank, row.parent), -1) for row in frame.itertuples()]
-    assert up == totals.parents(frame).tolist()
-    values, kind = np.arange(len(up)) % 7, frame["name"].cat.codes.to_numpy()
-    total, alone = values.copy(), np.ones(len(up), bool)
-    for place in range(len(up)):
-        above = up[place]
-        while above >= 0:
-            total[above] += values[place]
-            alone[place] &= kind[above] != kind[place]
-            above = up[above]
-    assert total.tolist() == totals.rolled_up(values, totals.parents(frame)).tolist()
-    assert (
-        alone.tolist() == totals.outermost(totals.parents(frame), kind, np.arange(len(up))).tolist()
-    )
-
-
 def test_launched_by_hand() -> None:
     """Of a kernel 200..210 the window 205..300 holds 5 ns."""
     of_addmm = launch(25, 200, 10, "a"), launch(26, 220, 20, "b"), launch(27, 250, 40, "b")
@@ -170,18 +151,6 @@ def test_window_cuts_both_sides() -> None:
         pd.testing.assert_frame_equal(
             totals.summary(*some, by=by), totals.summary(*some, by=by, window=(-1, 100_000))
         )
-
-
-def test_totals_by_counting_nanoseconds() -> None:
-    frame = random_operators(10)
-    moments: dict[str, set[tuple[int, int, int]]] = {}
-    for row in frame.itertuples():
-        during = range(row.start_ns, row.start_ns + row.dur_ns)
-        moments.setdefault(row.name, set()).update((row.rank, row.thread, at) for at in during)
-    found = totals.summary(frame, KERNELS.empty(), API_CALLS.empty()).set_index("name")[
-        "cpu_total_ns"
-    ]
-    assert {name: len(during) for name, during in moments.items()} == found.to_dict()
 
 
 @pytest.mark.parametrize("by", ["name", ("name", "shapes"), ("rank", "thread")])

@@ -1,11 +1,8 @@
 """Who owns the GPU's time: by hand, against raw SQL, against the vendor's projection and against PyTorch's own ids."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import loaded, span
@@ -13,7 +10,6 @@ from frames import api_calls, kernels, python_calls, ranges, tuples
 from ops import op
 from real import CUT_DOWN, SQLITE
 
-import perfkit
 from perfkit.analysis.ownership import Owners
 from perfkit.tables import KERNELS
 
@@ -131,31 +127,6 @@ WITH_RANGES = [
     for c in SQLITE
     if c.startswith(("openhack", "NTHU", "Ginda", "MohanadOdema", "hpcgroup__pipit__s"))
 ]
-
-
-@pytest.mark.parametrize("capture", [c for c in WITH_RANGES if c != CUT_DOWN])
-def test_owners_are_those_of_raw_sql(profiles: Path, capture: str) -> None:
-    path = profiles / "nsys" / capture
-    run = perfkit.load(path)
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as base:
-        if not base.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone():
-            pytest.skip("no ranges")
-        rows = pd.DataFrame(base.execute(SQL).fetchall(), columns=["row", "ns", "name", "_"])
-        query = "SELECT rowid FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY deviceId, start"
-        order = [row for (row,) in base.execute(query)]
-    assert len(order) == len(run.kernels)
-    keys = ["gpu", "start_ns"]
-    place = np.lexsort([run.kernels[key].to_numpy() for key in reversed(keys)])
-    chosen = place[np.flatnonzero(np.array(order) % 7 == 0)]
-    owners = Owners(run.kernels, run.api_calls, ranges=run.ranges)
-    ours = (
-        owners.summary(kernels=np.sort(chosen))
-        .astype({"name": object})
-        .set_index("name")["exclusive_ns"]
-    )
-    theirs = rows.groupby(rows["name"].fillna("(none)"))["ns"].sum()
-    ours.index = ["(none)" if name != name else name for name in ours.index]
-    assert theirs.to_dict() == ours[ours > 0].to_dict()
 
 
 PROJECTED = [*(c for c in WITH_RANGES if c != CUT_DOWN), "NVIDIA__Fuser__report1_2025.1.sqlite"]

@@ -53,56 +53,74 @@ def _value(value: Value, judgement: Judgement) -> float:
     return value(judgement.path) if callable(value) else value
 
 
-def _title_first(judgement: Judgement) -> str:
-    return judgement.findings[0].title if judgement.findings else "no finding"
+Texts = Callable[[Judgement], Iterable[str]]
 
 
-def verdict_says(*words: Words) -> Test:
-    """The verdict holds one of these words."""
+def says(texts: Texts, place: str) -> Callable[..., Test]:
+    """Return facts of one kind: some of these texts holds one of the words."""
 
-    def test(judgement: Judgement) -> str:
-        sought = _made(words, judgement)
-        if named(judgement.verdict, sought):
-            return ""
-        return f"no {spoken(sought)} in the verdict: {judgement.verdict or judgement.error}"
-
-    return test
-
-
-def verdict_omits(*words: str) -> Test:
-    """The verdict holds none of these words."""
-
-    def test(judgement: Judgement) -> str:
-        if judgement.error:
-            return judgement.error
-        held = named(judgement.verdict, words)
-        return f"{spoken(held)} in the verdict: {judgement.verdict}" if held else ""
-
-    return test
-
-
-def first_says(*words: str) -> Test:
-    """The first finding's title, explanation or place holds one of these words."""
-
-    def test(judgement: Judgement) -> str:
-        for first in judgement.findings[:1]:
-            if named(f"{first.title} {first.explanation} {first.place}", words):
+    def fact(*words: Words) -> Test:
+        def test(judgement: Judgement) -> str:
+            sought = _made(words, judgement)
+            seen = [*texts(judgement)]
+            if any(named(text, sought) for text in seen):
                 return ""
-        return f"no {spoken(words)} in the first finding: {_title_first(judgement)}"
+            return f"no {spoken(sought)} in {place}: {seen[:1] or judgement.error}"
 
-    return test
+        return test
+
+    return fact
 
 
-def told(*words: Words) -> Test:
-    """Some sentence of the summary holds one of these words."""
+def omits(texts: Texts, place: str) -> Callable[..., Test]:
+    """Return facts of the other kind: none of these texts holds one of the words."""
 
-    def test(judgement: Judgement) -> str:
-        sought = _made(words, judgement)
-        if any(named(text, sought) for text in judgement.texts):
-            return ""
-        return f"nothing says {spoken(sought)}: {judgement.verdict or judgement.error}"
+    def fact(*words: str) -> Test:
+        def test(judgement: Judgement) -> str:
+            if judgement.error:
+                return judgement.error
+            wrong = [text for text in texts(judgement) if named(text, words)]
+            return f"{place}: {wrong[0]}" if wrong else ""
 
-    return test
+        return test
+
+    return fact
+
+
+def _verdict(judgement: Judgement) -> list[str]:
+    return [judgement.verdict]
+
+
+def _first(judgement: Judgement) -> list[str]:
+    """Title, explanation and place of the first finding."""
+    return [f"{one.title} {one.explanation} {one.place}" for one in judgement.findings[:1]]
+
+
+def _texts(judgement: Judgement) -> list[str]:
+    """Every sentence of the summary."""
+    return judgement.texts
+
+
+def _titles(judgement: Judgement) -> list[str]:
+    return [finding.title for finding in judgement.findings]
+
+
+def _advice(judgement: Judgement) -> list[str]:
+    """What to do, and what to record next."""
+    return judgement.steps_of_advice
+
+
+def _first_advice(judgement: Judgement) -> list[str]:
+    return judgement.steps_of_advice[:1]
+
+
+verdict_says, verdict_omits = says(_verdict, "the verdict"), omits(_verdict, "the verdict")
+told, not_told = says(_texts, "the summary"), omits(_texts, "the summary")
+first_says = says(_first, "the first finding")
+some_title_says, no_title_says = says(_titles, "the titles"), omits(_titles, "a title")
+advised, not_advised = says(_advice, "the advice"), omits(_advice, "the advice")
+advised_first = says(_first_advice, "the first advice")
+not_advised_first = omits(_first_advice, "the first advice")
 
 
 def places_follow_at() -> Test:
@@ -112,89 +130,6 @@ def places_follow_at() -> Test:
         places = [finding.place for finding in judgement.findings]
         wrong = [place for place in places if place.startswith("at ")]
         return f"the page would say: at {wrong[0]}" if wrong else ""
-
-    return test
-
-
-def not_told(*words: str) -> Test:
-    """No sentence of the summary holds one of these words."""
-
-    def test(judgement: Judgement) -> str:
-        if judgement.error:
-            return judgement.error
-        wrong = [text for text in judgement.texts if named(text, words)]
-        return f"it says: {wrong[0]}" if wrong else ""
-
-    return test
-
-
-def no_title_says(*words: str) -> Test:
-    """No finding is about this."""
-
-    def test(judgement: Judgement) -> str:
-        if judgement.error:
-            return judgement.error
-        wrong = [finding.title for finding in judgement.findings if named(finding.title, words)]
-        return f"it finds: {wrong[0]}" if wrong else ""
-
-    return test
-
-
-def some_title_says(*words: str) -> Test:
-    """Some finding is about this."""
-
-    def test(judgement: Judgement) -> str:
-        if any(named(finding.title, words) for finding in judgement.findings):
-            return ""
-        return f"no finding of {spoken(words)}: {[finding.title for finding in judgement.findings]}"
-
-    return test
-
-
-def advised(*words: str) -> Test:
-    """Some step of advice holds one of these words."""
-
-    def test(judgement: Judgement) -> str:
-        if any(named(step, words) for step in judgement.steps_of_advice):
-            return ""
-        return f"no advice says {spoken(words)}, first: {judgement.steps_of_advice[:1]}"
-
-    return test
-
-
-def not_advised(*words: str) -> Test:
-    """No step of advice, nor what it wants to have recorded, holds one of these words."""
-
-    def test(judgement: Judgement) -> str:
-        if judgement.error:
-            return judgement.error
-        wrong = [step for step in judgement.steps_of_advice if named(step, words)]
-        return f"it advises: {wrong[0]}" if wrong else ""
-
-    return test
-
-
-def advised_first(*words: str) -> Test:
-    """The first step of the first finding holds one of these words."""
-
-    def test(judgement: Judgement) -> str:
-        first = judgement.steps_of_advice[:1]
-        if any(named(step, words) for step in first):
-            return ""
-        return f"the first advice is: {first}"
-
-    return test
-
-
-def not_advised_first(*words: str) -> Test:
-    """The first step of the first finding holds none of these words."""
-
-    def test(judgement: Judgement) -> str:
-        if judgement.error:
-            return judgement.error
-        first = judgement.steps_of_advice[:1]
-        wrong = [step for step in first if named(step, words)]
-        return f"the first advice is: {wrong[0]}" if wrong else ""
 
     return test
 

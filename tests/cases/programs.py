@@ -5,6 +5,7 @@ Each function takes whether the program has its cause, and returns the machine a
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from adversary.machine import MS, US, Kernel, Machine, Meeting, Op, Steps, Stream, Thread
 from adversary.programs import ADAM, NAMES, NCCL, Server, Training
@@ -23,6 +24,28 @@ def alone(
     machine = Machine("cases", gpus, launch_us)
     machine.spawn(loop(machine, Thread(machine, 7000, 7000, "main")))
     return machine.run()
+
+
+def stepping(count: int, step: Callable[[Thread, Stream, int], Steps], **more: Any) -> Machine:
+    """Run a program of one thread and one stream, with a range around each of so many steps."""
+    return alone(_loop(count, step), **more)
+
+
+def stepping_ranks(
+    count: int, number: int, step: Callable[[Thread, Stream, int, int], Steps]
+) -> Machine:
+    """Run the same on so many ranks: a step is told its number and its rank."""
+    return ranks(_loop(count, step), number)
+
+
+def _loop(count: int, step: Callable[..., Steps]) -> Callable[..., Steps]:
+    def loop(machine: Machine, thread: Thread, *rank: int) -> Steps:
+        stream = Stream(machine.gpus[sum(rank)], 7)
+        for number in range(count):
+            with thread.range("step"):
+                yield from step(thread, stream, number, *rank)
+
+    return loop
 
 
 def ranks(loop: Loop, count: int) -> Machine:
@@ -68,16 +91,13 @@ def collective(
 def allocating_at_first(has_cause: bool) -> Machine:
     """70 steps of 2 ms, of which the first 10 allocate memory for 3.6 ms each (a10)."""
 
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for step in range(70):
-            with thread.range("step"):
-                for _ in range(6 if has_cause and step < 10 else 0):
-                    yield from thread.call("cudaMalloc", 600)
-                yield from computing(thread, stream, 20, 100)
-                yield from thread.copy(stream, "d2h", 4, pinned=False)
+    def step(thread: Thread, stream: Stream, number: int) -> Steps:
+        for _ in range(6 if has_cause and number < 10 else 0):
+            yield from thread.call("cudaMalloc", 600)
+        yield from computing(thread, stream, 20, 100)
+        yield from thread.copy(stream, "d2h", 4, pinned=False)
 
-    return alone(loop)
+    return stepping(70, step)
 
 
 def uploading_weights(has_cause: bool) -> Machine:
@@ -127,46 +147,37 @@ def saving_at_the_end(has_cause: bool) -> Machine:
 def busy_for_seconds(has_cause: bool) -> Machine:
     """2.4 s of kernels one after another; whatever the log beside it says (a14)."""
 
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for _ in range(60):
-            with thread.range("step"):
-                yield from computing(thread, stream, 20, 2000)
-                yield from thread.synchronise(stream)
+    def step(thread: Thread, stream: Stream, _: int) -> Steps:
+        yield from computing(thread, stream, 20, 2000)
+        yield from thread.synchronise(stream)
 
-    return alone(loop)
+    return stepping(60, step)
 
 
 def freeing_in_some_steps(has_cause: bool) -> Machine:
     """6 steps of 12 ms and 9 of 105 ms with the same kernels; the long ones free memory 90 times (a15)."""
 
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for step in range(15):
-            with thread.range("step"):
-                yield from computing(thread, stream, 40, 280)
-                for _ in range(90 if has_cause and step % 5 > 1 else 0):
-                    yield from thread.synchronise(stream, name="cudaFree", drag=1 * MS)
-                yield from thread.synchronise(stream, name="cudaDeviceSynchronize")
+    def step(thread: Thread, stream: Stream, number: int) -> Steps:
+        yield from computing(thread, stream, 40, 280)
+        for _ in range(90 if has_cause and number % 5 > 1 else 0):
+            yield from thread.synchronise(stream, name="cudaFree", drag=1 * MS)
+        yield from thread.synchronise(stream, name="cudaDeviceSynchronize")
 
-    return alone(loop)
+    return stepping(15, step)
 
 
 def reducing_each_micro_batch(has_cause: bool) -> Machine:
     """Steps of 4 micro-batches of 1.5 ms; gradients are reduced for 5 ms after each, or after the last only (c12)."""
 
-    def loop(machine: Machine, thread: Thread, rank: int) -> Steps:
-        stream = Stream(machine.gpus[rank], 7)
-        for step in range(12):
-            with thread.range("step"):
-                for part in range(4):
-                    yield from computing(thread, stream, 10, 150)
-                    if has_cause or part == 3:
-                        yield from collective(thread, stream, NCCL, 5, (step, part), 2)
-                yield from thread.launch(stream, Kernel(ADAM, 150 * US))
-                yield from thread.synchronise(stream)
+    def step(thread: Thread, stream: Stream, number: int, rank: int) -> Steps:
+        for part in range(4):
+            yield from computing(thread, stream, 10, 150)
+            if has_cause or part == 3:
+                yield from collective(thread, stream, NCCL, 5, (number, part), 2)
+        yield from thread.launch(stream, Kernel(ADAM, 150 * US))
+        yield from thread.synchronise(stream)
 
-    return ranks(loop, 2)
+    return stepping_ranks(12, 2, step)
 
 
 def pipelining(has_cause: bool) -> Machine:
@@ -208,67 +219,53 @@ def optimizing_by_many_kernels(has_cause: bool) -> Machine:
     """Steps of 2 ms, then an update by 400 kernels of 3 µs, or by 10 of 30 µs (c12)."""
     update = (400, 3.0) if has_cause else (10, 30.0)
 
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for _ in range(15):
-            with thread.range("step"):
-                yield from computing(thread, stream, 10, 200)
-                yield from computing(thread, stream, *update, [ADAM])
-                yield from thread.synchronise(stream)
+    def step(thread: Thread, stream: Stream, _: int) -> Steps:
+        yield from computing(thread, stream, 10, 200)
+        yield from computing(thread, stream, *update, [ADAM])
+        yield from thread.synchronise(stream)
 
-    return alone(loop, launch_us=9.0)
+    return stepping(15, step, launch_us=9.0)
 
 
 def many_small_causes(has_cause: bool) -> Machine:
     """Steps of 6 ms of kernels, and 0.9 ms each of allocating, a copy, Python and reading of a batch (c13)."""
 
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for _ in range(20):
-            with thread.range("step"):
-                if has_cause:
-                    yield from thread.call("cudaMalloc", 900)
-                    yield from thread.spend(0.9 * MS, LOADER)
-                    yield from thread.spend(0.9 * MS)
-                    yield from thread.copy(stream, "h2d", 21_000_000, wait=True)
-                yield from computing(thread, stream, 20, 300)
-                yield from thread.synchronise(stream)
+    def step(thread: Thread, stream: Stream, _: int) -> Steps:
+        if has_cause:
+            yield from thread.call("cudaMalloc", 900)
+            yield from thread.spend(0.9 * MS, LOADER)
+            yield from thread.spend(0.9 * MS)
+            yield from thread.copy(stream, "h2d", 21_000_000, wait=True)
+        yield from computing(thread, stream, 20, 300)
+        yield from thread.synchronise(stream)
 
-    return alone(loop)
+    return stepping(20, step)
 
 
 def loading_on_one_rank(has_cause: bool) -> Machine:
     """Two ranks compute for 5 ms a step and reduce for 1 ms; rank 1 first loads its batch for 5 ms (c14)."""
 
-    def loop(machine: Machine, thread: Thread, rank: int) -> Steps:
-        stream = Stream(machine.gpus[rank], 7)
-        for step in range(15):
-            with thread.range("step"):
-                with thread.range(LOADER):
-                    yield from thread.spend(
-                        (5 if has_cause and rank == 1 else 0.05) * MS, "read", "os"
-                    )
-                yield from computing(thread, stream, 25, 200)
-                yield from collective(thread, stream, NCCL, 1, step, 2)
-                yield from thread.synchronise(stream)
+    def step(thread: Thread, stream: Stream, number: int, rank: int) -> Steps:
+        with thread.range(LOADER):
+            yield from thread.spend((5 if has_cause and rank == 1 else 0.05) * MS, "read", "os")
+        yield from computing(thread, stream, 25, 200)
+        yield from collective(thread, stream, NCCL, 1, number, 2)
+        yield from thread.synchronise(stream)
 
-    return ranks(loop, 2)
+    return stepping_ranks(15, 2, step)
 
 
 def waiting_for_short_kernels(has_cause: bool) -> Machine:
     """Steps of 200 kernels of 6 µs, with a wait of the CPU after each of them (c15)."""
 
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for _ in range(12):
-            with thread.range("step"):
-                for number in range(200):
-                    yield from thread.launch(stream, Kernel(NAMES[number % 6], 6 * US))
-                    if has_cause:
-                        yield from thread.synchronise(stream)
+    def step(thread: Thread, stream: Stream, _: int) -> Steps:
+        for number in range(200):
+            yield from thread.launch(stream, Kernel(NAMES[number % 6], 6 * US))
+            if has_cause:
                 yield from thread.synchronise(stream)
+        yield from thread.synchronise(stream)
 
-    return alone(loop, launch_us=3.0)
+    return stepping(12, step, launch_us=3.0)
 
 
 def slowed_by_communication(has_cause: bool) -> Machine:
@@ -292,19 +289,16 @@ def slowed_by_communication(has_cause: bool) -> Machine:
 def allocating_each_tensor(has_cause: bool) -> Machine:
     """Steps of 30 kernels of PyTorch; 18 of them allocate their output, and 17 free it (e4)."""
 
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for _ in range(14):
-            with thread.range("step"):
-                for number in range(30):
-                    if has_cause and number < 18:
-                        yield from thread.call("cudaMalloc", 90)
-                    yield from computing(thread, stream, 1, 120, [NAMES[number % 6]])
-                    if has_cause and number < 17:
-                        yield from thread.synchronise(stream, name="cudaFree", drag=120 * US)
-                yield from thread.synchronise(stream)
+    def step(thread: Thread, stream: Stream, _: int) -> Steps:
+        for number in range(30):
+            if has_cause and number < 18:
+                yield from thread.call("cudaMalloc", 90)
+            yield from computing(thread, stream, 1, 120, [NAMES[number % 6]])
+            if has_cause and number < 17:
+                yield from thread.synchronise(stream, name="cudaFree", drag=120 * US)
+        yield from thread.synchronise(stream)
 
-    return alone(loop)
+    return stepping(14, step)
 
 
 def gathering(
@@ -316,18 +310,15 @@ def gathering(
     )
 
     def program(has_cause: bool) -> Machine:
-        def loop(machine: Machine, thread: Thread, rank: int) -> Steps:
-            stream = Stream(machine.gpus[rank], 7)
-            for step in range(10):
-                with thread.range("step"):
-                    for number in range(12):
-                        if has_cause:
-                            key = (step, number)
-                            yield from collective(thread, stream, name, per_layer_ms, key, 2)
-                        yield from computing(thread, stream, 4, layer_us, layer)
-                    yield from thread.synchronise(stream)
+        def step(thread: Thread, stream: Stream, number: int, rank: int) -> Steps:
+            for layer_number in range(12):
+                if has_cause:
+                    key = (number, layer_number)
+                    yield from collective(thread, stream, name, per_layer_ms, key, 2)
+                yield from computing(thread, stream, 4, layer_us, layer)
+            yield from thread.synchronise(stream)
 
-        return ranks(loop, 2)
+        return stepping_ranks(10, 2, step)
 
     return program
 
@@ -338,19 +329,16 @@ def losing_its_core(has_cause: bool) -> Machine:
     Where it has lost its core, six other threads of the process have the two that there are.
     """
 
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for _ in range(12):
-            with thread.range("step"):
-                for number in range(20):
-                    if number % 5 == 0:
-                        yield from thread.spend(
-                            2 * MS, "off its core" if has_cause else "computing", "scheduled"
-                        )
-                    yield from computing(thread, stream, 1, 200, [NAMES[number % 6]])
-                yield from thread.copy(stream, "d2h", 4, pinned=False)
+    def step(thread: Thread, stream: Stream, _: int) -> Steps:
+        for number in range(20):
+            if number % 5 == 0:
+                yield from thread.spend(
+                    2 * MS, "off its core" if has_cause else "computing", "scheduled"
+                )
+            yield from computing(thread, stream, 1, 200, [NAMES[number % 6]])
+        yield from thread.copy(stream, "d2h", 4, pinned=False)
 
-    return alone(loop)
+    return stepping(12, step)
 
 
 def sharing_a_gpu(has_cause: bool) -> Machine:
@@ -398,16 +386,13 @@ def copying_pieces(has_cause: bool) -> Machine:
     """30 steps of 4 ms, before each 400 copies of 4 KB, or a single one of 1.6 MB (f10)."""
     pieces = 400 if has_cause else 1
 
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for _ in range(30):
-            with thread.range("step"):
-                for _ in range(pieces):
-                    yield from thread.copy(stream, "h2d", 1_638_400 // pieces)
-                yield from computing(thread, stream, 20, 200)
-                yield from thread.synchronise(stream)
+    def step(thread: Thread, stream: Stream, _: int) -> Steps:
+        for _ in range(pieces):
+            yield from thread.copy(stream, "h2d", 1_638_400 // pieces)
+        yield from computing(thread, stream, 20, 200)
+        yield from thread.synchronise(stream)
 
-    return alone(loop)
+    return stepping(30, step)
 
 
 def waiting_for_requests(has_cause: bool) -> Machine:
@@ -418,15 +403,12 @@ def waiting_for_requests(has_cause: bool) -> Machine:
 def using_one_of_two_gpus(has_cause: bool) -> Machine:
     """A machine with two GPUs, or with one; the program uses one, and Python takes half of the time (f12)."""
 
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for _ in range(20):
-            with thread.range("step"):
-                yield from computing(thread, stream, 20, 200)
-                yield from thread.copy(stream, "d2h", 4, pinned=False)
-                yield from thread.spend(4 * MS)
+    def step(thread: Thread, stream: Stream, _: int) -> Steps:
+        yield from computing(thread, stream, 20, 200)
+        yield from thread.copy(stream, "d2h", 4, pinned=False)
+        yield from thread.spend(4 * MS)
 
-    return alone(loop, gpus=2 if has_cause else 1)
+    return stepping(20, step, gpus=2 if has_cause else 1)
 
 
 def pausing_after_a_wait(has_cause: bool) -> Machine:
@@ -443,17 +425,14 @@ def pausing_after_a_copy(has_cause: bool) -> Machine:
 
 
 def _pausing(has_cause: bool, *, is_pinned: bool) -> Machine:
-    def loop(machine: Machine, thread: Thread) -> Steps:
-        stream = Stream(machine.gpus[0], 7)
-        for step in range(121):
-            with thread.range("step"):
-                yield from computing(thread, stream, 60, 65)
-                yield from thread.copy(stream, "d2h", 4, pinned=is_pinned)
-                yield from thread.synchronise(stream)
-                if has_cause and step % 40 == 39:
-                    yield from thread.spend(160 * MS)
+    def step(thread: Thread, stream: Stream, number: int) -> Steps:
+        yield from computing(thread, stream, 60, 65)
+        yield from thread.copy(stream, "d2h", 4, pinned=is_pinned)
+        yield from thread.synchronise(stream)
+        if has_cause and number % 40 == 39:
+            yield from thread.spend(160 * MS)
 
-    return alone(loop)
+    return stepping(121, step)
 
 
 def loading_behind_the_gpu(has_cause: bool) -> Machine:

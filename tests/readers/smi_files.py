@@ -8,8 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from perfkit.logs import nvidia_smi
 from perfkit.profile import Profile
 
@@ -48,10 +46,10 @@ def read(path: Path) -> Profile:
     return nvidia_smi.read(path)
 
 
-def values(profile: Profile, metric: str, gpu: int = 0) -> list[float]:
+def values(profile: Profile, metric: str, gpu: int = 0, rank: int = 0) -> list[float]:
     samples = profile.table("SAMPLES")
-    found: pd.Series = samples.loc[(samples["metric"] == metric) & (samples["gpu"] == gpu), "value"]
-    return found.tolist()
+    chosen = (samples["metric"] == metric) & (samples["gpu"] == gpu) & (samples["rank"] == rank)
+    return samples.loc[chosen, "value"].tolist()
 
 
 def dmon(

@@ -1,6 +1,5 @@
 """Real PyTorch traces of 2021 to 2026 against totals computed independently, and against brute force."""
 
-import json
 import math
 from collections import defaultdict
 from decimal import Decimal
@@ -170,59 +169,6 @@ def test_times_are_the_decimals_of_the_events(capture: Profile, truth: dict[str,
         starts = (frame["start_ns"] + real.zero(capture, truth)).tolist()
         assert sorted(times) == sorted(zip(starts, frame["dur_ns"].tolist(), strict=True)), table
         assert len(times) > 0, table
-
-
-def brute_force(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Operators by thread and start, the longer first: thread, start, duration, name, place of the parent, arguments.
-
-    Of the operators of a thread that hold another, the shortest is its parent; one that ends where another
-    starts does not hold it.
-    """
-    ops = [
-        (e["tid"], int(Decimal(e["ts"]) * 1000), -int(Decimal(e["dur"]) * 1000), i)
-        for i, e in enumerate(events)
-    ]
-    ops.sort()
-    found = []
-    for k, (thread, start, back, i) in enumerate(ops):
-        around = [
-            (begin - length, begin, j)
-            for j, (other, begin, length, _) in enumerate(ops[:k])
-            if other == thread and begin - length >= start - back and begin - length > start
-        ]
-        parent = max(around, key=lambda op: (op[1], -op[0], op[2]))[2] if around else -1
-        found.append((thread, start, -back, events[i]["name"], parent, events[i].get("args", {})))
-    return found
-
-
-RECORDED = {
-    "Input Dims": "shapes",
-    "Input type": "dtypes",
-    "Input Strides": "strides",
-    "Concrete Inputs": "concrete",
-}
-
-
-@pytest.mark.parametrize("name", [BERT_H100, real.GP100])
-def test_operators_against_brute_force(capture: Profile) -> None:
-    frame = capture.table("OPS")
-    events = [e for e in events_of(capture.path) if e.get("ph") == "X" and e["cat"] == "cpu_op"]
-    expected = brute_force(events)
-    assert [(row[0], row[2], row[3]) for row in expected] == rows(frame, "thread", "dur_ns", "name")
-    assert [row[1] - expected[0][1] for row in expected] == (
-        frame["start_ns"] - frame["start_ns"][0]
-    ).tolist()
-    place = {op: row for row, op in enumerate(frame["op"])}
-    assert [row[4] for row in expected] == [place.get(op, -1) for op in frame["parent"]]
-    own = [
-        row[2] - sum(other[2] for other in expected if other[4] == k)
-        for k, row in enumerate(expected)
-    ]
-    assert own == frame["self_ns"].tolist()
-    for key, column in RECORDED.items():
-        told = [row[5].get(key) for row in expected]
-        assert told == [None if pd.isna(text) else json.loads(text) for text in frame[column]]
-    assert [row[5].get("Sequence number", -1) for row in expected] == frame["sequence"].tolist()
 
 
 def test_devices_ranks_and_other_json(profiles: Path) -> None:
