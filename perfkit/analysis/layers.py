@@ -23,7 +23,7 @@ from perfkit.tables import PYTHON_CALLS, RANGES
 MODULE = "nn.Module: "
 # The name of one step or one pass. vLLM and SGLang name a step execute_context_1(888)_generation_0(0).
 PASS = re.compile(
-    r"(?<![a-z])(?:time_?step|step|iter|iteration|(?:micro_?)?batch|forward|fwd|backward|bwd|prefill)(?![a-z])"
+    r"(?<![a-z])(?:time_?step|step|iter|iteration|(?:micro_?)?batch|forward|fwd|backward|bwd|prefill|request)(?![a-z])"
     r"|execute(?:_\d+)?_context_\d",
     re.IGNORECASE,
 )

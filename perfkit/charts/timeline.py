@@ -6,6 +6,7 @@ Time runs from left to right in the unit that the axis names; lanes are sorted b
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -295,8 +296,9 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         scale=across,
         axis=alt.Axis(tickCount=MOST_TICKS),
     )
-    drawn = _phase_rows(shown, scale)
-    shades = theme.colours(theme.PHASE_COLOURS, theme.PHASE_NAMES, shown["phase"].astype(str))
+    named = _phase_names(found)
+    drawn = _phase_rows(shown, scale, named)
+    shades = theme.colours(theme.PHASE_COLOURS, named, shown["phase"].astype(str))
     colour = alt.Color("phase:N", scale=shades, title=None, legend=alt.Legend(orient="bottom"))
     lane = alt.Y(
         "rank:N",
@@ -322,17 +324,24 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     lanes = min(len(ranks), MOST_LANES)
     return layered(
         [theme.marked(drawn, "rect", axis, alt.X2("end:Q"), lane, colour, hover(*tips))],
-        title or f"{theme.PHASE_NAMES[str(longest.index[0])].capitalize()}: {part} of the time",
+        title or f"{named[str(longest.index[0])].capitalize()}: {part} of the time",
         f"What is start-up, pause or end happens once; perfkit judges the rest.{few}",
         picture="Strip of the phases of each rank over time",
         size=(WIDTH, TALL if lanes == 1 else 18 * lanes),
     )
 
 
-def _phase_rows(shown: pd.DataFrame, scale: Unit) -> pd.DataFrame:
+def _phase_names(found: pd.DataFrame) -> dict[str, str]:
+    """Return what the phases are called: what no rank repeats is one step, and no loop."""
+    loops = found[found["phase"].eq("loop")]
+    repeats = loops["repetitions"].groupby(loops["rank"]).sum().gt(1).any()
+    return theme.PHASE_NAMES if repeats else theme.PHASE_NAMES | {"loop": "one step"}
+
+
+def _phase_rows(shown: pd.DataFrame, scale: Unit, named: Mapping[str, str]) -> pd.DataFrame:
     columns = {
         "rank": "rank " + shown["rank"].astype(str),
-        "phase": shown["phase"].astype(str).map(theme.PHASE_NAMES),
+        "phase": shown["phase"].astype(str).map(named),
         "kind": shown["kind"].astype(object),
         "name": shown["name"]
         .astype(object)

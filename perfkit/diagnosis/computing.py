@@ -14,7 +14,7 @@ import pandas as pd
 
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import where
-from perfkit.analysis.intervals import cut
+from perfkit.analysis.intervals import cut, ends, subtract, total, union
 from perfkit.diagnosis import ledger, timeline
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, data_sheet, formats
@@ -33,13 +33,14 @@ from perfkit.diagnosis.slowing import slowed
 from perfkit.diagnosis.timeline import busy
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.names.parsing import base
-from perfkit.names.parts import told
+from perfkit.names.parts import SMALL, told
 from perfkit.selection import Selection
 
 COMPUTING = 0.6
 LONGEST_NAME = (
     60  # characters of a kernel's name in a sentence; of a longer one its function is told
 )
+NEARLY = 0.95  # of a kernel's time without another kernel: it runs alone (convention)
 WORTH_TIMES = 1.1  # of a speed-up that is told as a factor; a smaller one is told in percent
 NOTABLE_THROUGHPUT = 0.1
 IDLE_PIPE = 0.1
@@ -143,7 +144,8 @@ def _of_operators(view: Selection, kernels: pd.DataFrame, busy: float) -> str:
 def _twice_as_fast(view: Selection) -> str:
     """Say what the run gains where the kernel with the most time takes half of it (Amdahl's law).
 
-    Of GPUs that do not share this work evenly, the one that has most of it sets the length of the run.
+    Of GPUs that do not share this work evenly, the one that has most of it sets the length of the run. Time in which
+    another kernel runs too gets no shorter.
     """
     lines = told(ledger.judged(view))
     computing = lines[lines["kind"].eq("computation") & lines["cause"].ne("memset")]
@@ -154,19 +156,37 @@ def _twice_as_fast(view: Selection) -> str:
     devices = ["rank", "gpu"]
     whole = lines.groupby(devices)["ns"].sum()
     of_gpus = computing[computing["owner"].eq(name)].groupby(devices)["ns"].sum()
+    alone = _alone(view, name)
+    is_alone = alone.sum() >= NEARLY * of_gpus.sum()
+    of_gpus = of_gpus if is_alone else alone
     shares = (of_gpus.reindex(whole.index, fill_value=0) / whole).fillna(0.0)
-    share = float(by_kernel.max() / whole.sum())
+    share = float(of_gpus.sum() / whole.sum())
     time = of_the_time(view)
     if shares.max() - shares.min() >= timeline.APART:
         share = float(shares.max())
         gpus = whole.index.to_frame(index=False)
         time += f" of {timeline.named(gpus.iloc[int(shares.to_numpy().argmax())], gpus)}"
+    if share < SMALL:
+        return "Kernels of several streams run at the same time, so none of them alone decides"
     kernel = printable(name if len(name) <= LONGEST_NAME else base(name), LONGEST_NAME)
     times = 1 / (1 - share / 2)
     faster = f"{number(times)} times" if times >= WORTH_TIMES else percent(times - 1)
+    verb = "takes" if is_alone else "runs alone"
     return (
-        f"{kernel} takes {percent(share)} {time}; twice as fast, it makes the run {faster} faster"
+        f"{kernel} {verb} {percent(share)} {time}; twice as fast, it makes the run {faster} faster"
     )
+
+
+def _alone(view: Selection, name: str) -> pd.Series:
+    """Return how long each GPU runs this kernel and no other, ns, by rank and GPU."""
+    kernels = cut(view.all_kernels, view.window)
+    is_it = kernels["name"].astype(object).eq(name)
+    found = {}
+    for gpu, mine in kernels.groupby(["rank", "gpu"], observed=True):
+        own, others = (union(*ends(mine[of])) for of in (is_it[mine.index], ~is_it[mine.index]))
+        found[gpu] = int(total(subtract(own, others), 1).sum())
+    index = pd.MultiIndex.from_tuples(list(found), names=["rank", "gpu"])
+    return pd.Series(list(found.values()), index, dtype="int64")
 
 
 def throughput_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:

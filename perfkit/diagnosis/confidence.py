@@ -239,6 +239,17 @@ def _by_design(view: Selection, known: Known, _: Finding) -> str:
     )
 
 
+def _another_works(view: Selection, *_: object) -> str:
+    """A GPU of a run whose busiest GPU sets the pace has time to spare: that is no fault of its CPU code."""
+    gpus = timeline.busy(view)
+    if len(gpus) < 2:
+        return ""
+    (_, least), (name, most) = timeline.extremes(gpus, gpus["device_busy_frac"])
+    if most < BUSY or most - least < timeline.APART:
+        return ""
+    return f"{name} works for {percent(most)} of the time, and the others may wait for it"
+
+
 def _profiled(view: Selection, known: Known, finding: Finding) -> str:
     """A CPU that launches faster without the profiler may leave no short gap on a GPU that computes for long enough."""
     # collectives wait for other ranks' launches
@@ -280,6 +291,7 @@ CHECKS: dict[Objection, Check] = {
     Objection.VIDEO_ENGINE: _video,
     Objection.FEW_READINGS: _few_readings,
     Objection.BY_DESIGN: _by_design,
+    Objection.ANOTHER_WORKS: _another_works,
     Objection.UNEVEN: _uneven,
     Objection.UNLIKE: _unlike,
     Objection.SAME_SPEED: _same_speed,

@@ -21,6 +21,7 @@ from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.analysis.steps import steady
 from perfkit.analysis.warps import occupancy
+from perfkit.diagnosis import pausing
 from perfkit.diagnosis.blocks import few
 from perfkit.diagnosis.commands import commands
 from perfkit.diagnosis.extensions import extensions
@@ -390,7 +391,7 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
     Fact.LOOP: _loop,
     Fact.STEPS: lambda view: len(steady(view.steps)) > 0 or _loop(view),
     Fact.IDLE_IN_COPIES: _idle_in_copies,
-    Fact.SEVERAL_PAUSES: lambda view: len(paused(view)) > 1,
+    Fact.UNOWNED_PAUSES: lambda view: len(paused(view)) > 1 and not pausing.reason(view).owner,
     Fact.TWO_LENGTHS: lambda view: of_long_steps(view, "memory"),
     Fact.DATALOADER: loads_by_workers,
     Fact.BACKWARD: goes_backward,

@@ -196,6 +196,7 @@ class Objection(Enum):
     VIDEO_ENGINE = "video engine"
     FEW_READINGS = "few readings"
     BY_DESIGN = "by design"
+    ANOTHER_WORKS = "another works"
     UNEVEN = "uneven"
     UNLIKE = "unlike"
     SAME_SPEED = "same speed"

@@ -246,7 +246,7 @@ def speaking(gain: Gain) -> str:
 'Fixing this saves less than 1 % of the time.')
     """
     if not gain.is_known and gain.low >= LEAST:
-        return f"Fixing this makes {gain.whole} at least {_times(gain.low)} faster."
+        return f"Fixing this probably makes {gain.whole} at least {_times(gain.low)} faster."
     if not gain.is_known:
         return f"The recording does not show how much faster {gain.whole} can get."
     if gain.high < LEAST:
@@ -322,7 +322,8 @@ def _states(view: Selection, finding: Finding) -> str:
     """
     keys = picture.keys(view, finding)
     if keys and not picture.own(finding):
-        return f" In the picture this is part of “{picture.name(keys[0])}”."
+        parts = " and ".join(f"“{picture.name(key)}”" for key in keys)
+        return f" In the picture this is part of {parts}."
     if not keys or keys[0] in TIME or keys[0] in LIMIT or keys[0] in PHASES.values():
         return ""
     notable = [

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.phases import OTHER
+from perfkit.analysis.steps import steady
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
 from perfkit.diagnosis.launching import checkpoints
 from perfkit.diagnosis.repeating import phases
@@ -26,6 +27,7 @@ from perfkit.selection import Selection
 FEWEST_CHANGES = (
     2  # from one kind to the other; after a single one the program does other work (convention)
 )
+PARTS = 1.5  # times as long as the long repetitions are steps of which these are parts (convention)
 HALF = 0.5  # of the difference; of a cause, what the short steps may have for it to be one of the long (convention)
 IDLE_NAMES = words("idle")
 
@@ -69,12 +71,21 @@ def lengths(view: Selection) -> Lengths | None:
     long = str(each.index[-1])
     cause, more = _difference(view, mine, short, long)
     is_cause = more >= HALF * (each[long] - each[short])
+    if _are_parts(view, rank, float(each[long])):
+        return None
     counts = of["repetitions"].astype(int)
     lasted = float(each[short]), float(each[long])
     if not is_cause:
         cause = ""
         more = 0.0
     return Lengths(rank, counts[short], lasted[0], counts[long], lasted[1], cause, more)
+
+
+def _are_parts(view: Selection, rank: int, long_ns: float) -> bool:
+    """Tell whether the steps of a rank are much longer than these repetitions: then they are parts of a step."""
+    mine = steady(view.steps)
+    lasted = mine.loc[mine["rank"] == rank, "dur_ns"]
+    return len(lasted) > 0 and bool(lasted.median() >= PARTS * long_ns)
 
 
 def _shortened(found: pd.DataFrame) -> pd.Series:
@@ -145,6 +156,6 @@ def findings(view: Selection) -> Iterator[Finding]:
             f" In a long step the GPU is idle {duration(found.cause_ns)} longer for this reason: "
         )
         text += f"{IDLE_NAMES.get(found.cause, found.cause)}."
-    gain = Gain(1.0, 1.0, "the finding on what the long steps wait for says what mending it gains")
+    gain = Gain(1.0, 1.0, "two lengths are no loss by themselves: the long steps may do more work")
     title = f"Steps have two lengths: {short.text} and {long.text}"
     yield tell(STEP_LENGTHS, title, "low", text, (short, long), gain)

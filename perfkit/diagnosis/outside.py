@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from perfkit.diagnosis import little, phases, repeating, timeline
-from perfkit.diagnosis.finding import ONCE, Figure, Finding, Gain, severity
-from perfkit.diagnosis.rules import by_kind, idle
+from perfkit.diagnosis import little, phases, repeating
+from perfkit.diagnosis.evidence import advice
+from perfkit.diagnosis.finding import HORIZONS, ONCE, Figure, Finding, Gain, severity
+from perfkit.diagnosis.pausing import reason
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import PAUSES, WARM_UP
 from perfkit.format import duration, percent, printable
@@ -24,6 +25,7 @@ ALONE = 0.9  # of all pauses: one this long is no habit (convention)
 SEVERAL = 2  # slow first repetitions that are a warm-up
 SHOWN = 3  # places of pauses in a sentence
 SOURCE = "phases.phases"
+LENGTH = "a pause costs its length: the rest takes as long without it"
 
 
 def findings(view: Selection) -> Iterator[Finding]:
@@ -50,13 +52,27 @@ def _pauses(view: Selection) -> Iterator[Finding]:
     figure = Figure("pause_frac", "Pauses", share, "1", definition, SOURCE)
     whole = Gain.whole if comes_again else ONCE
     factor = 1 / max(1 - share, 1e-9)
-    reason = "a pause costs its length: the rest takes as long without it"
-    gain = Gain(factor, factor, reason, share, whole)
+    gain = Gain(factor, factor, LENGTH, share, whole)
     subject = f"{len(mine):,} pauses take" if len(mine) > 1 else "One pause takes"
     title = f"{subject} {percent(share)} of the recording"
-    text = f"{_listed(mine)} {_cause(view, mine)}".strip()
+    found = reason(view)
+    first = ""
+    if found.rule is not None:
+        title += f", because {found.rule.reason}"
+        steps = advice(phases.whole(phases.recorded(view)), found.rule.advice)
+        first = next(iter(steps.get(HORIZONS[0], ())), "")
+    whose = f" Most of this time lies in {printable(found.owner, 80)}." if found.owner else ""
     place = duration(int(mine["start_ns"].iloc[0]))
-    yield tell(PAUSES, title, severity(share), text, (figure,), gain, place=place)
+    yield tell(
+        PAUSES,
+        title,
+        severity(share),
+        f"{_listed(mine)}{whose}",
+        (figure,),
+        gain,
+        first=first,
+        place=place,
+    )
 
 
 def _listed(mine: pd.DataFrame) -> str:
@@ -69,29 +85,6 @@ def _listed(mine: pd.DataFrame) -> str:
     ]
     subject = "The longest last" if len(mine) > len(shown) else "They last"
     return f"{subject} {', '.join(told[:-1])} and {told[-1]}."
-
-
-def _cause(view: Selection, mine: pd.DataFrame) -> str:
-    """Say why the GPU is idle in the longest pause, and who owns most of it, as far as the recording tells."""
-    first = int(mine["start_ns"].iloc[0])
-    last = first + int(mine["dur_ns"].iloc[0])
-    unjudged = phases.whole(phases.recorded(view))
-    if timeline.idle_gaps(unjudged) is None:
-        return ""
-    owned = timeline.owned(unjudged)
-    of_rank = owned["rank"] == mine["rank"].iloc[0]
-    inside = owned[of_rank & (owned["start_ns"] >= first) & (owned["start_ns"] < last)]
-    if inside.empty:
-        return ""
-    cause = inside["detail"].astype(object).fillna(inside["cause"].astype(object))
-    lasted = inside["dur_ns"].groupby([cause, inside["owner"]], observed=True, dropna=False).sum()
-    longest, owner = lasted.index[int(lasted.to_numpy().argmax())]
-    rule = by_kind(idle).get(longest)
-    if rule is None or not rule.reason:
-        return ""
-    which = "in the longest of them" if len(mine) > 1 else "then"
-    whose = "" if pd.isna(owner) else f" ({printable(owner, 80)})"
-    return f"The GPU was idle {which} because {rule.reason}{whose}."
 
 
 def _warm_up(view: Selection) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from perfkit.format import TIME, duration, number, printable, unit
 from perfkit.selection import Selection
 
 JUDGED = ("loop", "whole")
+MARKED = ("nvtx", "profiler_step")  # the program itself says where its steps begin
 NOTABLE = 0.01  # share of the span from which on what is outside is told (convention)
 FEWEST_REPETITIONS = 2  # of a loop that is judged
 BASE = (
@@ -86,8 +87,11 @@ def _work(found: pd.DataFrame) -> pd.Series:
 
 
 def _main(found: pd.DataFrame) -> str:
-    """Return the `_work` that takes most of the time of all ranks."""
+    """Return the `_work` that takes most of the time of all ranks; of the loop that the program marks, if it does."""
     loops = found[found["phase"] == "loop"]
+    is_marked = loops["how"].isin(MARKED) & (_work(loops) == "")
+    if is_marked.any():
+        return ""
     lasted = loops["dur_ns"].groupby(_work(loops)).sum()
     return str(lasted.idxmax()) if len(lasted) else ""
 

@@ -3,7 +3,7 @@
 Verdict, tile, picture and list take their shares and words from here, so that they name the same loss alike.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -79,9 +79,14 @@ def _holding(finding: Finding, present: pd.Series) -> list[str]:
     share = finding.gain.share
     if len(causes) < 2 or share is None:
         return []
-    held = present.reindex(causes).fillna(0.0)
+    return _enough(causes, present, share)
+
+
+def _enough(keys: Sequence[str], present: pd.Series, share: float) -> list[str]:
+    """Return the first parts that hold a share of the time together, at least one."""
+    held = present.reindex(list(keys)).fillna(0.0)
     before = held.cumsum() - held
-    return [str(cause) for cause in before.index[before + names.SMALL < share]]
+    return [*keys[:1], *(str(key) for key in before.index[1:][(before + names.SMALL < share)[1:]])]
 
 
 def own(finding: Finding) -> tuple[str, ...]:
@@ -96,10 +101,14 @@ def own(finding: Finding) -> tuple[str, ...]:
 
 
 def _beneath(view: Selection, finding: Finding) -> tuple[str, ...]:
-    """Return the part in which the longest moment of a finding without a part of its own lies, such as a checkpoint."""
+    """Return the parts in which the longest moment of a finding without a part of its own lies, such as a checkpoint.
+
+    As few as hold the finding's share of the time.
+    """
     if finding.seen_at is None or not len(_of_timeline(view)):
         return ()
     start_ns, dur_ns = finding.seen_at
     lines = cut(ledger.booked(view), (start_ns, start_ns + dur_ns))
     of_part = lines["dur_ns"].groupby(names.keys(lines)).sum()
-    return (str(of_part.idxmax()),) if len(of_part) else ()
+    parts = [str(key) for key in of_part.sort_values(ascending=False, kind="stable").index]
+    return tuple(_enough(parts, shares(view), finding.gain.share or 0.0))

@@ -11,6 +11,7 @@ from perfkit.analysis import calltree, communication, memory, steps
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.readings import summary
 from perfkit.diagnosis.finding import Figure
+from perfkit.diagnosis.lengths import lengths
 from perfkit.diagnosis.logged import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
 from perfkit.diagnosis.timeline import busy
@@ -152,6 +153,9 @@ def _of_steps(view: Selection, figures: Mapping[str, Figure]) -> str:
     on_ranks = f" on {ranks:,} ranks" if ranks > 1 else ""
     if count == "1":
         return f"one step{on_ranks}"
+    found = lengths(view)
+    if found is not None:
+        return f"median; {found.short_count:,} short and {found.long_count:,} long steps{on_ranks}"
     if len(last) < len(steady):
         return f"median of the last {steps.count(last):,} of {count} steps{on_ranks}"
     return f"median of {count} steps{on_ranks}"

@@ -84,7 +84,9 @@ def system_figures(view: Selection) -> dict[str, Figure]:
             value = int(found[f"{part}_busy_ns"].sum())
             several = f"time {of}{summed(found)}"
             made.append(Figure(f"{part}_busy_ns", f"{label} (time)", value, "ns", several, source))
-            several = f"share of {_whole(found)} {of}{among(found, found[f'{part}_busy_frac'])}"
+            several = (
+                f"share of {_whole(view, found)} {of}{among(found, found[f'{part}_busy_frac'])}"
+            )
             made.append(Figure(f"{part}_busy_frac", label, value / span, "1", several, source))
         made += [*_parts(view, span), *_idle(view, span)]
     made += [*_kernels(view), *_copies(view)]
@@ -127,9 +129,12 @@ def _unknown(view: Selection, whole: pd.Series) -> Iterator[Figure]:
         )
 
 
-def _whole(found: pd.DataFrame) -> str:
-    """Return what shares are shares of: the span, or what is known of it."""
-    return "the known time of the span" if found["unknown_ns"].any() else "the span"
+def _whole(view: Selection, found: pd.DataFrame) -> str:
+    """Return what shares are shares of: the span, or what is known of it, or what is left without pauses."""
+    if not found["unknown_ns"].any():
+        return "the span"
+    is_known = recording.unknown(view).empty
+    return "the span without its pauses" if is_known else "the known time of the span"
 
 
 def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
@@ -173,7 +178,7 @@ def _parts(view: Selection, span: int) -> Iterator[Figure]:
             several = f"time {definition}{summed(parts)}"
             yield Figure(f"{name}_ns", f"{label} (time)", value, "ns", several, source)
             shares = parts[f"{name}_ns"] / parts["span_ns"]
-            several = f"share of {_whole(busy(view))} {definition}{among(parts, shares)}"
+            several = f"share of {_whole(view, busy(view))} {definition}{among(parts, shares)}"
             yield Figure(f"{name}_frac", label, value / span, "1", several, source)
     overlap = communication.overlap(view.kernels, window=view.window)
     total = int(overlap["communication_ns"].sum())
@@ -267,7 +272,7 @@ def _idle(view: Selection, span: int) -> Iterator[Figure]:
             float(total / span),
             "1",
             (
-                f"share of {_whole(gpus)} during which the GPU was idle for this reason; at each "
+                f"share of {_whole(view, gpus)} during which the GPU was idle for this reason; at each "
                 "moment, perfkit looks at the thread that launched the next operation"
                 f"{among(gpus, idle_shares(view, str(cause)))}"
             ),

@@ -76,10 +76,7 @@ LITTLE = 0.01  # of the time
 OF_COPIES = ("sync", "launch", "cuda_call", "host_code", "kernel_wait", "other")
 COPYING = re.compile(r"aten::(?:to|_to_copy|copy_|_?pin_memory|contiguous|empty\w*)")
 SAME = 0.9  # of the bytes of the other direction, so that the same data may go there and back (convention)
-STAY = (
-    "Keep what goes to the GPU and comes back, such as weights, on the GPU: as many bytes move "
-    "each way"
-)
+STAY = "Keep on the GPU what goes there and comes back without need: as many bytes move each way"
 FASTER = (
     "best case: the run saves all of this time: the copies become faster, or run at the same time "
     "as kernels"
@@ -222,6 +219,9 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
     text = f"{moves} {size(rows['bytes'].sum())}. For {figure.text} of the time no kernel runs meanwhile."
     is_to_cpu = to_cpu(view, kind=kind)
     text += " Most of their time goes from the GPU to the CPU." if is_to_cpu else ""
+    kernels = view.all_kernels
+    if len(rows) and len(kernels) and ends(rows)[1].max() <= kernels["start_ns"].min():
+        text += " All of them run before the first kernel, so a longer run has no more of them."
     computing = known.get("computation_frac")
     one_way = rows.groupby("direction", observed=True)["dur_ns"].sum()
     # Both directions of the link can be busy at once.

@@ -30,7 +30,9 @@ from perfkit.analysis.operators import totals
 from perfkit.analysis.operators.totals import ENGINE
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import memory_growth
+from perfkit.diagnosis.pausing import reason
 from perfkit.diagnosis.recording import of_the_time
+from perfkit.diagnosis.rules.idle import IDLE_DATA_LOADING
 from perfkit.diagnosis.rules.operators import COMPILATION, MEMORY_GROWTH, RECOMPUTATION
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import INPUT, PREPARATION
@@ -235,6 +237,8 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
     """Case 1: the training thread sits in the data loader."""
     wait = known.get("input_wait_frac")
     told = known.get("idle_data_loading_frac")
+    if reason(view).rule is IDLE_DATA_LOADING:
+        return  # the finding on pauses tells it
     if wait is None or wait.value < NOTABLE or (told is not None and told.value >= NOTABLE):
         return
     text = f"{wait.label}: {wait.definition}."

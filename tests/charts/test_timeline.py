@@ -204,6 +204,12 @@ def test_phases_are_named_after_the_longest() -> None:
     )
 
 
+def test_what_no_rank_repeats_is_one_step_and_no_loop() -> None:
+    once = phases((0, "loop", 0, 900), (1, "start_up", 0, 100), (1, "loop", 100, 800))
+    once["repetitions"] = once["repetitions"].clip(upper=1)
+    assert title(timeline.phases(once)) == "One step: 94.4 % of the time"
+
+
 def test_each_rank_has_a_lane_of_phases() -> None:
     chart = timeline.phases(phases((1, "loop", 5000, 10_000), (0, "loop", 0, 10_000)))
     assert drawn(checked(chart), "rank", "start") == [("rank 0", 0), ("rank 1", 5)]

@@ -213,7 +213,10 @@ FOR_COPIES = (
     ),
     now("Merge small copies into one large copy", when=Fact.SMALL_COPIES),
     soon("Copy the next part while the GPU computes this one", when=~Fact.TO_CPU),
-    soon("Copy the results of one step while the GPU computes the next step", when=Fact.TO_CPU),
+    soon(
+        "Copy the results of one step while the GPU computes the next step",
+        when=Fact.TO_CPU & Fact.STEPS,
+    ),
     later("Keep reused data on the GPU", when=Fact.LINK_COPIES),
 )
 

@@ -27,7 +27,7 @@ EXPOSED_COPY = Rule(
     evidence=("exposed_copy_frac",),
     threshold=ALONE,
     advice=FOR_COPIES,
-    next="Run the same steps with pinned memory and asynchronous copies, and compare the two runs",
+    next="Do the same work with pinned memory and asynchronous copies, and compare the two runs",
     change=OVERLAPPED_COPIES,
     moment=longest_copy,
 )
@@ -52,7 +52,7 @@ COPIES_SMALL = Rule(
         soon("Log values, and update values on the CPU, only every hundredth step"),
         later("Keep the state of the loop on the GPU, so that a step needs no small copies"),
     ),
-    next="Run the same steps with merged copies, and compare the two runs",
+    next="Do the same work with merged copies, and compare the two runs",
     change=FASTER_COPIES,
     kind="small",
     moment=longest_copy,
@@ -119,18 +119,18 @@ COPIES_PAGEABLE = Rule(
         ),
         soon(
             "Copy what the next step needs on a separate stream while the GPU computes this one",
-            when=~Fact.PAGEABLE_TO_CPU,
+            when=~Fact.PAGEABLE_TO_CPU & Fact.STEPS,
         ),
         soon(
             (
                 "Copy the results of one step on a separate stream while the GPU computes the next "
                 "step"
             ),
-            when=Fact.PAGEABLE_TO_CPU,
+            when=Fact.PAGEABLE_TO_CPU & Fact.STEPS,
         ),
         later("Keep reused data on the GPU"),
     ),
-    next="Run the same steps with pinned memory and asynchronous copies, and compare the two runs",
+    next="Do the same work with pinned memory and asynchronous copies, and compare the two runs",
     change=FASTER_COPIES,
     kind="pageable",
     moment=longest_copy,
@@ -154,7 +154,7 @@ COPIES_SYNCHRONOUS = Rule(
         ),
         later("Let the CPU run steps ahead: use two buffers for the copied data"),
     ),
-    next="Run the same steps with asynchronous copies, and compare the two runs",
+    next="Do the same work with asynchronous copies, and compare the two runs",
     change=OVERLAPPED_COPIES,
     kind="synchronous",
     moment=longest_copy,
@@ -167,7 +167,7 @@ COPIES_SERIAL = Rule(
     evidence=("exposed_serial_copy_frac",),
     threshold=ALONE,
     advice=FOR_COPIES,
-    next="Run the same steps with copies on a stream of their own, and compare the two runs",
+    next="Do the same work with copies on a stream of their own, and compare the two runs",
     change=OVERLAPPED_COPIES,
     kind="serial",
     moment=longest_copy,

@@ -259,7 +259,7 @@ IDLE_SYSTEM = Rule(
 IDLE_HOST_CODE = Rule(
     name="idle_host_code",
     question="Does the GPU wait for CPU code outside CUDA?",
-    **_of_cause("host_code", Objection.PROFILED, Objection.BLOCKED),
+    **_of_cause("host_code", Objection.PROFILED, Objection.BLOCKED, Objection.ANOTHER_WORKS),
     needs=("KERNELS", "API_CALLS"),
     advice=(
         now(

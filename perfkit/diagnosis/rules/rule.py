@@ -101,7 +101,7 @@ class Fact(Enum):
     LOOP = "loop"
     STEPS = "steps"
     IDLE_IN_COPIES = "idle_in_copies"
-    SEVERAL_PAUSES = "several_pauses"
+    UNOWNED_PAUSES = "unowned_pauses"
     TWO_LENGTHS = "two_lengths"
     DATALOADER = "dataloader"
     BACKWARD = "backward"

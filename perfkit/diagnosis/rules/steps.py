@@ -166,7 +166,7 @@ PAUSES = Rule(
         now("Find what the program does at these times, and whether it must do it there"),
         now(
             "Check whether Python's garbage collector makes these pauses (gc.freeze, gc.disable)",
-            when=Fact.PYTHON & Fact.LOOP & Fact.SEVERAL_PAUSES,
+            when=Fact.PYTHON & Fact.LOOP & Fact.UNOWNED_PAUSES,
         ),
         soon(
             "Do this work before the loop, or in another thread (std::async, or "
