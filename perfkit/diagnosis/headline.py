@@ -9,7 +9,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from perfkit.analysis import python_functions, stacks
+from perfkit.analysis.causes import where
+from perfkit.analysis.readings import DEVICE
 from perfkit.diagnosis import confidence, little, path_verdict, paths, phases, picture, recording
 from perfkit.diagnosis.finding import (
     CONFIDENCES,
@@ -55,6 +59,7 @@ ALL_STEPS = 1.25
 OF_KERNELS = (
     0.04  # counted for kernels of which nobody knows how much faster they can be (convention)
 )
+INSTANCE = re.compile(r"mig_\w+_graphics_active_frac")
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
@@ -379,9 +384,21 @@ def nothing_found(figures: Collection[str]) -> str:
 
 def _logged(view: Selection, busy: Figure) -> str:
     """Return what a log of the GPUs says in which no check needs attention."""
-    when = "At the only reading, a" if readings(view) == 1 else "A"
-    ran = f"{when} kernel ran {busy.text} of the time."
-    return f"{ran} No check of the log needs attention."
+    when = "At the only reading, " if readings(view) == 1 else ""
+    on = f" on {busy.subject}" if busy.subject else ""
+    ran = f"{when}a kernel ran {busy.text} of the time{on}"
+    instances = _instances(view)
+    if len(instances):
+        ends = dict.fromkeys(percent(share) for share in (instances.min(), instances.max()))
+        ran = f"{when}instances of the GPU (MIG) were busy {' to '.join(ends)} of the time"
+        ran += f", all of it {busy.text}"
+    return f"{ran[0].upper()}{ran[1:]}. No check of the log needs attention."
+
+
+def _instances(view: Selection) -> pd.Series:
+    """Return the average utilisation of each instance of a GPU that MIG divides."""
+    logged = view.samples[where(view.samples["metric"], INSTANCE.fullmatch)]
+    return logged.groupby([*DEVICE, "metric"], observed=True)["value"].mean()
 
 
 def failure(view: Selection) -> str:

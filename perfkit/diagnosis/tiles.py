@@ -9,12 +9,13 @@ import pandas as pd
 
 from perfkit.analysis import calltree, communication, memory, steps, timeline
 from perfkit.analysis.intervals import Window
-from perfkit.analysis.readings import summary
+from perfkit.analysis.readings import DEVICE, summary
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.logged import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
+from perfkit.diagnosis.timeline import named
 from perfkit.diagnosis.words import words
-from perfkit.format import duration, elided, number, percent, printable, size
+from perfkit.format import duration, elided, number, percent, printable, several, size
 from perfkit.names.parts import stall
 from perfkit.selection import Selection
 
@@ -170,6 +171,7 @@ def _answered(
     for label, ids, note in rows:
         for figure in [figures[id] for id in ids if id in figures][:1]:
             of = {**texts, "label": figure.label.lower(), "subject": stall(figure.subject)}
+            of["of_gpus"] = f" of {figure.subject}" if figure.subject else ""
             tiles.append(Tile(label, values[figure.id], _noted(note, of), figure))
     return tiles
 
@@ -212,11 +214,20 @@ def _read(view: Selection, part: Window | None) -> int:
 def read_in_log(view: Selection, rows: Sequence[Logged]) -> Iterator[Tile]:
     """Yield the highest or average reading of these rows of what a log of the GPUs holds."""
     read, count = summary(view.samples, window=view.window), readings(view)
+    gpus = len(view.samples[DEVICE].drop_duplicates())
     note = "the only reading" if count == 1 else f"of {count:,} readings"
     for label, metric, highest, text in rows:
         of = read[read["metric"].eq(metric)]
         if len(of):
-            yield Tile(label, text(of["max"].max() if highest else of["mean"].mean()), note)
+            value = of["max"].max() if highest else of["mean"].mean()
+            which = f" of {named_gpus(view, of)}" if len(of) < gpus else ""
+            yield Tile(label, text(value), note + which)
+
+
+def named_gpus(view: Selection, rows: pd.DataFrame) -> str:
+    """Return the GPUs of these rows in words: those of a log, eight at most."""
+    places = rows[DEVICE].drop_duplicates().iterrows()
+    return several([named(place, view.samples) for _, place in places], 8)
 
 
 def counted(view: Selection) -> Iterator[Tile]:
