@@ -67,7 +67,10 @@ SENTENCES: tuple[tuple[str, str], ...] = (
         "device_busy_frac",
         "{who} busy {device_busy_frac} of the time. No finding costs 10 % of the time or more.",
     ),
-    ("baseline_step_ns", "One training step takes {baseline_step_ns}. The log shows no problem."),
+    (
+        "baseline_step_ns",
+        "One training step takes {baseline_step_ns}. The log does not show what limits it.",
+    ),
     *(
         (id, f"{label} reaches {{{id}}} of bus bandwidth with large messages{{of_line_rate}}.")
         for label, ids, _ in RATES
@@ -95,10 +98,15 @@ AFTER_A_FAILURE = (
     "for, run the program again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1."
 )
 MEASURED = "perfkit found no problem in these measurements. To find causes, record a timeline of the program."
+NOT_JUDGED = (
+    "The recording shows how fast this runs, and not what limits it. To find causes, record a "
+    "timeline of the program."
+)
 NO_CHECK = "No check of the log needs attention. To see what a GPU waits for, record a timeline."
 NO_GPU = "perfkit found no problem in this recording. To see what a GPU does, record a timeline."
 
 
+RATED = {"baseline_step_ns", *(id for _, ids, _ in RATES for id in ids)}
 LINE_RATES = ("baseline_all_reduce_ratio", "baseline_all_to_all_ratio")  # as TILES names them
 
 
@@ -379,6 +387,9 @@ def nothing_found(figures: Collection[str]) -> str:
         return "No finding costs a tenth of the time or more."
     if any(name.startswith("log_") for name in figures):
         return NO_CHECK
+    is_judged = any(name in figures for name in LINE_RATES)
+    if not is_judged and any(name in figures for name in RATED):
+        return NOT_JUDGED
     return MEASURED if any(name.startswith("baseline_") for name in figures) else NO_GPU
 
 
@@ -416,7 +427,7 @@ def _only_recorded(view: Selection) -> str:
         listed = ", ".join(f"{count:,} {explained(str(name))}" for name, count in used.items())
         of = f": of {used.sum():,} connections with a known transport, {listed}." if listed else "."
         return f"NCCL connected {ranks} ranks{of}"
-    timed = view.collectives[view.collectives["source"].eq("benchmark")]
+    timed = view.collectives
     if len(timed):
         names = ", ".join(
             sorted({str(name).replace("_", "-") for name in timed["operation"].dropna()})
@@ -424,7 +435,14 @@ def _only_recorded(view: Selection) -> str:
         sizes = " to ".join(
             dict.fromkeys(size(end) for end in (timed["bytes"].min(), timed["bytes"].max()))
         )
-        return f"The benchmark timed {names} with messages of {sizes}. The log does not show the bus bandwidth."
+        return f"The log holds {names} with messages of {sizes}, too few to judge their bandwidth."
+    inspected = view.run.inspected
+    if len(inspected):
+        held, of = inspected["member"].nunique(), int(inspected["ranks"].max())
+        return (
+            f"The recording holds {len(inspected):,} operations of NCCL, of {held} of {of} ranks. Record every rank: "
+            "only the times of all ranks show the transfer without the wait."
+        )
     if len(view.ops):
         held = f"{len(view.ops):,} operators of the CPU"
         return f"The recording holds {held} and no work of a GPU.{_of_python(view)}"

@@ -93,8 +93,11 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
         "the only reading" if readings(view) == 1 else f"average of {readings(view):,} readings"
     )
     outside = _read(view, None) - _read(view, window(view))
-    if outside and len(view.all_kernels):
-        texts["readings"] += f"; {outside:,} outside the timeline's judged part do not count"
+    if outside:
+        where = (
+            "outside the timeline's judged part" if len(view.all_kernels) else "before and after"
+        )
+        texts["readings"] += f"; {outside:,} {where} do not count"
     first, further = (_answered(rows, figures, texts, view) for rows in (TILES, FURTHER))
     rates = {tile.value for tile in first}
     first += [tile for tile in _benchmarked(view) if tile.value not in rates]
@@ -213,7 +216,7 @@ def _read(view: Selection, part: Window | None) -> int:
 
 def read_in_log(view: Selection, rows: Sequence[Logged]) -> Iterator[Tile]:
     """Yield the highest or average reading of these rows of what a log of the GPUs holds."""
-    read, count = summary(view.samples, window=view.window), readings(view)
+    read, count = summary(view.samples, window=window(view)), readings(view)
     gpus = len(view.samples[DEVICE].drop_duplicates())
     note = "the only reading" if count == 1 else f"of {count:,} readings"
     for label, metric, highest, text in rows:
@@ -315,7 +318,9 @@ def _taken(what: str, rows: pd.DataFrame, column: str, where: str) -> Iterator[T
 def _benchmarked(view: Selection) -> Iterator[Tile]:
     """Yield what a benchmark of collectives shows beside the rate of large messages."""
     timed = view.collectives[
-        view.collectives["source"].eq("benchmark") & view.collectives["dur_ns"].gt(0)
+        view.collectives["source"].eq("benchmark")
+        & view.collectives["dur_ns"].gt(0)
+        & view.collectives["bytes"].gt(0)
     ]
     if timed.empty:
         return
@@ -341,7 +346,7 @@ def _connected(view: Selection) -> Iterator[Tile]:
     if links.empty:
         return
     yield Tile("Ranks", ranks_connected(links), "with connections in the log")
-    yield Tile("Connections", f"{len(links):,}", "of all channels")
+    yield Tile("Connections", f"{len(links):,}", "in the log")
     used = transports(view)
     for name, count in used.head(3).items():
         yield Tile(

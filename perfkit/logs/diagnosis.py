@@ -12,7 +12,7 @@ import pandas as pd
 
 from perfkit.analysis.readings import DEVICE, throttling
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.logged import is_logged, window
+from perfkit.diagnosis.logged import HARDLY, is_logged, window
 from perfkit.diagnosis.rules import by_kind
 from perfkit.diagnosis.rules.rule import Fact, tell
 from perfkit.diagnosis.sources import Source
@@ -51,8 +51,9 @@ TITLES = {
     "utilisation": "{gpu} reached 80 % utilisation for only {share} of the time",
     "memory": "The memory of {gpu} is {share} full",
     "power": "{gpu} draws only {share} of its power limit",
-    "throttling": "Power or heat lowered the clock of {gpu} {share} of the time",
+    "throttling": "{cause} lowered the clock of {gpu} {share} of the time",
 }
+LOWERING = {"power": "the power limit", "thermal": "heat"}
 NEVER = {"utilisation": "{gpu} never reached 80 % utilisation"}  # where the share is 0
 
 
@@ -152,7 +153,7 @@ def is_without_work(view: Selection) -> bool:
     if busy.isna().all():  # or of no GPU at all
         return is_at_rest(view)
     works = states(view)["state"].isin(RUNNING)
-    return busy.notna().all() and not works.any() and bool((busy < monitoring.states.HARDLY).all())
+    return busy.notna().all() and not works.any() and bool((busy < HARDLY).all())
 
 
 @kept
@@ -339,9 +340,10 @@ def _uncapped(share: float, clock: float, usual: float) -> Gain:
         return Gain(1.0, math.inf, "the log lacks the clock, so what the cap costs is not known")
     full = 1.0 if math.isnan(usual) else usual
     lost = share * max(1 - clock / full, 0.0)
-    return removing(
-        lost, "best case: all GPUs wait for this one, and it gets the clock of the others"
-    )
+    best = "it gets its highest clock"
+    if not math.isnan(usual):
+        best = "all GPUs wait for this one, and it gets the clock of the others"
+    return removing(lost, f"best case: {best}")
 
 
 def _is_in(rows: pd.DataFrame, of: pd.DataFrame) -> pd.Series:
@@ -389,7 +391,8 @@ def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
     figure = Figure(f"log_check_{check}", label, value, unit, reason, "monitoring.checks")
     evidence = [figure]
     titles = TITLES if figure.value else {**TITLES, **NEVER}
-    title = titles[check].format(gpu=gpu, share=figure.text)
+    cause = _lowering(view, rows.iloc[:1]) if check == "throttling" else ""
+    title = titles[check].format(gpu=gpu, share=figure.text, cause=cause)
     level = "medium"
     if check == "throttling":
         lowered = _in(view, *monitoring.states.LOWERED, least=0.0)
@@ -410,6 +413,15 @@ def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
     target = f"{100 * worst['threshold']:.0f} %" if has_target else "none"
     rule = by_kind(RULES)[str(check)]
     return replace(tell(rule, title, level, reason, tuple(evidence), gain), target=target)
+
+
+def _lowering(view: Selection, gpu: pd.DataFrame) -> str:
+    """Return what lowers the clock of a GPU, as the subject of a sentence."""
+    shares = throttling(view.samples, window=window(view))
+    shares = shares[_is_in(shares, gpu)].iloc[0]
+    known = [name for cause, name in LOWERING.items() if shares[f"{cause}_frac"] > 0]
+    found = " and ".join(known) or "Another reason"
+    return f"{found[0].upper()}{found[1:]}"
 
 
 @kept

@@ -120,7 +120,7 @@ LOG_CAPPED = Rule(
         ),
         now("If the cap follows the card to another slot, replace the card"),
         soon(
-            "Leave this node out of jobs until it is repaired: the other GPUs wait for the slowest"
+            "Leave this node out of jobs until it is repaired: GPUs of a job wait for the slowest"
         ),
     ),
     next="Compare the GPUs of the node: {gpu_state}",
@@ -228,9 +228,9 @@ LOG_THROTTLING = Rule(
                 "Check the reasons for the low clock ({gpu_state}), and the power limit "
                 "({power_limit} sets it)"
             ),
-            when=~Fact.AT_POWER_LIMIT,
+            when=~Fact.AT_POWER_LIMIT & ~Fact.HEATED,
         ),
-        now("Improve the airflow: heat lowers the clock", when=Fact.HEATED),
+        now("Improve the cooling and the airflow: heat lowers the clock", when=Fact.HEATED),
         soon("Compare GPUs of one job by clock and temperature"),
         soon("Move the job away from a node that is always slower"),
         later("Plan cooling and power for the clock that your measurements assume"),

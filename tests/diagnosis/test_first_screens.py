@@ -3,12 +3,16 @@
 Each input is written here by hand, so that its true conclusion is known.
 """
 
+import json
 from pathlib import Path
 
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import HORIZONS, Finding
-from perfkit.diagnosis.headline import headline
+from perfkit.diagnosis.headline import NOT_JUDGED, headline, nothing_found
+from perfkit.diagnosis.rules import rules as every_rule
+from perfkit.dumps.hang_rules import OF_DUMPS
+from perfkit.report import blocks
 
 QUERY = (
     "timestamp, index, name, utilization.gpu [%], power.draw [W], power.limit [W], "
@@ -131,3 +135,98 @@ def test_a_log_of_amd_is_never_told_to_run_tools_of_nvidia(tmp_path: Path) -> No
     assert [f.rule for f in findings] == ["log_no_work"]
     assert not [step for step in steps(findings) if "nvidia" in step or "nsys" in step]
     assert any("amd-smi" in step for step in steps(findings))
+
+
+def test_a_message_without_bytes_is_no_shortest_time(tmp_path: Path) -> None:
+    devices = [
+        f"#  Rank  {rank} Group  0 Pid  {rank} on  node{rank} device  0 [0x07] NVIDIA A100-SXM4-40GB"
+        for rank in (0, 1)
+    ]
+    columns = "time   algbw   busbw #wrong"
+    header = f"#       size         count      type   redop    root     {columns}     {columns}"
+    units = "#        (B)    (elements)        (us)  (GB/s)  (GB/s)    (us)  (GB/s)  (GB/s)"
+    rows = [
+        f"{size} {size // 4} float none -1 {us} {rate} {rate / 2} 0 {us} {rate} {rate / 2} N/A"
+        for size, us, rate in ((0, 1.33, 0), (67108864, 6711, 10), (134217728, 13422, 10))
+    ]
+    lines = ["# nThread 1 nGpus 1 minBytes 0 maxBytes 134217728", "# Using devices", *devices]
+    text = "\n".join([*lines, header, units, *rows, "# Out of bounds values : 0 OK", ""])
+    path = written(tmp_path / "alltoall_output.txt", text)
+    _, tiles, findings = screen(path)
+    assert tiles["Shortest time"] == ("6.71 ms", "for a message of 67.1 MB")
+    view = perfkit.select(perfkit.load(path))
+    assert nothing_found(diagnosis.figures(view)) == NOT_JUDGED, "the network's speed is not known"
+    assert [r for r in diagnosis.refusals(view) if "on nodes of 1 GPU communicate" in r.reason]
+    assert not findings
+
+
+def test_a_file_of_one_rank_of_nccl_inspector_is_not_called_a_machine_without_work(
+    tmp_path: Path,
+) -> None:
+    line = {
+        "header": {"id": "0x1", "rank": 3, "n_ranks": 8, "nnodes": 1},
+        "metadata": {"inspector_output_format_version": "v4.0"},
+        "coll_perf": {
+            "coll": "AllReduce",
+            "coll_sn": 7,
+            "coll_msg_size_bytes": 1 << 20,
+            "coll_exec_time_us": 90,
+        },
+    }
+    verdict, _, _ = screen(written(tmp_path / "host-pid1.log", json.dumps(line) + "\n"))
+    assert verdict.startswith("The recording holds 1 operations of NCCL, of 1 of 8 ranks.")
+
+
+def test_a_hang_is_to_be_mended_today_and_not_within_weeks() -> None:
+    rules = [rule for name, rule in every_rule().items() if rule.needs == OF_DUMPS["needs"]]
+    assert len(rules) == 4
+    assert {rule.advice[0].horizon for rule in rules} == {"today"}
+    assert blocks.WEEKS[HORIZONS[0]] == "Today"
+
+
+def heated(second: int, gpu: int) -> str:
+    when = f"2026/01/31 12:{second // 60:02d}:{second % 60:02d}.000"
+    reason = "0x0000000000000020" if gpu == 0 else "0x0000000000000000"
+    return f"{when}, {gpu}, NVIDIA A100-SXM4-80GB, 98 %, 300 W, 400 W, 1200 MHz, 1410 MHz, {reason}"
+
+
+def test_a_log_names_what_lowers_the_clock(tmp_path: Path) -> None:
+    """0x20 is the software's thermal slowdown: the power limit has no part in it."""
+    columns = "timestamp, index, name, utilization.gpu [%], power.draw [W], power.limit [W]"
+    columns += ", clocks.current.sm [MHz], clocks.max.sm [MHz], clocks_event_reasons.active"
+    lines = [columns, *(heated(second, gpu) for second in range(20) for gpu in (0, 1))]
+    verdict, _, findings = screen(written(tmp_path / "gpu.csv", "\n".join(lines) + "\n"))
+    assert verdict.startswith("Heat lowered the clock of GPU 0 100 % of the time, to 85.1 %")
+    assert findings[0].advice["immediate"] == (
+        "Improve the cooling and the airflow: heat lowers the clock",
+    )
+
+
+def test_what_a_log_reads_before_the_work_is_not_judged(tmp_path: Path) -> None:
+    lines = [QUERY]
+    for second in range(40):
+        busy, watts = ("0 %", 60) if second < 20 else ("97 %", 380)
+        when = f"2026/01/31 12:00:{second:02d}.000"
+        lines.append(
+            f"{when}, 0, NVIDIA A100-SXM4-80GB, {busy}, {watts} W, 400 W, 9000 MiB, 81920 MiB"
+        )
+    verdict, tiles, findings = screen(written(tmp_path / "gpu.csv", "\n".join(lines) + "\n"))
+    assert verdict == "A kernel ran 97.0 % of the time. No check of the log needs attention."
+    assert tiles["GPU utilisation"] == (
+        "97.0 %",
+        "average of 20 readings; 20 before and after do not count",
+    )
+    assert not findings
+
+
+def test_gpus_of_a_node_that_use_shared_memory_are_told(tmp_path: Path) -> None:
+    """Of 4 connections in a node 1 is SHM, and 3 are peer to peer."""
+    lines = [
+        f"node0:10{rank}:20{rank} [{rank}] NCCL INFO Channel 00/0 : {rank}[{rank}] -> "
+        f"{(rank + 1) % 4}[{(rank + 1) % 4}] via {'SHM/direct/direct' if rank == 3 else 'P2P/CUMEM'}"
+        for rank in range(4)
+    ]
+    verdict, _, _ = screen(written(tmp_path / "nccl.log", "\n".join(lines) + "\n"))
+    assert verdict.startswith(
+        "NCCL runs 25.0 % of its connections inside a node through the CPU's memory."
+    )

@@ -254,8 +254,8 @@ FOR_COMPUTATION = (
 
 FOR_IDLE_BESIDE = (
     now(
-        "Check which GPUs the program uses (CUDA_VISIBLE_DEVICES), and whether the idle GPU "
-        "should work"
+        "Check which GPUs the program uses (CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES), and "
+        "whether the idle GPU should work"
     ),
     now(
         "Divide the batch over all GPUs (torch.nn.parallel.DistributedDataParallel)",

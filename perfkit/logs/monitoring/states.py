@@ -36,6 +36,7 @@ from perfkit.analysis.readings import (
     readings,
     wide,
 )
+from perfkit.diagnosis.logged import HARDLY
 from perfkit.logs.monitoring.levels import rated_power
 from perfkit.tables import DEVICES, SAMPLES
 
@@ -48,7 +49,6 @@ BY_CAUSE = {
 LOWERED = (*BY_CAUSE.values(), "capped")
 STATES = ("working", "little power", *LOWERED, "idle", "not started", "ended", "unused")
 FINE = 1_000_000  # ns: a reading that is alone counts for 1 ns, which no share can divide
-HARDLY = 0.05  # utilisation below is no work of a program
 ALL_THE_TIME, LITTLE_POWER = 0.9, 0.4
 CAPPED = 0.8  # of the limit; a GPU that is at its own limit draws more
 HELD = 0.1  # of the memory that the fullest GPU of the rank has in use
