@@ -16,7 +16,7 @@ from perfkit.format import duration, number, operations, percent, size
 from perfkit.run import Run
 from perfkit.selection import Selection
 
-HORIZONS = ("immediate", "medium-term", "long-term")
+HORIZONS = ("today", "immediate", "medium-term", "long-term")
 SEVERITIES = ("high", "medium", "low")
 CONFIDENCES = ("high", "medium", "low")
 

@@ -9,7 +9,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from perfkit.analysis import python_functions, stacks
+from perfkit.analysis.causes import where
+from perfkit.analysis.readings import DEVICE
 from perfkit.diagnosis import confidence, little, path_verdict, paths, phases, picture, recording
 from perfkit.diagnosis.finding import (
     CONFIDENCES,
@@ -56,6 +60,7 @@ ALL_STEPS = 1.25
 OF_KERNELS = (
     0.04  # counted for kernels of which nobody knows how much faster they can be (convention)
 )
+INSTANCE = re.compile(r"mig_\w+_graphics_active_frac")
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
@@ -63,7 +68,10 @@ SENTENCES: tuple[tuple[str, str], ...] = (
         "device_busy_frac",
         "{who} busy {device_busy_frac} of the time. No finding costs 10 % of the time or more.",
     ),
-    ("baseline_step_ns", "One training step takes {baseline_step_ns}. The log shows no problem."),
+    (
+        "baseline_step_ns",
+        "One training step takes {baseline_step_ns}. The log does not show what limits it.",
+    ),
     *(
         (id, f"{label} reaches {{{id}}} of bus bandwidth with large messages{{of_line_rate}}.")
         for label, ids, _ in RATES
@@ -91,10 +99,15 @@ AFTER_A_FAILURE = (
     "for, run the program again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1."
 )
 MEASURED = "perfkit found no problem in these measurements. To find causes, record a timeline of the program."
+NOT_JUDGED = (
+    "The recording shows how fast this runs, and not what limits it. To find causes, record a "
+    "timeline of the program."
+)
 NO_CHECK = "No check of the log needs attention. To see what a GPU waits for, record a timeline."
 NO_GPU = "perfkit found no problem in this recording. To see what a GPU does, record a timeline."
 
 
+RATED = {"baseline_step_ns", *(id for _, ids, _ in RATES for id in ids)}
 LINE_RATES = ("baseline_all_reduce_ratio", "baseline_all_to_all_ratio")  # as TILES names them
 
 
@@ -377,14 +390,29 @@ def nothing_found(figures: Collection[str]) -> str:
         return "No finding costs a tenth of the time or more."
     if any(name.startswith("log_") for name in figures):
         return NO_CHECK
+    is_judged = any(name in figures for name in LINE_RATES)
+    if not is_judged and any(name in figures for name in RATED):
+        return NOT_JUDGED
     return MEASURED if any(name.startswith("baseline_") for name in figures) else NO_GPU
 
 
 def _logged(view: Selection, busy: Figure) -> str:
     """Return what a log of the GPUs says in which no check needs attention."""
-    when = "At the only reading, a" if readings(view) == 1 else "A"
-    ran = f"{when} kernel ran {busy.text} of the time."
-    return f"{ran} No check of the log needs attention."
+    when = "At the only reading, " if readings(view) == 1 else ""
+    on = f" on {busy.subject}" if busy.subject else ""
+    ran = f"{when}a kernel ran {busy.text} of the time{on}"
+    instances = _instances(view)
+    if len(instances):
+        ends = dict.fromkeys(percent(share) for share in (instances.min(), instances.max()))
+        ran = f"{when}instances of the GPU (MIG) were busy {' to '.join(ends)} of the time"
+        ran += f", all of it {busy.text}"
+    return f"{ran[0].upper()}{ran[1:]}. No check of the log needs attention."
+
+
+def _instances(view: Selection) -> pd.Series:
+    """Return the average utilisation of each instance of a GPU that MIG divides."""
+    logged = view.samples[where(view.samples["metric"], INSTANCE.fullmatch)]
+    return logged.groupby([*DEVICE, "metric"], observed=True)["value"].mean()
 
 
 def failure(view: Selection) -> str:
@@ -402,7 +430,7 @@ def _only_recorded(view: Selection) -> str:
         listed = ", ".join(f"{count:,} {explained(str(name))}" for name, count in used.items())
         of = f": of {used.sum():,} connections with a known transport, {listed}." if listed else "."
         return f"NCCL connected {ranks} ranks{of}"
-    timed = view.collectives[view.collectives["source"].eq("benchmark")]
+    timed = view.collectives
     if len(timed):
         names = ", ".join(
             sorted({str(name).replace("_", "-") for name in timed["operation"].dropna()})
@@ -410,7 +438,14 @@ def _only_recorded(view: Selection) -> str:
         sizes = " to ".join(
             dict.fromkeys(size(end) for end in (timed["bytes"].min(), timed["bytes"].max()))
         )
-        return f"The benchmark timed {names} with messages of {sizes}. The log does not show the bus bandwidth."
+        return f"The log holds {names} with messages of {sizes}, too few to judge their bandwidth."
+    inspected = view.run.inspected
+    if len(inspected):
+        held, of = inspected["member"].nunique(), int(inspected["ranks"].max())
+        return (
+            f"The recording holds {len(inspected):,} operations of NCCL, of {held} of {of} ranks. Record every rank: "
+            "only the times of all ranks show the transfer without the wait."
+        )
     if len(view.ops):
         held = f"{len(view.ops):,} operators of the CPU"
         return f"The recording holds {held} and no work of a GPU.{_of_python(view)}"

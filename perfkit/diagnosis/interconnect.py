@@ -91,9 +91,20 @@ def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
             )
 
 
+def _in_nodes(via: pd.Series) -> Iterator[Figure]:
+    """Yield how many of the connections between GPUs of a node go through the CPU's memory."""
+    inside = via[via.str.match("(?:P2P|SHM)/")]
+    by_cpu = inside.str.startswith("SHM/")
+    if by_cpu.any():
+        definition = f"{by_cpu.sum():,} of the {len(inside):,} connections inside a node are SHM"
+        label = "Connections through the CPU's memory"
+        yield Figure("baseline_shm_frac", label, float(by_cpu.mean()), "1", definition, "LINKS")
+
+
 def _network(view: Selection) -> Iterator[Figure]:
     """Yield how many of NCCL's connections over the network are TCP, and go by way of host memory."""
     via = view.run.links["transport"].dropna().astype("string")
+    yield from _in_nodes(via)
     via = via[via.str.startswith("NET/")]
     tcp = via.str.match("NET/(?:Fast)?Socket")  # FastSocket is Google's plugin for TCP
     by_host, source = ~via.str.contains("/GDRDMA", regex=False) & ~tcp, "LINKS"

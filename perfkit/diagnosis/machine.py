@@ -25,6 +25,7 @@ from perfkit.diagnosis import interconnect
 from perfkit.diagnosis.finding import Figure, Refusal
 from perfkit.diagnosis.interconnect import LineRate
 from perfkit.diagnosis.rules.machine import MFU, OPTIMIZER
+from perfkit.diagnosis.tiles import transports
 from perfkit.diagnosis.words import words
 from perfkit.errors import PerfkitError
 from perfkit.format import MISSING, number, percent, size
@@ -32,6 +33,8 @@ from perfkit.hardware import Peaks
 from perfkit.selection import Selection
 from perfkit.tables import SAMPLES
 
+# What says how fast a network is, where it is not InfiniBand.
+NETWORKS = {"NET/AWS Libfabric": "fi_info -p efa", "NET/Socket": "ethtool INTERFACE"}
 PRECISIONS = (
     "bf16_tensor",
     "fp16_tensor",
@@ -158,7 +161,7 @@ def line_rate(view: Selection, *, peaks: str = "") -> LineRate:
     if ranks > gpus:
         return LineRate(
             None,
-            f"{ranks} ranks on nodes of {gpus} GPUs communicate over a network of unknown speed",
+            f"{ranks} ranks on nodes of {gpus} GPU{'s' * (gpus > 1)} communicate over a network of unknown speed",
         )
     transports = view.run.links["transport"].dropna().astype("string").unique()
     slow = [transport for transport in transports if not transport.startswith("P2P")]
@@ -506,4 +509,6 @@ def refusals(view: Selection, *, peaks: str = "") -> Iterator[Refusal]:
         limit = line_rate(view, peaks=peaks)
         if limit.bytes_per_s is None:
             question = "How close do collectives come to the speed of the links?"
-            yield Refusal(question, limit.why, "nvidia-smi nvlink --status; ibstat")
+            networks = transports(view).index
+            asked = next((NETWORKS[name] for name in networks if name in NETWORKS), "ibstat")
+            yield Refusal(question, limit.why, f"nvidia-smi nvlink --status; {asked}")

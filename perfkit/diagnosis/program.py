@@ -18,7 +18,7 @@ from perfkit.names.parsing import library_of
 from perfkit.selection import Selection
 
 HALF = 0.5  # of the communication time: what a program mostly does (convention)
-TOOLS_OF_AMD = ("rocm-smi", "amd-smi", "rocpd", "rocprofv3")
+TOOLS_OF_AMD = ("rocm-smi", "amd-smi")
 AMD = r"\bAMD\b|Instinct|\bgfx\d|Radeon"
 PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORECASE)
 LOADER = re.compile(r"DataLoader")

@@ -9,14 +9,14 @@ import pandas as pd
 
 from perfkit.analysis import calltree, communication, memory, steps
 from perfkit.analysis.intervals import Window
-from perfkit.analysis.readings import summary
+from perfkit.analysis.readings import DEVICE, summary
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.lengths import lengths
 from perfkit.diagnosis.logged import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
-from perfkit.diagnosis.timeline import busy
+from perfkit.diagnosis.timeline import busy, named
 from perfkit.diagnosis.words import words
-from perfkit.format import duration, elided, number, percent, printable, size
+from perfkit.format import duration, elided, number, percent, printable, several, size
 from perfkit.names.parts import stall
 from perfkit.selection import Selection
 
@@ -94,8 +94,11 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
         "the only reading" if readings(view) == 1 else f"average of {readings(view):,} readings"
     )
     outside = _read(view, None) - _read(view, window(view))
-    if outside and len(view.all_kernels):
-        texts["readings"] += f"; {outside:,} outside the timeline's judged part do not count"
+    if outside:
+        where = (
+            "outside the timeline's judged part" if len(view.all_kernels) else "before and after"
+        )
+        texts["readings"] += f"; {outside:,} {where} do not count"
     first, further = (_answered(rows, figures, texts, view) for rows in (TILES, FURTHER))
     rates = {tile.value for tile in first}
     first += [tile for tile in _benchmarked(view) if tile.value not in rates]
@@ -175,6 +178,7 @@ def _answered(
     for label, ids, note in rows:
         for figure in [figures[id] for id in ids if id in figures][:1]:
             of = {**texts, "label": figure.label.lower(), "subject": stall(figure.subject)}
+            of["of_gpus"] = f" of {figure.subject}" if figure.subject else ""
             tiles.append(Tile(label, values[figure.id], _noted(note, of), figure))
     return tiles
 
@@ -213,12 +217,21 @@ def _read(view: Selection, part: Window | None) -> int:
 
 def read_in_log(view: Selection, rows: Sequence[Logged]) -> Iterator[Tile]:
     """Yield the highest or average reading of these rows of what a log of the GPUs holds."""
-    read, count = summary(view.samples, window=view.window), readings(view)
+    read, count = summary(view.samples, window=window(view)), readings(view)
+    gpus = len(view.samples[DEVICE].drop_duplicates())
     note = "the only reading" if count == 1 else f"of {count:,} readings"
     for label, metric, highest, text in rows:
         of = read[read["metric"].eq(metric)]
         if len(of):
-            yield Tile(label, text(of["max"].max() if highest else of["mean"].mean()), note)
+            value = of["max"].max() if highest else of["mean"].mean()
+            which = f" of {named_gpus(view, of)}" if len(of) < gpus else ""
+            yield Tile(label, text(value), note + which)
+
+
+def named_gpus(view: Selection, rows: pd.DataFrame) -> str:
+    """Return the GPUs of these rows in words: those of a log, eight at most."""
+    places = rows[DEVICE].drop_duplicates().iterrows()
+    return several([named(place, view.samples) for _, place in places], 8)
 
 
 def counted(view: Selection) -> Iterator[Tile]:
@@ -306,7 +319,9 @@ def _taken(what: str, rows: pd.DataFrame, column: str, where: str) -> Iterator[T
 def _benchmarked(view: Selection) -> Iterator[Tile]:
     """Yield what a benchmark of collectives shows beside the rate of large messages."""
     timed = view.collectives[
-        view.collectives["source"].eq("benchmark") & view.collectives["dur_ns"].gt(0)
+        view.collectives["source"].eq("benchmark")
+        & view.collectives["dur_ns"].gt(0)
+        & view.collectives["bytes"].gt(0)
     ]
     if timed.empty:
         return
@@ -332,7 +347,7 @@ def _connected(view: Selection) -> Iterator[Tile]:
     if links.empty:
         return
     yield Tile("Ranks", ranks_connected(links), "with connections in the log")
-    yield Tile("Connections", f"{len(links):,}", "of all channels")
+    yield Tile("Connections", f"{len(links):,}", "in the log")
     used = transports(view)
     for name, count in used.head(3).items():
         yield Tile(

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.diagnosis.rules.rule import Rule, now, soon
+from perfkit.diagnosis.rules.rule import Rule, now, today
 
 OF_DUMPS: Mapping[str, Any] = {"needs": ("ENQUEUED", "GROUPS"), "target": "none"}
 NOT_WHY = "dumps show where ranks wait, but not why"
-STACKS = "Show what its threads do while the program hangs: py-spy dump --pid PID"
+STACKS = "Show what the threads of such a rank do while the program hangs: py-spy dump --pid PID"
 AGAIN = (
     "Run the program again with stacks in the dumps: TORCH_NCCL_TRACE_BUFFER_SIZE=20000 "
     "TORCH_NCCL_DUMP_ON_TIMEOUT=1, and all ranks' dumps in one folder"
@@ -23,11 +23,11 @@ HANG_MISMATCH = Rule(
         "count for all-reduce, all-gather, reduce and reduce-scatter (convention)"
     ),
     advice=(
-        now(
+        today(
             "Let all ranks take the same branches between collectives: look for conditions on the rank or on the data"
         ),
-        now("Give all ranks batches and parameters of the same sizes, or pad them"),
-        soon("Test the program with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each collective"),
+        today("Give all ranks batches and parameters of the same sizes, or pad them"),
+        now("Test the program with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each collective"),
     ),
     next=AGAIN,
     kind="mismatch",
@@ -43,9 +43,11 @@ HANG_ABSENT = Rule(
         "partner waits for nobody (convention)"
     ),
     advice=(
-        now("Look at the log and the process of this rank first: the others only wait for it"),
-        now(STACKS),
-        soon("Let the job end and restart when a rank stops, instead of waiting for the timeout"),
+        today(
+            "Look first at the log and the process of every rank that did not join: the others wait"
+        ),
+        today(STACKS),
+        now("Let the job end and restart when a rank stops, instead of waiting for the timeout"),
     ),
     next=AGAIN,
     indirect=NOT_WHY,
@@ -62,13 +64,13 @@ HANG_RING = Rule(
         "have their other half, the oldest pending one of each rank counts (convention)"
     ),
     advice=(
-        now(
+        today(
             "Give the sends and receives that belong together in one call: torch.distributed.batch_isend_irecv"
         ),
-        now(
+        today(
             "Change the order on every other rank: even ranks send and then receive, odd ranks receive first"
         ),
-        now("Let all ranks use their groups in the same order"),
+        today("Let all ranks use their groups in the same order"),
     ),
     next=AGAIN,
     kind="ring",
@@ -81,11 +83,11 @@ HANG_BEHIND = Rule(
     evidence=("hang_behind_count",),
     threshold="The oldest pending collective of a rank is older than that of another member of its group (convention)",
     advice=(
-        now(
-            "Check this GPU and its node: nvidia-smi -q -d ECC,PERFORMANCE, and dmesg for Xid errors"
+        today(
+            "Check each GPU named here and its node: nvidia-smi -q -d ECC,PERFORMANCE, and dmesg for Xid errors"
         ),
-        now(STACKS),
-        soon("Leave the node out of the job, and see whether the hang comes back"),
+        today(STACKS),
+        now("Leave such a node out of the job, and see whether the hang comes back"),
     ),
     next="Log the GPUs of all nodes while the program runs: {gpu_log}",
     indirect=NOT_WHY,

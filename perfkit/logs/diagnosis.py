@@ -12,18 +12,17 @@ import pandas as pd
 
 from perfkit.analysis.readings import DEVICE, throttling
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.logged import is_logged, window
+from perfkit.diagnosis.logged import HARDLY, is_logged, window
 from perfkit.diagnosis.rules import by_kind
 from perfkit.diagnosis.rules.rule import Fact, tell
 from perfkit.diagnosis.sources import Source
 from perfkit.diagnosis.speed import slowed_by_clock
-from perfkit.diagnosis.tiles import readings
-from perfkit.diagnosis.timeline import named
+from perfkit.diagnosis.tiles import named_gpus, readings
 from perfkit.diagnosis.words import words
-from perfkit.format import several
+from perfkit.format import percent
 from perfkit.logs import monitoring
 from perfkit.logs import rules as RULES
-from perfkit.logs.monitoring.levels import NEAR_POWER
+from perfkit.logs.monitoring.levels import NEAR_POWER, SHEET
 from perfkit.logs.rules import (
     LOG_CAPPED,
     LOG_LITTLE_POWER,
@@ -37,14 +36,24 @@ MEANINGS = words("log")
 LEDGER = "monitoring.ledger"
 RUNNING = ("working", "little power", *monitoring.states.LOWERED)
 HALF = 0.5  # of the time
+# Shares of the memory and of the power limit that a GPU without a program stays below (conventions).
+EMPTY, AT_REST = 0.01, 0.25
 NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
+# Of what the highest power and memory are a share, and whether only a data sheet says it.
+LIMITS = {
+    ("power", False): "of the limit",
+    ("power", True): "of the limit in the data sheet",
+    ("memory", False): "of what the GPU has",
+    ("memory", True): "of what the GPU has",
+}
 UNIT_OF = {"frac": "1", "bytes_per_s": "bytes/s"}  # of a figure, by that of a check
 TITLES = {
     "utilisation": "{gpu} reached 80 % utilisation for only {share} of the time",
     "memory": "The memory of {gpu} is {share} full",
     "power": "{gpu} draws only {share} of its power limit",
-    "throttling": "Power or heat lowered the clock of {gpu} {share} of the time",
+    "throttling": "{cause} lowered the clock of {gpu} {share} of the time",
 }
+LOWERING = {"power": "the power limit", "thermal": "heat"}
 NEVER = {"utilisation": "{gpu} never reached 80 % utilisation"}  # where the share is 0
 
 
@@ -56,9 +65,9 @@ def figures(view: Selection) -> Iterator[Figure]:
     for column, (label, definition) in MEANINGS.items():
         if used[column].notna().any():
             source = "monitoring.utilisation"
-            yield Figure(
-                f"log_{column}", label, float(used[column].mean()), "1", definition, source
-            )
+            value = float(used[column].mean())
+            of = _read_of(view, used[used[column].notna()])
+            yield Figure(f"log_{column}", label, value, "1", definition, source, subject=of)
     idle = monitoring.idle(view.samples, window=window(view)).dropna(subset=["idle_frac"])
     if len(idle):
         definition = "share of the time with readings of no kernel at all; average over the GPUs"
@@ -78,15 +87,33 @@ def figures(view: Selection) -> Iterator[Figure]:
         yield Figure(
             "log_throttled_frac", "Clock lowered", value, "1", definition, "monitoring.throttling"
         )
-    for row in monitoring.at_limit(view.samples, view.devices, window=window(view)).to_dict(
-        "records"
-    ):
-        if pd.notna(row["worst_frac"]) and row["quantity"] in ("power", "memory"):
-            place = f"{row['quantity']}_{row['rank']}_{row['gpu']}"
-            label = f"Highest {row['quantity']}, GPU {row['gpu']}"
-            definition = f"highest reading, as a share of the limit ({row['source']})"
-            value = float(row["worst_frac"])
-            yield Figure(f"log_{place}_frac", label, value, "1", definition, "monitoring.at_limit")
+    limits = monitoring.at_limit(view.samples, view.devices, window=window(view))
+    limits = limits.dropna(subset="worst_frac")
+    for quantity in ("power", "memory"):
+        yield from _highest(view, limits[limits["quantity"].eq(quantity)], quantity)
+
+
+def _read_of(view: Selection, rows: pd.DataFrame) -> str:
+    """Return the GPUs that these rows are of; empty where they are all GPUs of the log."""
+    every = view.samples[DEVICE].drop_duplicates()
+    return "" if len(rows) == len(every) else named_gpus(view, rows)
+
+
+def _highest(view: Selection, limits: pd.DataFrame, quantity: str) -> Iterator[Figure]:
+    """Yield the highest reading of each GPU as a share of its limit, and that of the GPU which is nearest to it."""
+    source = "monitoring.at_limit"
+    for row in limits.to_dict("records"):
+        place = f"{quantity}_{row['rank']}_{row['gpu']}"
+        label = f"Highest {quantity}, GPU {row['gpu']}"
+        definition = f"highest reading, as a share of the limit ({row['source']})"
+        yield Figure(f"log_{place}_frac", label, float(row["worst_frac"]), "1", definition, source)
+    for row in limits.nlargest(1, "worst_frac").to_dict("records"):
+        of = LIMITS[quantity, str(row["source"]) == SHEET]
+        if len(limits) > 1:
+            of += f", GPU {row['gpu']}"
+        definition = "highest reading of any GPU, as a share of its limit"
+        id, value = f"log_highest_{quantity}_frac", float(row["worst_frac"])
+        yield Figure(id, f"Highest {quantity}", value, "1", definition, source, subject=of)
 
 
 @kept
@@ -121,15 +148,36 @@ def busy_of_each(view: Selection) -> pd.Series:
 def is_without_work(view: Selection) -> bool:
     """Tell whether the log shows that no GPU works, and no timeline says otherwise."""
     busy = busy_of_each(view)
-    if busy.empty or busy.isna().any() or len(view.all_kernels):
+    if len(view.all_kernels):
         return False
-    works = ~states(view)["state"].eq("not started")
-    return not works.any() and bool((busy < monitoring.states.HARDLY).all())
+    if busy.isna().all():  # or of no GPU at all
+        return is_at_rest(view)
+    works = states(view)["state"].isin(RUNNING)
+    return busy.notna().all() and not works.any() and bool((busy < HARDLY).all())
+
+
+@kept
+def highest(view: Selection) -> pd.DataFrame:
+    """Return the highest power and memory of each GPU as a share of its limit: index rank, gpu; NaN if not known."""
+    limits = monitoring.at_limit(view.samples, view.devices, window=window(view))
+    shares = limits.astype({"quantity": object}).pivot_table(
+        index=DEVICE, columns="quantity", values="worst_frac"
+    )
+    every = pd.MultiIndex.from_frame(view.samples[DEVICE].drop_duplicates())
+    return shares.reindex(index=every, columns=["memory", "power"])
+
+
+def is_at_rest(view: Selection) -> bool:
+    """Tell whether no program holds memory on any GPU, and each draws as little power as without work."""
+    most = highest(view)
+    return bool((most["memory"].lt(EMPTY) & most["power"].lt(AT_REST)).all())
 
 
 def _no_work(view: Selection) -> Finding:
     """Return that no GPU of the log works."""
     busy = busy_of_each(view)
+    if busy.isna().all():
+        return _at_rest(view)
     definition = "share of the time of all GPUs of the log in which no kernel ran"
     value = float(1 - busy.mean())
     idle = Figure(
@@ -151,15 +199,24 @@ def _no_work(view: Selection) -> Finding:
     return tell(LOG_NO_WORK, title, "high", text, (idle,), nothing)
 
 
+def _at_rest(view: Selection) -> Finding:
+    """Return that no program uses a GPU of the log, which does not say how busy the GPUs are."""
+    most, count = highest(view), len(highest(view))
+    which, draws = ("the GPU", "it draws") if count == 1 else ("any GPU", "each draws at most")
+    limit = "its power limit"
+    title = (
+        f"No program holds memory on {which}, and {draws} {percent(most['power'].max())} of {limit}"
+    )
+    text = "The log does not say how busy a GPU is, but a program would hold memory."
+    nothing = Gain(1.0, math.inf, "nothing ran that could be faster")
+    evidence = tuple(f for f in figures(view) if f.id in LOG_NO_WORK.evidence)
+    return tell(LOG_NO_WORK, title, "high", text, evidence, nothing)
+
+
 def _in(view: Selection, *names: str, least: float = NOTABLE) -> pd.DataFrame:
     """Return the rows of the ledger of GPUs that are in one of some states for this share of their time or more."""
     found = states(view)
     return found[found["state"].isin(names) & (found["share_frac"] >= least)]
-
-
-def _named(view: Selection, rows: pd.DataFrame) -> str:
-    places = rows[DEVICE].drop_duplicates().iterrows()
-    return several([named(place, states(view)) for _, place in places], 8)
 
 
 def _average(rows: pd.DataFrame, column: str) -> float:
@@ -183,13 +240,14 @@ def _unused(view: Selection) -> Iterator[Finding]:
     definition = "share of the time in which a kernel ran, of the GPUs that work"
     others = Figure("log_used_busy_frac", "GPUs that work", float(busy), "1", definition, LEDGER)
     verb = "is" if count == 1 else "are"
-    title = f"{count} of {gpus} GPUs {verb} not used: {_named(view, unused)}"
+    title = f"{count} of {gpus} GPUs {verb} not used: {named_gpus(view, unused)}"
     run = "runs" if len(used[DEVICE].drop_duplicates()) == 1 else "run"
-    title += f", while {_named(view, used)} {run} kernels {others.text} of the time"
+    title += f", while {named_gpus(view, used)} {run} kernels {others.text} of the time"
     text = "No kernel ran there during the whole log"
     is_known = view.samples["metric"].eq("memory_used_bytes").any()
     text += ", and no program holds memory there as on the others." if is_known else "."
-    gain = Gain(1.0, 1 / (1 - value), "best case: the work divides evenly over all GPUs", value)
+    most = 1 + count / len(used[DEVICE].drop_duplicates())
+    gain = Gain(1.0, most, "best case: the work divides evenly over these GPUs too", value)
     yield tell(LOG_UNUSED, title, severity(value), text, (share, others), gain)
 
 
@@ -217,19 +275,19 @@ def _waiting(view: Selection) -> Iterator[Finding]:
     late = late[~_is_in(late, waiting)]
     count = len(waiting[DEVICE].drop_duplicates())
     if len(late):
-        who = _named(view, late)
+        who = named_gpus(view, late)
         several_late = len(late) > 1
         waits = "1 GPU waits" if count == 1 else f"{count} GPUs wait"
         title = f"{who} {'do' if several_late else 'does'} nothing while {waits} for {'them' if several_late else 'it'}"
         title += f" at full utilisation with {power.text} of the power"
         text = (
-            f"{_named(view, waiting)}: a kernel runs there {share.text} of the time, but draws only {power.text} of "
-            "the power limit. Kernels of collectives (NCCL) look so while they wait: they spin."
+            f"{named_gpus(view, waiting)}: a kernel runs there {share.text} of the time, but draws "
+            f"only {power.text} of the power limit. Kernels of collectives (NCCL) look so while they wait: they spin."
         )
         yield tell(LOG_WAITED_FOR, title, "high", text, (share, power), nothing)
         return
     verb = "runs" if count == 1 else "run"
-    title = f"{_named(view, waiting)} {verb} kernels without a break, but with only {power.text} of the power"
+    title = f"{named_gpus(view, waiting)} {verb} kernels without a break, but with only {power.text} of the power"
     text = (
         f"This holds {share.text} of the time. Kernels of collectives look so while they wait for another GPU or node "
         "(they spin), and so do small kernels that run one at a time."
@@ -256,7 +314,7 @@ def _capped(view: Selection) -> Iterator[Finding]:
         LEDGER,
     )
     one = len(capped) == 1
-    title = f"The power of {_named(view, capped)} is capped at {power.text} of {'its' if one else 'their'} limit"
+    title = f"The power of {named_gpus(view, capped)} is capped at {power.text} of {'its' if one else 'their'} limit"
     evidence = [share, power]
     clock = _average(capped, "clock_frac")
     text = f"The driver gives power as the reason for a low clock for {share.text} of the time."
@@ -269,7 +327,8 @@ def _capped(view: Selection) -> Iterator[Finding]:
     others = others[others["state"].isin(RUNNING) & ~_is_in(others, capped)]
     usual = _average(others, "clock_frac")
     if len(others):
-        text += f" {_named(view, others)} {'is' if len(others[DEVICE].drop_duplicates()) == 1 else 'are'} not capped."
+        verb = "is" if len(others[DEVICE].drop_duplicates()) == 1 else "are"
+        text += f" {named_gpus(view, others)} {verb} not capped."
     yield tell(
         LOG_CAPPED, title, "high", text, tuple(evidence), _uncapped(share.value, clock, usual)
     )
@@ -281,9 +340,10 @@ def _uncapped(share: float, clock: float, usual: float) -> Gain:
         return Gain(1.0, math.inf, "the log lacks the clock, so what the cap costs is not known")
     full = 1.0 if math.isnan(usual) else usual
     lost = share * max(1 - clock / full, 0.0)
-    return removing(
-        lost, "best case: all GPUs wait for this one, and it gets the clock of the others"
-    )
+    best = "it gets its highest clock"
+    if not math.isnan(usual):
+        best = "all GPUs wait for this one, and it gets the clock of the others"
+    return removing(lost, f"best case: {best}")
 
 
 def _is_in(rows: pd.DataFrame, of: pd.DataFrame) -> pd.Series:
@@ -324,13 +384,15 @@ def _costed(view: Selection) -> pd.DataFrame:
 
 def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
     worst = rows.iloc[0]
-    others = ", ".join(f"GPU {gpu}" for gpu in rows["gpu"].unique()[:8] if gpu != worst["gpu"])
+    is_alike = rows["value"].eq(0) if worst["value"] == 0 else rows["value"].notna()
+    others, unlike = (named_gpus(view, part) for part in (rows[is_alike].iloc[1:], rows[~is_alike]))
     gpu, reason, value = f"GPU {worst['gpu']}", str(worst["reason"]), float(worst["value"])
     label, unit = f"{check.capitalize()} check, {gpu}", UNIT_OF[worst["unit"]]
     figure = Figure(f"log_check_{check}", label, value, unit, reason, "monitoring.checks")
     evidence = [figure]
     titles = TITLES if figure.value else {**TITLES, **NEVER}
-    title = titles[check].format(gpu=gpu, share=figure.text)
+    cause = _lowering(view, rows.iloc[:1]) if check == "throttling" else ""
+    title = titles[check].format(gpu=gpu, share=figure.text, cause=cause)
     level = "medium"
     if check == "throttling":
         lowered = _in(view, *monitoring.states.LOWERED, least=0.0)
@@ -345,11 +407,21 @@ def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
         if value >= NOTABLE and not is_at_limit(view):
             level = severity(value)
     title += f" (also: {others})" if others else ""
+    title += f"; {unlike} too seldom" if unlike else ""
     gain = Gain(1.0, math.inf, "the log shows the problem, but not its cost: record a timeline")
     has_target = pd.notna(worst["threshold"])
     target = f"{100 * worst['threshold']:.0f} %" if has_target else "none"
     rule = by_kind(RULES)[str(check)]
     return replace(tell(rule, title, level, reason, tuple(evidence), gain), target=target)
+
+
+def _lowering(view: Selection, gpu: pd.DataFrame) -> str:
+    """Return what lowers the clock of a GPU, as the subject of a sentence."""
+    shares = throttling(view.samples, window=window(view))
+    shares = shares[_is_in(shares, gpu)].iloc[0]
+    known = [name for cause, name in LOWERING.items() if shares[f"{cause}_frac"] > 0]
+    found = " and ".join(known) or "Another reason"
+    return f"{found[0].upper()}{found[1:]}"
 
 
 @kept

@@ -30,11 +30,12 @@ LOG_NO_WORK = Rule(
     name="log_no_work",
     question="Did the GPUs of the log do any work?",
     **OF_A_LOG,
-    evidence=("log_no_work_frac",),
+    evidence=("log_no_work_frac", "log_highest_power_frac", "log_highest_memory_frac"),
     target="none",
     threshold=(
         "No GPU has a reading of 5 % utilisation or more (convention); without the utilisation, no "
-        "SM of any is active"
+        "SM of any is active, or no program holds 1 % of the memory and no GPU draws a quarter of "
+        "its power limit"
     ),
     advice=(now("Log the GPUs while the program runs: {gpu_log}"),),
     next="List the processes of each GPU while the program runs: {gpu_processes}",
@@ -119,7 +120,7 @@ LOG_CAPPED = Rule(
         ),
         now("If the cap follows the card to another slot, replace the card"),
         soon(
-            "Leave this node out of jobs until it is repaired: the other GPUs wait for the slowest"
+            "Leave this node out of jobs until it is repaired: GPUs of a job wait for the slowest"
         ),
     ),
     next="Compare the GPUs of the node: {gpu_state}",
@@ -163,13 +164,12 @@ LOG_MEMORY = Rule(
     ),
     advice=(
         now("Watch for out-of-memory errors before you change anything"),
-        now("Lower the batch_size if such errors occur"),
+        now("Process less data at a time if such errors occur, such as a smaller batch"),
         soon(
-            "Use activation checkpointing (torch.utils.checkpoint), 16-bit types or a fused optimizer"
+            "If the program trains a model, use activation checkpointing (torch.utils.checkpoint) or "
+            "16-bit types"
         ),
-        later(
-            "Shard parameters and optimizer states over the GPUs (torch.distributed.fsdp, DeepSpeed ZeRO)"
-        ),
+        later("Divide the data that do not change over several GPUs, such as a model's parameters"),
     ),
     next="Record a timeline of a few steps: {nsys}",
     kind="memory",
@@ -228,9 +228,9 @@ LOG_THROTTLING = Rule(
                 "Check the reasons for the low clock ({gpu_state}), and the power limit "
                 "({power_limit} sets it)"
             ),
-            when=~Fact.AT_POWER_LIMIT,
+            when=~Fact.AT_POWER_LIMIT & ~Fact.HEATED,
         ),
-        now("Improve the airflow: heat lowers the clock", when=Fact.HEATED),
+        now("Improve the cooling and the airflow: heat lowers the clock", when=Fact.HEATED),
         soon("Compare GPUs of one job by clock and temperature"),
         soon("Move the job away from a node that is always slower"),
         later("Plan cooling and power for the clock that your measurements assume"),

@@ -27,8 +27,15 @@ from perfkit.report.html import template
 from perfkit.selection import Selection
 from perfkit.workloads.running import TIMINGS
 
-PROFILERS = ("nsys ", "ncu ", "rocprofv3 ", "hpcrun ")  # how a command begins that a step ends with
+PROFILERS = (
+    "nsys ",
+    "ncu ",
+    "rocprofv3 ",
+    "rocprof-compute ",
+    "hpcrun ",
+)  # how a command begins that a step ends with
 WEEKS = {
+    "today": "Today",
     "immediate": "In the next 1 to 2 weeks",
     "medium-term": "In 1 to 2 months",
     "long-term": "In 3 to 6 months",
@@ -36,7 +43,12 @@ WEEKS = {
 MEASURED = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|[kMGT]?B(?:/s)?|TFLOP/s)(?!\w))")  # the space
 MOST_FILES = 4  # that the page names
 MOST_NAMES = 5  # of kernels that are decoded
-FIRST = {"immediate": 3, "medium-term": 3, "long-term": 2}  # steps that the first page shows
+FIRST = {
+    "today": 3,
+    "immediate": 3,
+    "medium-term": 3,
+    "long-term": 2,
+}  # steps that the first page shows
 LIMIT = 400  # characters of a text from outside
 SLOWED, MOST_BYTES = (
     1.25,

@@ -125,8 +125,9 @@ def remembered(events: list[dict[str, Any]], **more: int) -> Found:
 
 
 def network(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
-    """NCCL's connections over TCP, and without GPUDirect RDMA."""
-    return perfkit.select(perfkit.load(connected(folder, "NET/Socket/0", "NET/IB/0"))), ""
+    """NCCL's connections over TCP, without GPUDirect RDMA, and through the CPU's memory."""
+    log = connected(folder, "NET/Socket/0", "NET/IB/0", "SHM/direct/direct")
+    return perfkit.select(perfkit.load(log)), ""
 
 
 def situation(program: Program, write: Write = by_nsys) -> Found:
@@ -191,6 +192,7 @@ PRODUCED: dict[str, Found] = {
     "idle_edge": real("nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_sys_report.sqlite"),
     "paths_barriers": real("hpctoolkit/HPCToolkit__hpcviewer.e4__lmp-openmp-database"),
     "network_tcp": network,
+    "network_shm": network,
     "network_by_host": network,
     "gpu_shared": situation(programs.sharing_a_gpu),
     "cpu_cores": situation(programs.losing_its_core, with_scheduling),

@@ -134,7 +134,11 @@ TRAINING_OPTIMIZER = Rule(
             "Turn off the optimizer's offload to the CPU if the GPU memory allows it "
             "(offload_optimizer of DeepSpeed)"
         ),
-        soon("Overlap the optimizer with the gradient exchange, or shard its state (ZeRO stage 1)"),
+        soon(
+            "Overlap the optimizer with the gradient exchange, and shard its state where it is not "
+            "(ZeRO stage 1)",
+            when=~Fact.ONE_GPU,
+        ),
     ),
     next="Record whether the optimizer runs on the GPU or on the CPU: {nsys}",
     notebook=TIMELINE,

@@ -50,6 +50,15 @@ def _by_host(_: Selection, known: Known) -> Iterator[Finding]:
     yield from _connected(NETWORK_BY_HOST, known.get("baseline_by_host_frac"), how, "medium")
 
 
+def _by_cpu(_: Selection, known: Known) -> Iterator[Finding]:
+    share = known.get("baseline_shm_frac")
+    if share is not None:
+        title = f"NCCL runs {share.text} of its connections inside a node through the CPU's memory"
+        text = f"{share.label}: {share.definition}. GPUs that reach each other directly use P2P."
+        gain = Gain(1.0, math.inf, OF_LINKS)
+        yield tell(NETWORK_SHM, title, "medium", text, (share,), gain)
+
+
 def _connected(rule: Rule, share: Figure | None, how: str, level: str) -> Iterator[Finding]:
     """Yield which share of NCCL's connections takes a slow way, if some do."""
     if share is not None:
@@ -156,6 +165,25 @@ NETWORK_TCP = Rule(
         "ibv_devinfo on each node"
     ),
     indirect="the log does not say whether the nodes have cards for InfiniBand or RoCE",
+)
+
+NETWORK_SHM = Rule(
+    name="network_shm",
+    question="Do GPUs of a node exchange data through the CPU's memory?",
+    **OF_A_NETWORK,
+    needs=("LINKS",),
+    evidence=("baseline_shm_frac",),
+    target="0 %",
+    threshold="One connection by SHM: a ring is as slow as its slowest connection (convention)",
+    find=_by_cpu,
+    advice=(
+        now("Unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, and look for P2P in the log"),
+        now("Check how the GPUs are connected ({gpu_links})"),
+        soon("Disable ACS on the PCIe switches (lspci -vvv shows ACSCtl)"),
+        later("Use GPUs with NVLink or with peer access: GeForce RTX 40 and 50 have neither"),
+    ),
+    next="Measure with and without: NCCL_P2P_DISABLE=1 all_reduce_perf -b 1M -e 4G -f 2 -g 8",
+    indirect="the log does not say whether the GPUs can reach each other directly",
 )
 
 NETWORK_BY_HOST = Rule(

@@ -14,7 +14,7 @@ from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, Objection
 from perfkit.diagnosis.rules.changes import Change, Freed
 from perfkit.selection import Selection
 
-IMMEDIATE, MEDIUM_TERM, LONG_TERM = HORIZONS
+TODAY, IMMEDIATE, MEDIUM_TERM, LONG_TERM = HORIZONS
 WORTH_A_LOOK = "10 % of the time is worth a look, 30 % is severe (conventions)"
 Known = Mapping[str, Figure]
 Find = Callable[[Selection, Known], Iterator[Finding]]
@@ -147,7 +147,8 @@ class Hides(Enum):
 class Step:
     """Something to do, as `now`, `soon` and `later` make it.
 
-    horizon: within days (IMMEDIATE), weeks to months (MEDIUM_TERM) or quarters (LONG_TERM).
+    horizon: at once, for a program that stands still (TODAY), within days (IMMEDIATE), weeks to
+    months (MEDIUM_TERM) or quarters (LONG_TERM).
     text: begins with a verb; {nsys}, {ncu}, {torch}, {callers} and {gpu_processes} become commands for the run.
     when: what the run must show; code: an example that shows how.
     """
@@ -156,6 +157,11 @@ class Step:
     text: str
     when: Condition
     code: str = ""
+
+
+def today(text: str, *, when: Fact | Condition = ALWAYS, code: str = "") -> Step:
+    """Return a step to take at once: the program stands still."""
+    return Step(TODAY, text, ALWAYS & when, code)
 
 
 def now(text: str, *, when: Fact | Condition = ALWAYS, code: str = "") -> Step:

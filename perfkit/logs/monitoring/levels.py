@@ -253,7 +253,8 @@ def utilisation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Da
 
     float64, NaN where not recorded: `gpu_busy_frac`, time with at least one kernel; `sm_active_frac`, cycles with a
     warp on an SM, mean over the SMs; `sm_occupancy_frac`, resident warps over the most there can be;
-    `pipe_active_frac`, cycles in which the busiest arithmetic pipe worked. `busy_metric`, `pipe` string: the metric the
+    `pipe_active_frac`, cycles in which the busiest arithmetic pipe worked, NaN where a pipe is missing that another
+    device has. `busy_metric`, `pipe` string: the metric the
     first and the last come from, missing where there is none; `note` string, which of them contradict each other by
     more than 0.05, else empty.
 
@@ -263,7 +264,11 @@ def utilisation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Da
     found = readings(samples, *metrics, window=window)
     mean = wide(found, means(found), metrics)
     busy, pipes = mean[list(BUSY)], mean[list(PIPES)]
-    table = mean[["sm_active_frac", "sm_occupancy_frac"]].assign(pipe_active_frac=pipes.max(axis=1))
+    recorded = pipes.notna()
+    is_complete = recorded.sum(axis=1) == recorded.any().sum()  # else the busiest may be missing
+    table = mean[["sm_active_frac", "sm_occupancy_frac"]].assign(
+        pipe_active_frac=pipes.max(axis=1).where(is_complete)
+    )
     table.insert(0, "gpu_busy_frac", busy.bfill(axis=1).iloc[:, 0])
     table["busy_metric"] = _named(busy.notna())
     table["pipe"] = _named(pipes.eq(table["pipe_active_frac"], axis=0))

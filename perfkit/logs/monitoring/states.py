@@ -11,8 +11,8 @@ A kernel ran:
   looks so, and one that runs one small kernel at a time;
 - working: nothing of that.
 
-No kernel ran: not started, idle, ended (before, between and after the readings with work), or unused: the GPU never
-works, another one of its rank does, no program holds memory there, and no other GPU waits.
+No kernel ran: not started, idle, ended (before, between and after the readings with work; idle too where the GPU never
+works), or unused: the GPU never works, another one of its rank does, no program holds memory there, and no other waits.
 
 A reading below 5 % is no work: a display or a monitor causes as much. All thresholds are conventions.
 """
@@ -36,6 +36,7 @@ from perfkit.analysis.readings import (
     readings,
     wide,
 )
+from perfkit.diagnosis.logged import HARDLY
 from perfkit.logs.monitoring.levels import rated_power
 from perfkit.tables import DEVICES, SAMPLES
 
@@ -47,7 +48,7 @@ BY_CAUSE = {
 }
 LOWERED = (*BY_CAUSE.values(), "capped")
 STATES = ("working", "little power", *LOWERED, "idle", "not started", "ended", "unused")
-HARDLY = 0.05  # utilisation below is no work of a program
+FINE = 1_000_000  # ns: a reading that is alone counts for 1 ns, which no share can divide
 ALL_THE_TIME, LITTLE_POWER = 0.9, 0.4
 CAPPED = 0.8  # of the limit; a GPU that is at its own limit draws more
 HELD = 0.1  # of the memory that the fullest GPU of the rank has in use
@@ -90,7 +91,8 @@ def _parts(samples: pd.DataFrame, devices: pd.DataFrame, window: Window | None) 
     row = np.arange(len(found.time))
     inside = (row >= first) & (row <= last)
     share = np.where(inside, np.clip(found.value, 0, 1), 0)
-    running_ns = np.rint(share * found.hold).astype(np.int64)
+    hold = found.hold * np.where(found.usual > 0, 1, FINE)[found.row_series]
+    running_ns = np.rint(share * hold).astype(np.int64)
     columns = {
         "clock_frac": _recorded(samples, found, "sm_clock_hz")
         / _recorded(samples, found, "sm_max_clock_hz"),
@@ -101,7 +103,7 @@ def _parts(samples: pd.DataFrame, devices: pd.DataFrame, window: Window | None) 
         state=_while_running(samples, found, columns["power_frac"]), ns=running_ns
     )
     between = np.where(row < first, "not started", np.where(row > last, "ended", "idle"))
-    rest = frame.assign(state=between, ns=found.hold - running_ns)
+    rest = frame.assign(state=between, ns=hold - running_ns)
     rest["state"] = _without_work(samples, found, running, rest)
     both = pd.concat([running, rest], ignore_index=True)
     both["state"] = pd.Categorical(both["state"], STATES)
@@ -175,8 +177,7 @@ def _without_work(
     waits = running["state"].eq("little power").groupby(rest["rank"]).transform("any")
     held = _held(samples, rest)
     takes_part = held.fillna(waits.astype(float)).astype(bool)
-    state = rest["state"].where(works, "not started")
-    state = state.mask(~works & by_rank & takes_part, "idle")
+    state = rest["state"].where(works, "idle")
     return state.mask(~works & by_rank & ~takes_part, "unused")
 
 

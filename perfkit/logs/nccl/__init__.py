@@ -122,7 +122,6 @@ def _log(text: str, path: Path) -> Profile:
         *_setup_note(benchmarks, facts),
         *_failed_note(failure),
         *_benchmark_notes(benchmarks, path),
-        *log.link_notes(network),
         *[f"{called.unsized} calls or choices of unknown message size are left out"]
         * bool(called.unsized),
         *[f"{damaged} lines of NCCL that are not whole are left out"] * bool(damaged),

@@ -418,17 +418,6 @@ def _branches(network: Links, channel: int, children: str, rank: int, parent: in
     )
 
 
-def link_notes(links: Links) -> list[str]:
-    """Return what shared memory costs; what the network costs is a finding."""
-    shared = sum(transport.startswith("SHM/") for transport in links.edges.values() if transport)
-    if not shared:
-        return []
-    return [
-        f"{shared} connections between GPUs of a node go through host memory (SHM), not peer to peer: "
-        "check `nvidia-smi topo -m` and NCCL_P2P_LEVEL"
-    ]
-
-
 @cache
 def operation(name: str) -> str | None:
     """Return the collective that a name tells, None if it is none of them.

@@ -31,8 +31,8 @@ def test_before_the_first_and_after_the_last_work_a_gpu_is_not_idle() -> None:
     assert {(0, state): ms for state, ms in expected.items()} == spent(log)
 
 
-def test_a_log_without_work_has_not_started() -> None:
-    assert {(0, "not started"): 3000} == spent(samples(gpu_busy_frac=[0.0, 0.02, 0.0]))
+def test_a_gpu_that_never_works_is_idle() -> None:
+    assert {(0, "idle"): 3000} == spent(samples(gpu_busy_frac=[0.0, 0.02, 0.0]))
 
 
 def test_a_gpu_beside_one_that_works_is_unused() -> None:
