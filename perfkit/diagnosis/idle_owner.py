@@ -1,5 +1,6 @@
 """Who kept the GPU idle for a cause: the function or the call that a finding names in its title."""
 
+import re
 from typing import NamedTuple
 
 import pandas as pd
@@ -10,6 +11,11 @@ from perfkit.diagnosis import timeline
 from perfkit.format import printable
 from perfkit.selection import Selection
 
+# Inductor writes a module for each graph, named by a hash in base 32.
+COMPILED = re.compile(r"\bc[a-z2-7]{51}\.py\(\d+\): call$")
+RECOMPILE = (
+    "Run the same steps under torch.compile(mode='reduce-overhead'), and compare the two runs"
+)
 MOST = 0.5  # share of the idle time that makes an owner
 OWNED_CAUSES = ("host_code", "system")  # where the owner says more than the cause
 IN_CALL = (
@@ -81,6 +87,8 @@ def _in_call(view: Selection, every: pd.DataFrame, name: str, caller: str) -> Ow
 def _in_function(view: Selection, owner: str, name: str, certain: bool) -> Owner:
     """Return the owner that is a function, with the samples in all gaps that name it."""
     text = _samples_in(view, owner)
+    if COMPILED.search(owner):
+        return Owner(name, "ran Python code that torch.compile made", text, RECOMPILE)
     known = view.python_calls["name"].cat.categories
     further = (IN_PYTHON if owner in known else IN_FUNCTION).format(name=name)
     samples = owners.samples_in(timeline.every_gap(view), view.api_calls, view.stacks)

@@ -17,7 +17,7 @@ ENDINGS = {
 }
 # A setting, a function, a command: something that can be looked up or typed.
 CONCRETE = re.compile(
-    r"\w+_\w+|\w\(|\w=\w|--\w|[a-z][A-Z]\w|nsys |ncu |perfkit |nvidia-smi|NCCL|torch\.|#pragma"
+    r"\w+_\w+|\w\(|\w=\w|--\w|[a-z][A-Z]\w|nsys |ncu |rocprof|perfkit |nvidia-smi|NCCL|torch\.|#pragma"
 )
 
 

@@ -28,6 +28,13 @@ with torch.cuda.nvtx.range("forward"):
 # What to do about code that the CPU was inside, by its name: the first that fits.
 INSIDE = (
     Inside(
+        re.compile(r"^Torch-Compiled Region|CompiledFxGraph"),
+        (
+            "Compile the model with torch.compile(mode='reduce-overhead'): one graph then launches "
+            "all kernels of a compiled region"
+        ),
+    ),
+    Inside(
         re.compile(r"^aten::.*conv"),
         (
             "Set torch.backends.cudnn.benchmark to False, or pad the images to a "
