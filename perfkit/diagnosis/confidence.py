@@ -239,13 +239,14 @@ def _by_design(view: Selection, known: Known, _: Finding) -> str:
     )
 
 
-def _another_works(view: Selection, *_: object) -> str:
+def _another_works(view: Selection, _: Known, finding: Finding) -> str:
     """A GPU of a run whose busiest GPU sets the pace has time to spare: that is no fault of its CPU code."""
     gpus = timeline.busy(view)
     if len(gpus) < 2:
         return ""
-    (_, least), (name, most) = timeline.extremes(gpus, gpus["device_busy_frac"])
-    if most < BUSY or most - least < timeline.APART:
+    shares = gpus["device_busy_frac"]
+    name, most = timeline.extremes(gpus, shares)[1]
+    if most < BUSY or most - shares.min() < timeline.APART:
         return ""
     return f"{name} works for {percent(most)} of the time, and the others may wait for it"
 

@@ -34,7 +34,7 @@ def reason(view: Selection) -> Reason:
     lasted = owned["dur_ns"].groupby(cause).sum()
     if lasted.empty or lasted.max() < HALF * lasted.sum():
         return Reason()
-    longest = lasted.idxmax()
+    longest = str(lasted.idxmax())
     rule = by_kind(idle).get(longest)
     if rule is None or not rule.reason:
         return Reason()

@@ -274,7 +274,8 @@ FOR_IDLE_BESIDE = (
         when=Fact.PYTORCH & ~Fact.INFERENCE,
     ),
     now(
-        "Run a copy of the model on each GPU, or divide the model over the GPUs (tensor parallel)",
+        "Run a copy of the model on each GPU (device='cuda:1'), or divide the model over the GPUs "
+        "(torch.distributed.tensor.parallel)",
         when=Fact.PYTORCH & Fact.INFERENCE,
     ),
     soon("Release unused GPUs of the job"),
