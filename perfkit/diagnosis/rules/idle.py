@@ -196,7 +196,8 @@ IDLE_CUDA_CALL = Rule(
             when=Fact.SMALL_COPIES,
         ),
         now(
-            "Move this call out of the loop: create events, streams and buffers once and reuse them",
+            "Move this call out of the loop: create events and streams once (cudaEventCreate, "
+            "cudaStreamCreate), and reuse them",
             when=~Fact.IDLE_IN_COPIES,
         ),
         now(
