@@ -60,7 +60,7 @@ def _pauses(view: Selection) -> Iterator[Finding]:
     if found.rule is not None:
         title += f", because {found.rule.reason}"
         steps = advice(phases.whole(phases.recorded(view)), found.rule.advice)
-        first = next(iter(steps.get(HORIZONS[0], ())), "")
+        first = next((step for horizon in HORIZONS for step in steps.get(horizon, ())), "")
     whose = f" Most of this time lies in {printable(found.owner, 80)}." if found.owner else ""
     place = duration(int(mine["start_ns"].iloc[0]))
     yield tell(

@@ -22,7 +22,6 @@ from perfkit.format import TIME, duration, number, printable, unit
 from perfkit.selection import Selection
 
 JUDGED = ("loop", "whole")
-MARKED = ("nvtx", "profiler_step")  # the program itself says where its steps begin
 NOTABLE = 0.01  # share of the span from which on what is outside is told (convention)
 FEWEST_REPETITIONS = 2  # of a loop that is judged
 BASE = (
@@ -87,12 +86,13 @@ def _work(found: pd.DataFrame) -> pd.Series:
 
 
 def _main(found: pd.DataFrame) -> str:
-    """Return the `_work` that takes most of the time of all ranks; of the loop that the program marks, if it does."""
+    """Return the `_work` that takes most of the time of all ranks.
+
+    Other work counts for the time in which the GPU works: what follows it until the loop belongs to neither.
+    """
     loops = found[found["phase"] == "loop"]
-    is_marked = loops["how"].isin(MARKED) & (_work(loops) == "")
-    if is_marked.any():
-        return ""
-    lasted = loops["dur_ns"].groupby(_work(loops)).sum()
+    work = _work(loops)
+    lasted = loops["dur_ns"].where(work == "", loops["busy_ns"]).groupby(work).sum()
     return str(lasted.idxmax()) if len(lasted) else ""
 
 
