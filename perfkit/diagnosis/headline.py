@@ -377,7 +377,8 @@ def _mended(finding: Finding, best: Gain | None) -> str:
     if not rule_of(finding).is_remainder:
         return speaking(finding.gain)
     if finding.place:  # a known slow path
-        return f"{finding.advice[HORIZONS[0]][0]}."
+        steps = (step for horizon in HORIZONS for step in finding.advice.get(horizon, ()))
+        return f"{next(steps)}."
     rest = 1 - min(finding.evidence[0].value, 1.0)
     subject = "All else" if finding.is_mean else "On average, all else"
     others = f"{subject} costs at most {percent(rest)}." if rest >= 1 - 1 / LEAST else ""
