@@ -57,7 +57,7 @@ def _pauses(view: Selection) -> Iterator[Finding]:
     title = f"{subject} {percent(share)} of the recording"
     found = reason(view)
     first = ""
-    if found.rule is not None:
+    if found.rule:
         title += f", because {found.rule.reason}"
         steps = advice(phases.whole(phases.recorded(view)), found.rule.advice)
         first = next((step for horizon in HORIZONS for step in steps.get(horizon, ())), "")
