@@ -8,7 +8,7 @@ other, at their top or inside of functions; imports for types alone do not count
 import ast
 import sys
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
@@ -40,11 +40,12 @@ class Size:
         return Size(*(mine + theirs for mine, theirs in both))
 
 
+@cache
 def size(file: Path) -> Size:
     """Return the counts of one file."""
     text = file.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    skipped = docstrings(tree)
+    nodes = [*ast.walk(ast.parse(text))]
+    skipped = docstrings(nodes)
     with tokenize.open(file) as source:
         tokens = [
             token for token in tokenize.generate_tokens(source.readline) if token.type in COUNTED
@@ -57,14 +58,14 @@ def size(file: Path) -> Size:
         tokens=len(counted),
         code_lines=len({token.start[0] for token in counted}),
         wide=sum(len(line) > WIDE for line in lines),
-        conditional=sum(isinstance(node, ast.IfExp) for node in ast.walk(tree)),
-        nested=sum(is_nested(node) for node in ast.walk(tree)),
+        conditional=sum(isinstance(node, ast.IfExp) for node in nodes),
+        nested=sum(is_nested(node) for node in nodes),
     )
 
 
-def docstrings(tree: ast.Module) -> set[tuple[int, int]]:
+def docstrings(nodes: Iterable[ast.AST]) -> set[tuple[int, int]]:
     """Return where the docstrings of a module start."""
-    holders = [node for node in ast.walk(tree) if isinstance(node, DOCUMENTED)]
+    holders = [node for node in nodes if isinstance(node, DOCUMENTED)]
     first = [holder.body[0] for holder in holders if holder.body]
     texts = [node.value for node in first if isinstance(node, ast.Expr)]
     return {(text.lineno, text.col_offset) for text in texts if isinstance(text, ast.Constant)}

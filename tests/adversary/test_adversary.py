@@ -100,7 +100,7 @@ def test_laws(recorded: Recorded) -> None:
     assert busy == {gpu: machine.busy(gpu) for gpu in busy}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_told(recorded: Recorded) -> None:
     assert [] == judged(*recorded)[1]
 

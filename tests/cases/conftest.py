@@ -11,13 +11,14 @@ from cases.table import Case
 def judge(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Case], Judgement]:
-    """Return what perfkit concludes of a case; the first question about a case takes a second, others nothing."""
-    known: dict[str, Judgement] = {}
+    """Return what perfkit concludes of a case; the first question about a recording takes a second, others nothing."""
+    known: dict[tuple[object, ...], Judgement] = {}
 
     def asked(case: Case) -> Judgement:
-        if case.id not in known:
-            known[case.id] = _judged(case)
-        return known[case.id]
+        recording = (case.source, str(case.choice), str(case.job))
+        if recording not in known:
+            known[recording] = _judged(case)
+        return known[recording]
 
     def _judged(case: Case) -> Judgement:
         if isinstance(case.source, str):

@@ -162,6 +162,7 @@ def gone(pids: list[int]) -> bool:
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name
 )
+@pytest.mark.sampled(3)
 def test_a_signal_ends_perfkit_and_its_kernels(
     commands: Commands, tmp_path: Path, out: Path, run: Path, number: signal.Signals
 ) -> None:

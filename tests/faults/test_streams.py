@@ -25,11 +25,18 @@ def done(folder: Path, command: str, **environment: str) -> subprocess.Completed
     )
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the command prints where nothing is closed and nothing is set."""
+    return done(tmp_path_factory.mktemp("plain"), INSPECT, PERFKIT_CACHE="off").stdout
+
+
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
-def test_a_command_answers_though_a_stream_is_closed(closed: str, tmp_path: Path) -> None:
-    plain = done(tmp_path, INSPECT)
+def test_a_command_answers_though_a_stream_is_closed(
+    closed: str, plain: str, tmp_path: Path
+) -> None:
     answer = done(tmp_path, f"{INSPECT} {closed}")
-    assert (0, plain.stdout, "") == (answer.returncode, answer.stdout, answer.stderr)
+    assert (0, plain, "") == (answer.returncode, answer.stdout, answer.stderr)
 
 
 def test_a_command_ends_as_usual_though_its_output_is_closed(tmp_path: Path) -> None:
@@ -52,13 +59,11 @@ def test_python_without_docstrings_is_refused_in_one_line(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "environment", [{"PYTHONWARNINGS": "error"}, {"PYTHONOPTIMIZE": "1"}], ids=str
 )
-def test_a_setting_of_python_changes_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_setting_of_python_changes_nothing(
+    environment: dict[str, str], plain: str, tmp_path: Path
+) -> None:
     answer = done(tmp_path, INSPECT, **environment)
-    assert (0, done(tmp_path, INSPECT).stdout, "") == (
-        answer.returncode,
-        answer.stdout,
-        answer.stderr,
-    )
+    assert (0, plain, "") == (answer.returncode, answer.stdout, answer.stderr)
 
 
 def test_a_report_is_made_though_standard_error_is_closed(tmp_path: Path) -> None:

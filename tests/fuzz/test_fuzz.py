@@ -201,7 +201,7 @@ LEFT_OUT = re.compile(
 
 
 @pytest.mark.parametrize("given", INPUTS, ids=lambda path: f"{path.parent.name}/{path.name}")
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_a_broken_file_is_refused_or_loads_without_what_cannot_be(
     given: Path, pool: execution.Pool
 ) -> None:

@@ -69,7 +69,7 @@ def test_every_cause_has_its_rule_and_a_healthy_run_none() -> None:
 
 
 @pytest.mark.parametrize("causes", [*((cause,) for cause in RULES), *PAIRS], ids=" and ".join)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_planted_causes_are_told_first(causes: tuple[str, ...]) -> None:
     found = complete(all_of(run(planted(*causes))))
     first, others = found[: len(causes)], found[len(causes) :]

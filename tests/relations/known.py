@@ -25,17 +25,24 @@ def read() -> Cases:
 
 
 def parameters(cuts: bool) -> list[Any]:
-    """Return relation and capture of each case, of the cuts or of the others; the broken ones must fail."""
+    """Return relation and capture of each case, of the cuts or of the others; the broken ones must fail.
+
+    One case of each relation is tried in any run, on another capture than that of the relation before; the
+    others are of the matrix.
+    """
     made = []
-    for relation, cases in read().items():
+    for number, (relation, cases) in enumerate(read().items()):
         if relation.startswith("cut") == cuts:
-            made += [_parameter(relation, name, "") for name in cases["holds"]]
-            made += [_parameter(relation, name, why) for name, why in cases["broken"].items()]
+            reasons = {**dict.fromkeys(cases["holds"], ""), **cases["broken"]}
+            tried = [*reasons][number % len(reasons)]
+            made += [_parameter(relation, *case, case[0] == tried) for case in reasons.items()]
     return made
 
 
-def _parameter(relation: str, capture: str, reason: str) -> Any:
+def _parameter(relation: str, capture: str, reason: str, is_tried: bool) -> Any:
     marks = [pytest.mark.xfail(reason=reason, strict=True, raises=AssertionError)] if reason else []
+    if not is_tried:
+        marks.append(pytest.mark.matrix)
     return pytest.param(relation, capture, id=f"{relation}-{capture}", marks=marks)
 
 

@@ -8,6 +8,5 @@ from relations.relations import BY_NAME, broken
 
 @pytest.mark.usefixtures("profiles")
 @pytest.mark.parametrize(("relation", "capture"), parameters(cuts=True))
-@pytest.mark.sampled(5)
 def test_a_cut_is_never_silent(relation: str, capture: str) -> None:
     assert [] == broken(BY_NAME[relation], *prepared(capture))

@@ -28,7 +28,6 @@ def judgement(
 
 @pytest.mark.usefixtures("profiles")
 @pytest.mark.parametrize(("relation", "capture"), parameters(cuts=False))
-@pytest.mark.sampled(6)
 def test_what_must_not_change_does_not(relation: str, capture: str) -> None:
     assert [] == broken(BY_NAME[relation], *prepared(capture))
 
