@@ -16,11 +16,10 @@ from typing import Any
 from perfkit.diagnosis import (
     computing,
     counter_ledger,
-    framework,
     gpus,
     idle_time,
     job,
-    kernels,
+    kernel_loading,
     launching,
     ledger,
     lengths,
@@ -35,7 +34,6 @@ from perfkit.diagnosis import (
     picture,
     recording,
     repeating,
-    replayed,
     rules,
     shapes,
     speed,
@@ -56,17 +54,17 @@ from perfkit.diagnosis.finding import (
     Finding,
     Gain,
     Refusal,
-    kept,
     plain,
 )
 from perfkit.diagnosis.framework import gpu_time
+from perfkit.diagnosis.gain import gains, together
 from perfkit.diagnosis.headline import ranked
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.program import is_amd
-from perfkit.diagnosis.replayed import together
-from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, unrecorded
-from perfkit.diagnosis.timeline_figures import system_figures
+from perfkit.diagnosis.run_figures import figures, judged
+from perfkit.diagnosis.stored import kept
+from perfkit.diagnosis.timeline import idle_by_cause, sampled, unrecorded
 from perfkit.profilers import DMON, NCU_LAUNCHES, NCU_SET
 from perfkit.readers import kind
 from perfkit.run import Run, share
@@ -153,30 +151,6 @@ def prepare(
     findings(_PREPARED[-1], peaks=peaks)
 
 
-def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
-    """Return the figures of a run, or a selection of one, by their id.
-
-    What it cannot answer is absent. Ids are stable names with the unit as suffix
-    (`kernel_busy_frac`, `idle_ns`, ...).
-    """
-    return dict(_figures(judged(run), peaks=peaks))
-
-
-@kept
-def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
-    further = [
-        *kernels.figures(view, peaks=peaks),
-        *paths.figures(view),
-        *framework.figures(view, peaks=peaks),
-    ]
-    further += gpus.figures(view)
-    for part in extensions():
-        further += part.figures(view)
-    further += machine.figures(view, peaks=peaks)
-    known = doubted(view, {**system_figures(view), **{figure.id: figure for figure in further}})
-    return {**known, **{figure.id: figure for figure in job.figures(view, known, peaks=peaks)}}
-
-
 def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     """Return what costs time in a run, or a selection of one: by severity, then as `headline.ranked`.
 
@@ -209,7 +183,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
         replace(weighed(view, by_id, f), seen_at=f.seen_at or _seen_at(view, f)) for f in unsorted
     )
     return sorted(
-        ranked(replayed.gains(view, [*seen])),
+        ranked(gains(view, [*seen])),
         key=lambda finding: SEVERITIES.index(finding.severity),
     )
 
@@ -234,7 +208,7 @@ def _of_timeline(
     """Return the findings on what happens between the first and the last operation of the GPUs."""
     return [
         *launching.launch_findings(view, by_id),
-        *idle_time.findings(view, by_id, told, warming.start_up(view)[0]),
+        *idle_time.findings(view, by_id, told, kernel_loading.start_up(view)[0]),
         *computing.computation_findings(view, by_id),
         *launching.checkpoint_findings(view),
         *lengths.findings(view),
@@ -287,12 +261,3 @@ def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
     return (
         [replace(a, record=AMD.get(a.record, a.record)) for a in asked] if is_amd(view) else asked
     )
-
-
-def judged(run: Run | Selection) -> Selection:
-    """Return what is judged of a run, or of a selection of one: its loop, where no window was chosen and there is one.
-
-    Figures, findings and the verdict speak of it; what is outside is one sentence of the verdict
-    (`phases.judged`).
-    """
-    return phases.selection(run if isinstance(run, Selection) else select(run))

@@ -14,18 +14,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import limiters, warps
-from perfkit.analysis.causes import covered
+from perfkit.analysis.causes import covered_by
 from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import cut, devices, ends, subtract, total, union
-from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, removing
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.kernels import FEW_BLOCKS, SLOWED_KERNELS
 from perfkit.diagnosis.rules.limits import SMALL_BLOCKS
 from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import busy, named
 from perfkit.format import duration, printable
 from perfkit.selection import Selection
 
+GPU = ["rank", "gpu"]
 NOTABLE = 0.1
 TAKEN = 0.3
 SHORT_NS = 10_000
@@ -34,30 +36,6 @@ MANY = 5  # kernels of a kind (convention)
 MOST_OF = 0.9  # of the kernels of a kind (convention)
 LITTLE = 0.05  # of the time (convention)
 Bool = NDArray[np.bool_]
-
-
-class Idle(NamedTuple):
-    """Kernels whose blocks have a few threads, on the GPU where they run longest alone, and the longest of them."""
-
-    name: str
-    alone_ns: int
-    span_ns: int
-    longest: str
-    threads: int
-    blocks: int
-
-
-class Few(NamedTuple):
-    """Kernels with fewer blocks than SMs on the GPU where they cost most: how long they run alone, and the longest."""
-
-    name: str
-    alone_ns: int
-    lost_ns: float
-    span_ns: int
-    longest: str
-    longest_ns: int
-    blocks: int
-    sms: int
 
 
 class Slowed(NamedTuple):
@@ -76,32 +54,10 @@ def findings(view: Selection) -> Iterator[Finding]:
     yield from _slowed_kernels(view)
 
 
-@kept
-def small(view: Selection) -> Idle | None:
-    """Return the GPU on which kernels of a few threads per block run longest alone.
-
-    None without such kernels.
-    """
-    kernels = view.all_kernels
-    start, end = ends(kernels, view.window)
-    index, (device,) = devices(kernels)
-    is_small = (
-        _has_few_threads(kernels) & (kernels["dur_ns"].to_numpy() >= SHORT_NS) & (end > start)
-    )
-    if not is_small.any():
-        return None
-    alone, rest = (union(start, np.where(of, end, start), device) for of in (is_small, ~is_small))
-    alone_ns = total(subtract(alone, rest), len(index))
-    spans = index.merge(busy(view), on=["rank", "gpu"], how="left")["span_ns"].to_numpy()
-    at = int(np.argmax(alone_ns / spans))
-    mine = kernels[is_small & (device == at)]
-    if mine.empty:
-        return None
-    longest = largest(mine, "dur_ns")
-    name = named(index.iloc[at], index)
-    blocks = 0 if pd.isna(longest["grid_blocks"]) else int(longest["grid_blocks"])
-    threads = int(longest["block_threads"])
-    return Idle(name, int(alone_ns[at]), int(spans[at]), str(longest["full_name"]), threads, blocks)
+def _is_long(view: Selection) -> Bool:
+    """Tell which kernels run in the window for longer than launching them takes."""
+    start, end = ends(view.all_kernels, view.window)
+    return (view.all_kernels["dur_ns"].to_numpy() >= SHORT_NS) & (end > start)
 
 
 def _has_few_threads(kernels: pd.DataFrame) -> Bool:
@@ -109,38 +65,59 @@ def _has_few_threads(kernels: pd.DataFrame) -> Bool:
     return kernels["block_threads"].to_numpy("float64", na_value=np.nan) <= limiters.FEW_THREADS
 
 
+def _alone(view: Selection, chosen: Bool) -> pd.DataFrame:
+    """Return the GPUs with how long they run one of these kernels (`taken_ns`), and none but these (`alone_ns`)."""
+    start, end = ends(view.all_kernels, view.window)
+    index, (device,) = devices(view.all_kernels)
+    mine, rest = (union(start, np.where(of, end, start), device) for of in (chosen, ~chosen))
+    times = {
+        "taken_ns": total(mine, len(index)),
+        "alone_ns": total(subtract(mine, rest), len(index)),
+    }
+    return index.merge(busy(view), on=GPU, how="left").assign(**times)
+
+
 def _small_blocks(view: Selection) -> Iterator[Finding]:
-    found = None if len(view.launches) else small(view)  # counters tell more of the same kernels
-    if found is None or found.alone_ns < TAKEN * found.span_ns:
+    kernels = view.all_kernels
+    is_small = _has_few_threads(kernels) & _is_long(view)
+    if len(view.launches) or not is_small.any():  # counters tell more of the same kernels
         return
-    share = found.alone_ns / found.span_ns
+    gpus = _alone(view, is_small)
+    shares = gpus["alone_ns"] / gpus["span_ns"]
+    at = int(shares.to_numpy().argmax())
+    mine = kernels[is_small & (devices(kernels)[1][0] == at)]
+    share = float(shares.iloc[at])
+    if mine.empty or share < TAKEN:
+        return
+    longest = largest(mine, "dur_ns")
+    count = int(longest["block_threads"])
     part = Figure(
         "small_blocks_frac",
         "Time of small blocks",
         share,
         "1",
-        (
-            f"share of the span of {found.name} during which only kernels with blocks of a few threads "
-            "ran"
-        ),
+        f"share of the span of {named(gpus.iloc[at], gpus)} during which only kernels with blocks of a few threads ran",
         "KERNELS, DEVICES",
     )
     threads = Figure(
         "small_blocks_count",
         "Threads per block",
-        found.threads,
+        count,
         "count",
         "threads of a block of the longest of these kernels",
         "KERNELS",
     )
-    text = f"The longest is “{printable(found.longest, 80)}”: {_counted(found.blocks, 'block')} of "
-    text += f"{_counted(found.threads, 'thread')}. {small_blocks_text(found.threads)}"
-    title = small_blocks_title(found.threads, part.text, "the time")
-    most = share * (1 - found.threads / warps.WARP)
-    gain = removing(
-        most, "best case: all lanes of a warp work; with more blocks the rest gets shorter too"
+    grid = 0 if pd.isna(longest["grid_blocks"]) else int(longest["grid_blocks"])
+    text = (
+        f"The longest is “{printable(longest['full_name'], 80)}”: {_counted(grid, 'block')} of "
+        f"{_counted(count, 'thread')}. {small_blocks_text(count)}"
     )
-    yield tell(SMALL_BLOCKS, title, severity(most), text, (part, threads), gain)
+    title = small_blocks_title(count, part.text, "the time")
+    gain = removing(
+        share * (1 - count / warps.WARP),
+        "best case: all lanes of a warp work; with more blocks the rest gets shorter too",
+    )
+    yield tell(SMALL_BLOCKS, title, text, (part, threads), gain)
 
 
 def _counted(count: int, what: str) -> str:
@@ -167,89 +144,72 @@ def small_blocks_text(threads: int, residency: str = "") -> str:
 
 
 @kept
-def few(view: Selection) -> Few | None:
-    """Return the GPU that loses most in kernels of few blocks, None without such kernels or a number of SMs."""
-    known = view.devices.dropna(subset=["sm_count"])[["rank", "gpu", "sm_count"]].astype("int64")
+def few(view: Selection) -> pd.Series | None:
+    """Return the GPU that loses most in kernels of few blocks, None without such kernels or a number of SMs.
+
+    Its times as of `_alone`, `lost_ns`, `sm_count`, and of the kernels with most time of these `full_name`,
+    `grid_blocks` and `length_ns`.
+    """
     kernels = view.all_kernels
-    start, end = ends(kernels, view.window)
     index, (device,) = devices(kernels)
-    sms = index.merge(known, on=["rank", "gpu"], how="left")["sm_count"].to_numpy(float)
+    known = view.devices[[*GPU, "sm_count"]]
+    sms = index.merge(known, on=GPU, how="left")["sm_count"].to_numpy(float, na_value=np.nan)
     blocks = kernels["grid_blocks"].to_numpy("float64", na_value=np.nan)
-    is_few = (blocks < sms[device]) & (kernels["dur_ns"].to_numpy() >= SHORT_NS) & (end > start)
-    is_few &= (kernels["family"] != "communication").to_numpy() & ~_has_few_threads(kernels)
+    is_few = _is_long(view) & (blocks < sms[device]) & ~_has_few_threads(kernels)
+    is_few &= (kernels["family"] != "communication").to_numpy()
     if not is_few.any():
         return None
-    alone, rest = (union(start, np.where(of, end, start), device) for of in (is_few, ~is_few))
-    alone_ns = total(subtract(alone, rest), len(index))
-    taken = total(alone, len(index))
-    made = []
-    spans = index.merge(busy(view), on=["rank", "gpu"], how="left")["span_ns"]
-    for at in np.unique(device[is_few]).tolist():
-        mine = is_few & (device == at)
-        length = (end - start)[mine]
-        # Several at once fill more.
-        filled = float((length * blocks[mine]).sum()) / (int(taken[at]) * sms[at])
-        of = kernels.loc[mine, kind := ["full_name", "grid_blocks"]].assign(length=length)
-        of = of.groupby(kind, observed=True)["length"].sum()
-        longest, least = of.idxmax()
-        lost = float(alone_ns[at]) * max(1 - filled, 0.0)
-        name = named(index.iloc[at], index)
-        span = int(spans[at])
-        made.append(
-            Few(
-                name,
-                int(alone_ns[at]),
-                lost,
-                span,
-                str(longest),
-                int(of.max()),
-                int(least),
-                int(sms[at]),
-            )
-        )
-    return max(made, key=lambda one: one.lost_ns / one.span_ns)
+    start, end = ends(kernels, view.window)
+    lasted = np.where(is_few, end - start, 0)
+    gpus = _alone(view, is_few).assign(sm_count=sms)
+    # Several at once fill more.
+    filled = np.bincount(device, lasted * np.nan_to_num(blocks)) / (gpus["taken_ns"] * sms)
+    gpus["lost_ns"] = gpus["alone_ns"] * (1 - filled).clip(lower=0)
+    at = int((gpus["lost_ns"] / gpus["span_ns"]).to_numpy().argmax())
+    kind = ["full_name", "grid_blocks"]
+    mine = kernels[kind].assign(length_ns=lasted)[is_few & (device == at)]
+    by_kind = mine.groupby(kind, observed=True, as_index=False).sum()
+    longest: pd.Series = largest(by_kind, "length_ns")
+    found: pd.Series = pd.concat([gpus.iloc[at], longest])
+    return found
 
 
 def _few_blocks(view: Selection) -> Iterator[Finding]:
     found = few(view)
-    if (
-        found is None
-        or found.alone_ns < TAKEN * found.span_ns
-        or found.lost_ns < NOTABLE * found.span_ns
-    ):
+    if found is None:
         return
-    share = found.alone_ns / found.span_ns
-    lost = found.lost_ns / found.span_ns
+    share, lost = (float(found[name] / found["span_ns"]) for name in ("alone_ns", "lost_ns"))
+    if share < TAKEN or lost < NOTABLE:
+        return
+    name = named(found, view.all_kernels)
+    blocks, sms = int(found["grid_blocks"]), int(found["sm_count"])
     taken = Figure(
         "few_blocks_frac",
         "Kernels of few blocks",
         share,
         "1",
-        (
-            f"share of the span of {found.name} during which only kernels with fewer blocks than SMs "
-            "ran"
-        ),
+        (f"share of the span of {name} during which only kernels with fewer blocks than SMs ran"),
         "KERNELS, DEVICES",
     )
     part = Figure(
         "few_blocks_sm_frac",
         "SMs it can use",
-        found.blocks / found.sms,
+        blocks / sms,
         "1",
         ("share of the GPU's SMs that can work: blocks of the longest of these kernels per SM"),
         "KERNELS, DEVICES",
     )
     text = (
-        f"The longest is “{printable(found.longest, 80)}”: {found.blocks:,} blocks for {found.sms} "
+        f"The longest is “{printable(found['full_name'], 80)}”: {blocks:,} blocks for {sms} "
         "SMs. It runs "
     )
-    text += f"for {duration(found.longest_ns)}, while at most {part.text} of the SMs work."
+    text += f"for {duration(found['length_ns'])}, while at most {part.text} of the SMs work."
     title = f"Kernels with fewer blocks than SMs take {taken.text} {of_the_time(view)}"
     gain = removing(
         lost,
         "best case: their work spreads evenly over all SMs; blocks that fill an SM better save more",
     )
-    yield tell(FEW_BLOCKS, title, severity(lost), text, (taken, part), gain)
+    yield tell(FEW_BLOCKS, title, text, (taken, part), gain)
 
 
 @kept
@@ -260,32 +220,30 @@ def slowed_beside(view: Selection) -> Slowed | None:
     collectives cover some of them for half of their time or more, and none of the others.
     """
     kernels = cut(view.all_kernels, view.window)
-    start, end = ends(kernels, None)
-    index, (device,) = devices(kernels)
-    is_collective = kernels["family"].eq("communication").to_numpy()
-    if not is_collective.any():
+    is_collective = kernels["family"].eq("communication")
+    rest = kernels[~is_collective & kernels["dur_ns"].ge(SHORT_NS)]
+    if not is_collective.any() or rest.empty:
         return None
-    spans = index.merge(busy(view), on=["rank", "gpu"], how="left")["span_ns"].to_numpy()
+    inside = covered_by(rest, kernels[is_collective], GPU) / rest["dur_ns"]
+    rest = rest.assign(
+        before=_before(rest),
+        beside=inside >= HALF_COVERED,
+        alone=inside == 0,
+        grid_blocks=rest["grid_blocks"].fillna(-1),
+    )
     found = []
-    for at in np.unique(device[is_collective]).tolist():
-        here = device == at
-        cover = union(start[is_collective & here], end[is_collective & here])
-        mine = np.flatnonzero(here & ~is_collective & (end - start >= SHORT_NS))
-        inside = covered(cover, start[mine], end[mine]) / (end[mine] - start[mine])
-        frame = kernels.iloc[mine][["full_name", "grid_blocks", "dur_ns"]].assign(
-            before=_before(kernels.iloc[mine]), beside=inside >= HALF_COVERED, alone=inside == 0
-        )
-        ratio, lost = _slower(frame.assign(grid_blocks=frame["grid_blocks"].fillna(-1)))
-        name = named(index.iloc[at], index)
-        found.append(Slowed(name, ratio, lost, int(spans[at])))
-    return max(found, key=lambda one: one.lost_ns / one.span_ns, default=None)
+    for _, gpu in busy(view).iterrows():
+        ratio, lost = _slower(rest[rest["rank"].eq(gpu["rank"]) & rest["gpu"].eq(gpu["gpu"])])
+        found.append(Slowed(named(gpu, view.all_kernels), ratio, lost, int(gpu["span_ns"])))
+    return max(found, key=lambda one: one.lost_ns / one.span_ns)
 
 
 def _before(kernels: pd.DataFrame) -> pd.Series:
     """Return the code of the kernel's name that ran before each of them on its stream; -1 without one."""
     in_order = kernels.sort_values("start_ns", kind="stable")
     names = in_order["full_name"].cat.codes
-    return names.groupby(in_order["stream"]).shift(fill_value=-1).reindex(kernels.index)
+    streams = [in_order[key] for key in (*GPU, "stream")]
+    return names.groupby(streams).shift(fill_value=-1).reindex(kernels.index)
 
 
 def _slower(kernels: pd.DataFrame) -> tuple[float, float]:
@@ -347,4 +305,4 @@ def _slowed_kernels(view: Selection) -> Iterator[Finding]:
         "of the memory."
     )
     gain = removing(lost, "best case: kernels run as fast beside collectives as without them")
-    yield tell(SLOWED_KERNELS, title, severity(lost), text, (part, ratio), gain)
+    yield tell(SLOWED_KERNELS, title, text, (part, ratio), gain)

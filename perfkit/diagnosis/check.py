@@ -147,12 +147,10 @@ def check(
     budget: str | Path | Budget | None = None,
     *,
     peaks: str = "",
-    confidence: float = 0.95,
-    seed: int = 0,
 ) -> Checked:
     """Return the verdicts on a run: against its baseline, and against the limits of a budget.
 
-    `run`, `baseline`, `peaks`, `confidence` and `seed` are as in `diagnosis.comparison.compared`; without a baseline
+    `run`, `baseline` and `peaks` are as in `diagnosis.comparison.compared`; without a baseline
     only `max` and `min` of the budget are judged. `budget`: a TOML file, see the module, or what `load_budget`
     returned; none for 5 % on everything. PerfkitError if baseline and budget are both missing, the runs share nothing,
     or nothing of them can be judged; ReadError if the budget cannot be used.
@@ -166,8 +164,6 @@ def check(
         run if baseline is None else baseline,
         run,
         peaks=peaks,
-        confidence=confidence,
-        seed=seed,
         noise=limits.noise,
     )
     verdicts: list[Verdict] = []

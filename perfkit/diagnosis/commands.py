@@ -14,8 +14,8 @@ from perfkit import profilers
 from perfkit.analysis import steps
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
-from perfkit.diagnosis.finding import kept
 from perfkit.diagnosis.program import is_amd, is_on, is_pytorch
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import detected
 from perfkit.names.parsing import base
 from perfkit.selection import Selection

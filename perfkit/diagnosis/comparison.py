@@ -31,9 +31,9 @@ from perfkit.analysis.compare.resampling import (
     interval,
     ratio,
 )
-from perfkit.diagnosis import figures
 from perfkit.diagnosis.finding import Figure, Refusal
 from perfkit.diagnosis.paths import metric
+from perfkit.diagnosis.run_figures import figures
 from perfkit.diagnosis.sides import (
     UNALIKE,
     Given,
@@ -112,21 +112,13 @@ class Comparison:
 
 
 def compared(
-    before: Given,
-    after: Given,
-    *,
-    peaks: str = "",
-    confidence: float = 0.95,
-    seed: int = 0,
-    matters: float = compare.MATTERS,
-    tolerance: float = compare.TOLERANCE,
-    noise: float = compare.NOISE,
+    before: Given, after: Given, *, peaks: str = "", noise: float = compare.NOISE
 ) -> Comparison:
     """Return what differs between two runs of one kind, or two groups of repeats.
 
-    `before`, `after`: a run, a selection of one, or a sequence of them: repeats of one program. `confidence`, `seed`,
-    `matters` and `noise` are as in `analysis.compare.steps`; `tolerance`, as in `analysis.compare.figures`, is for
-    what has no interval. ValueError if there is no run, PerfkitError if the two share nothing that could be compared.
+    `before`, `after`: a run, a selection of one, or a sequence of them: repeats of one program. `noise` is as in
+    `analysis.compare.steps`. ValueError if there is no run, PerfkitError if the two share nothing that could be
+    compared.
     """
     old, new = side("before", before), side("after", after)
     shared = common(old, new)
@@ -134,35 +126,19 @@ def compared(
         raise PerfkitError(
             f"before, after: {lacking(old, new)}. Record both with the same profiler."
         )
-    how = Resampling("median", confidence, seed=seed, noise=noise).checked()
+    how = Resampling("median", CONFIDENCE, noise=noise).checked()
     if "kernels" in shared or (old.is_of_host and new.is_of_host):
         old, new = timed(old, new)
-    rest, path_metric = _others(old, new, shared, tolerance)
-    moved = _moved(old, new, how, matters, tolerance)
-    moved |= {
-        name: _untold(moved[name], _allows_both(moved[name], tolerance))
-        for name in ("steps", "families")
-    }
     unlike, setup = tuple(other_steps(old, new)), tuple(other_setup(old, new))
-    tables: dict[str, Any] = {
-        **({name: _untold(frame) for name, frame in moved.items()} if unlike else moved),
-        **rest,
-    }
+    others, path_metric = _others(old, new, shared)
+    tables = {**_judged(old, new, noise, is_told=not unlike), **others}
     of = WORK if old.is_in_units else STEP
     doubts = [*((text, "low") for text in (*setup, *unlike)), *cautions(old, new)]
-    doubts += wide(tables["steps"], tolerance, of)
+    doubts += wide(tables["steps"], of)
     unanswered = list(untimed(old, new, tables["steps"]))
     allowed = noise if tables["steps"]["ratio_low"].notna().any() and _are_single(old, new) else 0.0
-    every = side_by_side(
-        old, new, tables, how, of=of, peaks=peaks, tolerance=tolerance, matters=matters
-    )
-    is_open = _allows_both(every, tolerance) & ~every["id"].isin(part_ids(tables["parts"]))
-    runs = [] if new.is_in_units else compare.series(new.steps)
-    ends = {
-        name: interval(runs, how._replace(statistic=name))[1:]
-        for name in STATISTICS
-        if enough(runs)
-    }
+    every = side_by_side(old, new, tables, how, of=of, peaks=peaks)
+    is_open = _allows_both(every) & ~every["id"].isin(part_ids(tables["parts"]))
     return Comparison(
         figures=_untold(every, is_open | (matching(every, OF_STEPS) & bool(unlike))),
         **tables,
@@ -176,17 +152,36 @@ def compared(
         unit=of,
         other_work=other_work(old, new) if "kernels" in shared else "",
         noise=allowed,
-        step_ends={f"step_{name}_ns": (low, high) for name, (low, high) in ends.items()},
+        step_ends=_ends_of_steps(new, how),
     )
+
+
+def _judged(old: Side, new: Side, noise: float, *, is_told: bool) -> dict[str, pd.DataFrame]:
+    """Return the tables of `_moved`; "cannot tell" where an interval allows both, of all where nothing `is_told`."""
+    moved = _moved(old, new, noise)
+    if not is_told:
+        return {name: _untold(frame) for name, frame in moved.items()}
+    open_ones = {
+        name: _untold(moved[name], _allows_both(moved[name])) for name in ("steps", "families")
+    }
+    return moved | open_ones
+
+
+def _ends_of_steps(new: Side, how: Resampling) -> dict[str, Ends]:
+    """Return the interval of each step time after, by the figure's id, where there are enough steps."""
+    runs = [] if new.is_in_units else compare.series(new.steps)
+    if not enough(runs):
+        return {}
+    every = {name: interval(runs, how._replace(statistic=name)) for name in STATISTICS}
+    return {f"step_{name}_ns": (low, high) for name, (_, low, high) in every.items()}
 
 
 def nothing(refusal: Refusal) -> Comparison:
     """Return a comparison of nothing, and why."""
     empty = Side([]), Side([])
-    how = Resampling("median", CONFIDENCE)
     return Comparison(
         figures=compare.COMPARED_FIGURES.empty(),
-        **_moved(*empty, how, compare.MATTERS, compare.TOLERANCE),
+        **_moved(*empty, compare.NOISE),
         launches=compare.launches([], []),
         paths=compare.PATHS.empty(),
         paths_metric="",
@@ -196,28 +191,18 @@ def nothing(refusal: Refusal) -> Comparison:
     )
 
 
-def _moved(
-    old: Side, new: Side, how: Resampling, matters: float, tolerance: float
-) -> dict[str, Any]:
+def _moved(old: Side, new: Side, noise: float) -> dict[str, Any]:
     """Return steps, their parts, families and kernels side by side."""
-    chosen: dict[str, Any] = {
-        "confidence": how.confidence,
-        "seed": how.seed,
-        "matters": matters,
-        "noise": how.noise,
-    }
-    chosen["are_pairs"] = old.are_pairs
+    paired = old.are_pairs
     return {
-        "steps": compare.steps(old.steps, new.steps, **chosen),
-        "parts": compare.parts(old.parts, new.parts, **chosen),
-        "families": compare.families(old.kernels, new.kernels, **chosen),
-        "kernels": compare.kernels(old.kernels, new.kernels, by="grid", tolerance=tolerance),
+        "steps": compare.steps(old.steps, new.steps, noise=noise, are_pairs=paired),
+        "parts": compare.parts(old.parts, new.parts, noise=noise, are_pairs=paired),
+        "families": compare.families(old.kernels, new.kernels, noise=noise, are_pairs=paired),
+        "kernels": compare.kernels(old.kernels, new.kernels, by="grid"),
     }
 
 
-def _others(
-    old: Side, new: Side, shared: Sequence[str], tolerance: float
-) -> tuple[dict[str, pd.DataFrame], str]:
+def _others(old: Side, new: Side, shared: Sequence[str]) -> tuple[dict[str, pd.DataFrame], str]:
     """Return what is no timeline: counters, call paths (of the first repeats) and samples, and the paths' metric."""
 
     def rows(frame: pd.DataFrame, is_compared: object) -> pd.DataFrame:
@@ -234,8 +219,8 @@ def _others(
         (rows(v.run.calltree, path_metric), rows(v.run.call_metrics, path_metric)) for v in views
     )
     return {
-        "launches": compare.launches(*launches, tolerance=tolerance),
-        "paths": compare.paths(*trees, metric=path_metric, tolerance=tolerance),
+        "launches": compare.launches(*launches),
+        "paths": compare.paths(*trees, metric=path_metric),
         "samples": compare.samples(*(rows(view.samples, "samples" in shared) for view in views)),
     }, path_metric
 
@@ -332,10 +317,10 @@ def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
         )
 
 
-def wide(steps: pd.DataFrame, tolerance: float, of: str) -> Iterator[tuple[str, str]]:
+def wide(steps: pd.DataFrame, of: str) -> Iterator[tuple[str, str]]:
     """Yield that the interval of the usual step, the first of COMPARED_STEPS, allows both better and worse."""
     first = steps.head(1)
-    for row in first[_allows_both(first, tolerance)].to_dict("records"):
+    for row in first[_allows_both(first)].to_dict("records"):
         ends = spoken_ends(row["ratio_low"], row["ratio_high"])
         yield (
             f"the {row['statistic']} {of} takes {ends} times as long: it can be faster or slower",
@@ -343,9 +328,10 @@ def wide(steps: pd.DataFrame, tolerance: float, of: str) -> Iterator[tuple[str, 
         )
 
 
-def _allows_both(table: pd.DataFrame, tolerance: float) -> pd.Series:
+def _allows_both(table: pd.DataFrame) -> pd.Series:
     """Say whose interval allows both, better and worse by more than the tolerance."""
-    return (table["ratio_low"] < 1 / (1 + tolerance)) & (table["ratio_high"] > 1 + tolerance)
+    most = 1 + compare.TOLERANCE
+    return (table["ratio_low"] < 1 / most) & (table["ratio_high"] > most)
 
 
 def _gpus(one: Side) -> list[str]:
@@ -398,15 +384,13 @@ def side_by_side(
     *,
     of: str,
     peaks: str,
-    tolerance: float,
-    matters: float,
 ) -> pd.DataFrame:
     """Return COMPARED_FIGURES of both sides: means over repeats, with the figures of the comparison's own `tables`."""
     found = [[figures(view, peaks=peaks) for view in side.views] for side in (old, new)]
     means = [_mean(side) for side in found]
     intervals = _of_repeats(found[0], found[1], how)
     moving = {
-        name: matters * float(tables["parts"]["before_ns"].sum())
+        name: compare.MATTERS * float(tables["parts"]["before_ns"].sum())
         for name in part_ids(tables["parts"])
     }
     for figure, value, ends in _own(tables, of):
@@ -419,9 +403,7 @@ def side_by_side(
         pd.DataFrame(list(side.values()), columns=compare.FIGURES.column_names) for side in means
     )
     frames = compare.FIGURES.make(before), compare.FIGURES.make(after)
-    return compare.figures(
-        *frames, intervals=intervals, least=moving, tolerance=tolerance, matters=matters
-    )
+    return compare.figures(*frames, intervals=intervals, least=moving)
 
 
 def _mean(repeats: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:

@@ -16,9 +16,8 @@ from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut, ends, subtract, total, union
 from perfkit.diagnosis import ledger, timeline
-from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, Gain, removing
 from perfkit.diagnosis.framework import VOLTA, capability, data_sheet, formats
-from perfkit.diagnosis.idle_time import HALF
 from perfkit.diagnosis.operator_kernels import by_operator, operated
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.kernels import (
@@ -47,6 +46,7 @@ IDLE_PIPE = 0.1
 BOUND = 0.6
 SATURATED = 0.8
 THIRD = 1 / 3
+HALF = 0.5
 
 
 def too_little(view: Selection) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def too_little(view: Selection) -> Iterator[Finding]:
     text += "start of a program: no step of it was recorded."
     gain = Gain(1.0, 1.0, "no step was recorded that could get faster")
     title = "The recording holds too little work of the GPU to judge the program"
-    yield tell(TOO_LITTLE, title, "medium", text, (working, number_of), gain)
+    yield tell(TOO_LITTLE, title, text, (working, number_of), gain, level="medium")
 
 
 def computation_findings(view: Selection, figures: dict[str, Figure]) -> Iterator[Finding]:
@@ -114,10 +114,10 @@ def computation_findings(view: Selection, figures: dict[str, Figure]) -> Iterato
     finding = tell(
         COMPUTATION,
         title,
-        level,
         text,
         (computing,),
         gain,
+        level=level,
         first=first,
         place=place,
         is_mean=len(parts) == 1,
@@ -248,7 +248,7 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
         "best case: the run saves all of the matrix work's time; tensor cores save only a part of it",
     )
     title = f"Matrix work runs without tensor cores {percent(share)} {of_the_time(view)}"
-    yield tell(TENSOR_CORES, title, severity(share), text, evidence, gain)
+    yield tell(TENSOR_CORES, title, text, evidence, gain)
 
 
 def _bandwidth(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -280,11 +280,4 @@ def _bandwidth(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding
     )
     evidence = (figure, known["kernel_busy_frac"])
     title = f"Kernels use {figure.text}{rate} of the bandwidth of the device memory"
-    yield tell(MEMORY_BANDWIDTH, title, level, text, evidence, gain)
-
-
-def matrix_frac(view: Selection) -> float | None:
-    """Return the share of the kernel time that is matrix work; None without kernels."""
-    kernels = cut(view.kernels, view.window)
-    matrix = kernels["dur_ns"].where(kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES), 0)
-    return float(matrix.sum() / kernels["dur_ns"].sum()) if kernels["dur_ns"].sum() else None
+    yield tell(MEMORY_BANDWIDTH, title, text, evidence, gain, level=level)

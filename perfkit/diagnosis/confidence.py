@@ -10,20 +10,19 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.alignment import clock_under_kernels
+from perfkit.analysis.causes import covered_by
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import paths, recording, timeline
 from perfkit.diagnosis.commands import commands
-from perfkit.diagnosis.computing import matrix_frac, while_running
+from perfkit.diagnosis.computing import while_running
 from perfkit.diagnosis.evidence import advice
-from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, Objection, kept
-from perfkit.diagnosis.gpus import slow, spread, waiting
+from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, Objection
+from perfkit.diagnosis.gpus import slow, spread
 from perfkit.diagnosis.interconnect import growing
 from perfkit.diagnosis.launching import blocking, distances, pauses
 from perfkit.diagnosis.measured import binding
@@ -31,8 +30,8 @@ from perfkit.diagnosis.replayed import BLOCKED
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.rule import Rule
 from perfkit.diagnosis.slowing import SLOWED, by_profiler, slowed
-from perfkit.diagnosis.sources import TIMELINE
 from perfkit.diagnosis.speed import lowered
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.tiles import readings
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, ONCE, warming
 from perfkit.errors import PerfkitError
@@ -41,9 +40,7 @@ from perfkit.selection import Selection
 
 HALF = 0.5
 BUSY = 0.9
-NEAR_ROOF = 0.6
 WORKING = 0.3
-NOTABLE = 0.1
 CLOCK_KEPT = (
     0.95  # of its maximum; a clock that never falls lower was not throttled noticeably (convention)
 )
@@ -81,38 +78,12 @@ def _in_warm_up(view: Selection) -> pd.Series:
     gaps = timeline.idle_gaps(view)
     steps = timeline.detected(view)
     assert gaps is not None
-    early = steps[
-        ~steps["steady"] & (steps["step"] < steps.groupby("rank")["step"].transform("max"))
-    ]
-    found: NDArray[np.bool_] = np.zeros(len(gaps), bool)
-    spans = [
-        of[["rank", "start_ns", "dur_ns"]].itertuples(index=False)
-        for of in (early, warming(view).early)
-    ]
-    for rank, start, dur in chain(*spans):
-        found |= (gaps["rank"] == rank).to_numpy() & gaps["start_ns"].between(
-            start, start + dur
-        ).to_numpy()
-    return pd.Series(found, gaps.index)
-
-
-def _share(text: str, *ids: str, least: float = -math.inf, below: float = math.inf) -> Check:
-    """Return a check of the first of these figures that is known: what it says if its value lies in the range."""
-
-    def check(_: Selection, known: Known, finding: Finding) -> str:
-        figure = next((known[i] for i in ids if i in known), None)
-        return text.format(figure.text) if figure and least <= figure.value < below else ""
-
-    return check
-
-
-def _no_matrix_work(view: Selection, _: Known, finding: Finding) -> str:
-    share = matrix_frac(view)
-    return (
-        ""
-        if share is None or share >= WORKING
-        else f"matrix work takes only {percent(share)} of the kernel time"
-    )
+    last = steps.groupby("rank")["step"].transform("max")
+    early = steps[~steps["steady"] & (steps["step"] < last)]
+    spans = pd.concat([of[["rank", "start_ns", "dur_ns"]] for of in (early, warming(view).early)])
+    # A gap that begins where a step ends is one of it.
+    until = spans.assign(dur_ns=spans["dur_ns"] + 1)
+    return pd.Series(covered_by(gaps.assign(dur_ns=1), until) > 0, gaps.index)
 
 
 def _pipe_works(_: Selection, known: Known, finding: Finding) -> str:
@@ -125,12 +96,10 @@ def _pipe_works(_: Selection, known: Known, finding: Finding) -> str:
 
 
 def _low_occupancy(_: Selection, known: Known, finding: Finding) -> str:
-    text = "the launch configuration allows only {} of the warps, which explains the low value"
-    return (
-        _share(text, "theoretical_occupancy_frac", below=HALF)(_, known, finding)
-        if binding(known)
-        else ""
-    )
+    possible = known.get("theoretical_occupancy_frac")
+    if possible is None or possible.value >= HALF or not binding(known):
+        return ""
+    return f"the launch configuration allows only {possible.text} of the warps, which explains the low value"
 
 
 def _clock_kept(view: Selection, _: Known, finding: Finding) -> str:
@@ -169,15 +138,6 @@ def _few_readings(view: Selection, _: Known, finding: Finding) -> str:
     )
 
 
-def _uneven(view: Selection, _: Known, finding: Finding) -> str:
-    share = waiting(view)
-    return (
-        f"for {percent(share)} of the time GPUs wait for another GPU, not for the links"
-        if share >= NOTABLE
-        else ""
-    )
-
-
 def _unlike(view: Selection, _: Known, finding: Finding) -> str:
     """A slow GPU slows all kernels; more data slow some of them."""
     found = slow(view)
@@ -195,15 +155,6 @@ def _once(view: Selection, _: Known, finding: Finding) -> str:
     """How often state is saved is known from two checkpoints on."""
     unknown = "no rank saves twice in this recording, so perfkit does not know how often it saves"
     return "" if len(distances(view)) else unknown
-
-
-def _irregular(view: Selection, _: Known, finding: Finding) -> str:
-    apart = distances(view)
-    if len(apart) < 2 or apart.max() - apart.min() <= 1:
-        return ""
-    return (
-        f"it does not happen at regular intervals: {apart.min()} to {apart.max()} steps lie between"
-    )
 
 
 def _begun_apart(view: Selection, _: Known, finding: Finding) -> str:
@@ -271,29 +222,13 @@ CHECKS: dict[Objection, Check] = {
     Objection.BLOCKED: lambda view, _, finding: (
         f"{BLOCKED}: measure again without that" if blocking(view) else ""
     ),
-    Objection.BUSY: _share(
-        "the GPU is busy for {} of the time", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY
-    ),
-    Objection.NO_MATRIX_WORK: _no_matrix_work,
     Objection.PIPE_WORKS: _pipe_works,
-    Objection.FAR_FROM_ROOF: _share(
-        "the measured kernels reach only {} of their roof", "roof_share_frac", below=WORKING
-    ),
-    Objection.NEAR_ROOF: _share(
-        "the kernels already reach {} of their roof", "roof_share_frac", least=NEAR_ROOF
-    ),
     Objection.OCCUPANCY_EXPLAINS: _low_occupancy,
-    Objection.FEW_MEASURED: _share(
-        "the measured kernels take only {} of the recording's kernel time",
-        "measured_frac",
-        below=HALF,
-    ),
     Objection.CLOCK_KEPT: _clock_kept,
     Objection.VIDEO_ENGINE: _video,
     Objection.FEW_READINGS: _few_readings,
     Objection.BY_DESIGN: _by_design,
     Objection.ANOTHER_WORKS: _another_works,
-    Objection.UNEVEN: _uneven,
     Objection.UNLIKE: _unlike,
     Objection.SAME_SPEED: _same_speed,
     Objection.BEGUN_APART: _begun_apart,
@@ -302,24 +237,19 @@ CHECKS: dict[Objection, Check] = {
     ),
     Objection.STILL_GROWING: lambda view, _, finding: growing(view),
     Objection.ONE_CHECKPOINT: _once,
-    Objection.IRREGULAR: _irregular,
 }
 
 
 def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     """Return a finding with its confidence, what speaks against it, its advice, and what comes next."""
     rule = rules()[finding.rule]
-    is_timed = rests_on_times(finding)
+    is_timed = finding.rests_on_times
     doubts = _doubts(view) if is_timed else []
-    impossible = [doubt.seen for doubt in doubts if doubt.spoils_figures]
-    few = timeline.too_few(view)
-    if few and is_timed:
-        impossible.append(few)
-    incomplete = [doubt.seen for doubt in doubts if not doubt.spoils_figures]
     said = _objections(view, known, finding)
-    against = (*impossible, *incomplete, *said.values())
+    against = (*(doubt.seen for doubt in doubts), *said.values())
     is_indirect = (bool(rule.indirect) and not finding.owner) or _uncounted(rule, known, finding)
     steps_down = min(is_indirect + len(against), len(CONFIDENCES) - 1)
+    is_unsure = any(doubt.leaves_nothing_sure for doubt in doubts)
     gain = finding.gain
     if is_timed and recording.is_mostly_unknown(view):
         gain = replace(gain, low=1.0, high=math.inf, reason=MOSTLY_UNKNOWN)
@@ -331,16 +261,11 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
         evidence=tuple(evidence.values()),
         gain=gain,
         advice=_advice(view, rule, finding),
-        confidence="low" if impossible else CONFIDENCES[steps_down],
+        confidence=CONFIDENCES[-1] if is_unsure else CONFIDENCES[steps_down],
         against=against,
         objections=frozenset(said),
         next=commands(view, finding.next or rule.next),
     )
-
-
-def rests_on_times(finding: Finding) -> bool:
-    """Tell whether a finding rests on the times of a timeline."""
-    return any(TIMELINE & set(figure.tables) for figure in finding.evidence)
 
 
 def _objections(view: Selection, known: Known, finding: Finding) -> dict[Objection, str]:

@@ -7,8 +7,8 @@ limits nothing: a level is named, or said to be unknown. The columns are those o
 import pandas as pd
 
 from perfkit.analysis.ledger import LEDGER
-from perfkit.diagnosis.finding import kept
 from perfkit.diagnosis.kernels import limited
+from perfkit.diagnosis.stored import kept
 from perfkit.selection import Selection
 
 LAUNCH = "launch"  # the kind of every line

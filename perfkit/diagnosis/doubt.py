@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from perfkit.analysis import completeness, timeline
-from perfkit.diagnosis.finding import kept
+from perfkit.diagnosis.stored import kept
 from perfkit.schema import Column, Table
 from perfkit.selection import Selection
 
@@ -74,7 +74,12 @@ class Doubt:
     @property
     def lowers_confidence(self) -> bool:
         """Whether findings that rest on times of the GPU are less sure because of it."""
-        return self.is_about_times or self.kind is Kind.LOST_CALLS
+        return self.is_about_times or self.kind in (Kind.LOST_CALLS, Kind.TOO_LITTLE)
+
+    @property
+    def leaves_nothing_sure(self) -> bool:
+        """Whether no finding that rests on times of the GPU is more than a guess because of it."""
+        return self.spoils_figures or self.kind is Kind.TOO_LITTLE
 
     @property
     def may_hide_a_loop(self) -> bool:
@@ -130,6 +135,11 @@ def of_ranks(view: Selection, name: str) -> pd.DataFrame:
     """
     frame = view.run.table(name)
     return frame[frame["rank"].isin(view.ranks)].reset_index(drop=True) if view.ranks else frame
+
+
+def operations(view: Selection) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the kernels and the copies of the chosen ranks."""
+    return of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
 
 
 def touched(view: Selection, stretches: pd.DataFrame) -> tuple[pd.DataFrame, float]:

@@ -25,7 +25,7 @@ from perfkit.diagnosis import pausing
 from perfkit.diagnosis.blocks import few
 from perfkit.diagnosis.commands import commands
 from perfkit.diagnosis.extensions import extensions
-from perfkit.diagnosis.finding import HORIZONS, kept
+from perfkit.diagnosis.finding import HORIZONS
 from perfkit.diagnosis.framework import (
     AMPERE,
     VOLTA,
@@ -52,6 +52,7 @@ from perfkit.diagnosis.program import (
 from perfkit.diagnosis.repeating import phases
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules.rule import Condition, Fact, Step
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import idle_gaps
 from perfkit.diagnosis.transfers import to_cpu
 from perfkit.names.families import family
@@ -165,7 +166,7 @@ def _few_lanes(view: Selection) -> bool:
 
 def _few_blocks_of_library(view: Selection) -> bool:
     found = few(view)
-    return found is not None and library_of(found.longest) in (*COMPILED, "PyTorch")
+    return found is not None and library_of(found["full_name"]) in (*COMPILED, "PyTorch")
 
 
 def _dram_limits(view: Selection) -> bool:
@@ -314,8 +315,8 @@ def _any(names: pd.Series, pattern: re.Pattern[str]) -> bool:
     return bool(where(names, pattern.search).any())
 
 
-FACTS: dict[Fact, Callable[[Selection], bool]] = {
-    Fact.LINK_COPIES: lambda view: len(_over_link(view)) > 0,
+FACTS: dict[Fact, Callable[[Selection], object]] = {
+    Fact.LINK_COPIES: lambda view: len(_over_link(view)),
     Fact.PINNED: _pinned,
     Fact.SMALL_COPIES: _small_copies,
     Fact.TO_CPU: lambda view: to_cpu(view, kind=""),
@@ -337,9 +338,7 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
     Fact.OPENACC: lambda view: _compiled_by(view, OPENACC),
     Fact.OPENMP: lambda view: _compiled_by(view, OPENMP),
     Fact.OPENMP_THREADS: lambda view: _any(view.run.calltree["name"], OPENMP_REGION),
-    Fact.CPU_PATHS: lambda view: bool(
-        len(view.run.calltree) and host_metric(view.run.call_metrics)
-    ),
+    Fact.CPU_PATHS: lambda view: len(view.run.calltree) and host_metric(view.run.call_metrics),
     Fact.AMD: is_amd,
     Fact.OCCUPIED: lambda view: _occupied(view, "theoretical_occupancy_frac"),
     Fact.FEW_BLOCKS_OF_LIBRARY: _few_blocks_of_library,
@@ -348,19 +347,19 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
         PYTHON in view.run.calltree["module"].cat.categories or is_pytorch(view)
     ),
     Fact.PYTORCH: is_pytorch,
-    Fact.FUSED_ATTENTION: lambda view: bool(
+    Fact.FUSED_ATTENTION: lambda view: (
         cut(view.kernels, view.window)["family"].eq("attention").any()
     ),
-    Fact.OPTIMIZER: lambda view: bool(where(view.framework.ranges["name"], OPTIMIZER.match).any()),
+    Fact.OPTIMIZER: lambda view: where(view.framework.ranges["name"], OPTIMIZER.match).any(),
     Fact.OPTIMIZER_LOOP: _optimizer_loop,
     Fact.FUSED_OPTIMIZER: lambda view: _any(view.framework.kernels["full_name"], FUSED_OPTIMIZER),
-    Fact.UNFUSED_ATTENTION: lambda view: bool(unfused(view.framework).any()),
-    Fact.UNCAPTURABLE: lambda view: bool(uncapturable(view)),
+    Fact.UNFUSED_ATTENTION: lambda view: unfused(view.framework).any(),
+    Fact.UNCAPTURABLE: uncapturable,
     Fact.CONVERSIONS: lambda view: _any(view.framework.kernels["full_name"], CONVERSION),
     Fact.INFERENCE: _inference,
     Fact.ANOMALY: _anomaly,
     Fact.COMPILED: _compiled,
-    Fact.FLOAT64: lambda view: bool(formats(view)["format"].head(1).eq("fp64").any()),
+    Fact.FLOAT64: lambda view: formats(view)["format"].head(1).eq("fp64").any(),
     Fact.FLOAT32_PRODUCTS: lambda view: _without_tf32(view, "gemm"),
     Fact.FLOAT32_CONVOLUTIONS: lambda view: _without_tf32(view, "convolution"),
     Fact.BEFORE_AMPERE: lambda view: capability(view) < AMPERE,
@@ -374,22 +373,22 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
     Fact.ONE_GPU: _one_gpu,
     Fact.ONE_STREAM: _one_stream,
     Fact.DEVICE_WAITS: _device_waits,
-    Fact.CALL_PATHS: lambda view: len(view.run.calltree) > 0,
+    Fact.CALL_PATHS: lambda view: len(view.run.calltree),
     Fact.FAR_CARD: _far_card,
     Fact.BETWEEN_NODES: is_between_nodes,
-    Fact.LINKS: lambda view: bool(view.run.links["transport"].notna().any()),
+    Fact.LINKS: lambda view: view.run.links["transport"].notna().any(),
     Fact.MPI_SET_UP: lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),
     Fact.MPI: _mostly_mpi,
     Fact.MPI_WAITS: lambda view: _of_mpi(view, "mpi_(?:wait|test)"),
-    Fact.COUNTERS: lambda view: len(view.launches) > 0,
-    Fact.STALLS: lambda view: len(view.stalls) > 0,
-    Fact.LAST_WAVE: lambda view: len(last_waves(view)) > 0,
-    Fact.TIMELINE: lambda view: len(view.all_kernels) > 0,
-    Fact.OPERATORS: lambda view: len(view.framework.ops) > 0,
-    Fact.RANGES: lambda view: len(view.ranges) > 0,
-    Fact.STACKS: lambda view: len(view.stacks) > 0,
+    Fact.COUNTERS: lambda view: len(view.launches),
+    Fact.STALLS: lambda view: len(view.stalls),
+    Fact.LAST_WAVE: lambda view: len(last_waves(view)),
+    Fact.TIMELINE: lambda view: len(view.all_kernels),
+    Fact.OPERATORS: lambda view: len(view.framework.ops),
+    Fact.RANGES: lambda view: len(view.ranges),
+    Fact.STACKS: lambda view: len(view.stacks),
     Fact.LOOP: _loop,
-    Fact.STEPS: lambda view: len(steady(view.steps)) > 0 or _loop(view),
+    Fact.STEPS: lambda view: len(steady(view.steps)) or _loop(view),
     Fact.IDLE_IN_COPIES: _idle_in_copies,
     Fact.UNOWNED_PAUSES: lambda view: len(paused(view)) > 1 and not pausing.reason(view).owner,
     Fact.TWO_LENGTHS: lambda view: of_long_steps(view, "memory"),
@@ -406,7 +405,7 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
 def holds(view: Selection, *, fact: Fact) -> bool:
     """Tell whether a run shows a fact."""
     if fact in FACTS:
-        return FACTS[fact](view)
+        return bool(FACTS[fact](view))
     return any(part.FACTS[fact](view) for part in extensions() if fact in part.FACTS)
 
 

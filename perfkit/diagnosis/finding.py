@@ -4,17 +4,11 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import Enum
-from functools import wraps
-from threading import RLock
-from typing import Any, TypeVar, cast
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from perfkit.analysis.grouping import speedup_bounds
-from perfkit.diagnosis.sources import source
-from perfkit.diagnosis.stored import through_cache
+from perfkit.diagnosis.sources import TIMELINE, source
 from perfkit.format import duration, number, operations, percent, size
-from perfkit.run import Run
-from perfkit.selection import Selection
 
 HORIZONS = ("today", "immediate", "medium-term", "long-term")
 SEVERITIES = ("high", "medium", "low")
@@ -185,26 +179,19 @@ class Objection(Enum):
     WARM_UP = "warm up"
     PROFILED = "profiled"
     BLOCKED = "blocked"
-    BUSY = "busy"
-    NO_MATRIX_WORK = "no matrix work"
     PIPE_WORKS = "pipe works"
-    FAR_FROM_ROOF = "far from roof"
-    NEAR_ROOF = "near roof"
     OCCUPANCY_EXPLAINS = "occupancy explains"
-    FEW_MEASURED = "few measured"
     CLOCK_KEPT = "clock kept"
     VIDEO_ENGINE = "video engine"
     FEW_READINGS = "few readings"
     BY_DESIGN = "by design"
     ANOTHER_WORKS = "another works"
-    UNEVEN = "uneven"
     UNLIKE = "unlike"
     SAME_SPEED = "same speed"
     BEGUN_APART = "begun apart"
     ONE_PROGRAM = "one program"
     STILL_GROWING = "still growing"
     ONE_CHECKPOINT = "one checkpoint"
-    IRREGULAR = "irregular"
 
 
 @dataclass(frozen=True)
@@ -239,6 +226,11 @@ class Finding:
     is_mean: bool = False
     because: str = ""
 
+    @property
+    def rests_on_times(self) -> bool:
+        """Whether it rests on the times of a timeline."""
+        return any(TIMELINE & set(figure.tables) for figure in self.evidence)
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -257,20 +249,11 @@ class Refusal:
 LEAST = 1.01  # gains below are not worth a number
 WIDE = 10.0  # a bound above needs a reason
 APART = 2.0  # times its beginning; a wider range that ends beyond WIDE says nothing (convention)
+# Why a gain is no smaller and no larger, of time that is idle.
+BEST = "best case: {saves} all of this time"
+WORST = "worst case: none, because the GPU then waits for something else"
+AT_MOST = BEST.format(saves="the run saves")
 WIDELY = "Nothing recorded says how much of this time the program needs"
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class _Answer:
-    """What was worked out, once it was; whoever works it out holds the lock."""
-
-    def __init__(self) -> None:
-        self.lock = RLock()
-        self.is_there = False
-        self.made: Any = None
-
-
-_KEPT: WeakKeyDictionary[Run | Selection, dict[tuple[Any, ...], _Answer]] = WeakKeyDictionary()
 
 
 def _factor(value: float) -> str:
@@ -324,23 +307,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, list):
         return [finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def kept(made: F) -> F:
-    """Return a function of a selection, or run, that works out its answer once for each and its other arguments.
-
-    Of two threads that ask, the second waits for the first. The answer is shared: callers change
-    nothing in it. A selection never changes; a new one is asked anew. What took long is stored in
-    the cache (`perfkit.diagnosis.stored`).
-    """
-
-    @wraps(made)
-    def once(view: Run | Selection, **options: Any) -> Any:
-        answer = _KEPT.setdefault(view, {}).setdefault((made, *sorted(options.items())), _Answer())
-        with answer.lock:
-            if not answer.is_there:
-                answer.made = through_cache(made, view, options)
-                answer.is_there = True
-        return answer.made
-
-    return cast(F, once)

@@ -16,7 +16,8 @@ from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.intervals import (
     cut,
 )
-from perfkit.diagnosis.finding import Figure, kept
+from perfkit.diagnosis.finding import Figure
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import detected, span_ns, unrecorded
 from perfkit.diagnosis.timeline import idle_gaps as gaps_of
 from perfkit.errors import PerfkitError

@@ -24,8 +24,7 @@ from perfkit.analysis import communication, timeline
 from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import Window, cut, devices, spans
 from perfkit.diagnosis import launching
-from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
-from perfkit.diagnosis.idle_time import CAUSES
+from perfkit.diagnosis.finding import Figure, Finding, removing
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.replayed import with_others
 from perfkit.diagnosis.rules.collectives import (
@@ -35,6 +34,7 @@ from perfkit.diagnosis.rules.collectives import (
     SLOW_GPU,
 )
 from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import (
     breakdown,
     busy,
@@ -44,6 +44,7 @@ from perfkit.diagnosis.timeline import (
     span_ns,
     unrecorded,
 )
+from perfkit.diagnosis.words import words
 from perfkit.format import number, percent, printable, several
 from perfkit.selection import Selection
 
@@ -349,7 +350,7 @@ def _slow(found: Slow) -> Finding:
     gain = removing(
         share, "best case: all GPUs take the time of the fastest, if they wait for each other"
     )
-    return tell(SLOW_GPU, title, severity(share), text, (longer, lost), gain)
+    return tell(SLOW_GPU, title, text, (longer, lost), gain)
 
 
 def _uneven(view: Selection, known: Mapping[str, Figure], share: float) -> Finding:
@@ -380,7 +381,7 @@ def _uneven(view: Selection, known: Mapping[str, Figure], share: float) -> Findi
     gain = removing(
         share, f"best case: all {whose}s take the average time, if they wait for each other"
     )
-    return tell(RANKS, title, severity(share), text, (uneven,), gain)
+    return tell(RANKS, title, text, (uneven,), gain)
 
 
 def _late(view: Selection) -> Iterator[Finding]:
@@ -423,7 +424,7 @@ def _late(view: Selection) -> Iterator[Finding]:
         "best case: the others never wait for it",
         worst="worst case: they then wait for something else",
     )
-    yield tell(LATE_GPU, title, severity(found.most_frac), text, (wait, own), gain)
+    yield tell(LATE_GPU, title, text, (wait, own), gain)
 
 
 def _in_turn(view: Selection) -> Iterator[Finding]:
@@ -471,7 +472,7 @@ def _in_turn(view: Selection) -> Iterator[Finding]:
     )
     # What is computed beside the waits then begins earlier, too.
     gain = with_others(gain, {"collective": float(last["wait_ns"].sum()) / span_ns(view) - share})
-    yield tell(LATE_IN_TURN, title, severity(share), text, (wait, alike), gain)
+    yield tell(LATE_IN_TURN, title, text, (wait, alike), gain)
 
 
 @kept
@@ -501,7 +502,7 @@ def _why(view: Selection, found: Spread) -> str:
         return ""
     of_gpu = idle_of_gpus(view).loc[[(found.rank, found.gpu)]].sum()
     return (
-        f" {CAUSES[str(of_gpu.idxmax())]} it idle for the largest part of that."
+        f" {words('causes')[str(of_gpu.idxmax())]} it idle for the largest part of that."
         if of_gpu.sum()
         else ""
     )

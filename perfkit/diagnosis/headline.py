@@ -14,7 +14,7 @@ import pandas as pd
 from perfkit.analysis import python_functions, stacks
 from perfkit.analysis.causes import where
 from perfkit.analysis.readings import DEVICE
-from perfkit.diagnosis import confidence, little, path_verdict, paths, phases, picture, recording
+from perfkit.diagnosis import little, path_verdict, paths, phases, picture, recording
 from perfkit.diagnosis.finding import (
     CONFIDENCES,
     HORIZONS,
@@ -26,10 +26,10 @@ from perfkit.diagnosis.finding import (
     Finding,
     Gain,
 )
+from perfkit.diagnosis.gain import together
 from perfkit.diagnosis.logged import is_logged
 from perfkit.diagnosis.machine import PHASES
 from perfkit.diagnosis.recording import of_the_time
-from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.rules.call_paths import PATHS_GPU_IDLE
 from perfkit.diagnosis.rules.rule import Hides
@@ -179,7 +179,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     the cause that counters name. What a log alone shows comes after all that a timeline tells.
     """
     findings = list(findings)
-    has_timeline = any(confidence.rests_on_times(finding) for finding in findings)
+    has_timeline = any(finding.rests_on_times for finding in findings)
 
     def saving(finding: Finding) -> float:
         saved = achievable(finding.gain)
@@ -536,26 +536,16 @@ def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
         label = "Loss to mend first" if others.max() > lost else "Largest loss"
         label = "Largest part" if is_work else label
         named = ", ".join(picture.name(key) for key in parts)
-        within = "" if picture.own(first) else f"{theme(first.rule)}, in "
+        within = "" if picture.own(first) else f"{rule_of(first).about}, in "
         yield Tile(label, value, f"{within}{named}", first.evidence[0])
     elif first.evidence and (share or _is_warm_up(first)):
         is_outside = bool(rule_of(first).phase and phases.outside(view))
         yield Tile(
             "Largest loss",
             percent(share or first.evidence[0].value),
-            f"{theme(first.rule)}{', outside the judged part' if is_outside else ''}",
+            f"{rule_of(first).about}{', outside the judged part' if is_outside else ''}",
             first.evidence[0],
         )
-
-
-def theme(rule: str) -> str:
-    """Return what a rule is about, in words.
-
-    >>> theme("idle_data_loading"), theme("paths_gpu_idle"), theme("idle")
-    ('data loading', 'GPU idle', 'idle')
-    """
-    words = re.sub(r"^(idle|paths|log|training)_", "", rule).replace("_", " ")
-    return re.sub(r"\b(gpu|mfu|cuda)\b", lambda found: found[1].upper(), words)
 
 
 def saved(gain: Gain, figures: Mapping[str, Figure]) -> str:

@@ -17,7 +17,7 @@ from perfkit.analysis.causes import THREAD, covered_by, on_one_axis, where
 from perfkit.analysis.grouping import largest
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis import timeline
-from perfkit.diagnosis.finding import Figure, Finding, removing, severity
+from perfkit.diagnosis.finding import AT_MOST, WORST, Figure, Finding, removing
 from perfkit.diagnosis.idle_owner import OWNED_CAUSES, owner_of
 from perfkit.diagnosis.operator_kernels import operated
 from perfkit.diagnosis.replayed import with_others
@@ -26,7 +26,6 @@ from perfkit.diagnosis.rules import idle as idle_rules
 from perfkit.diagnosis.rules.idle import IDLE, IDLE_EDGE, INSIDE
 from perfkit.diagnosis.rules.rule import Rule, tell
 from perfkit.diagnosis.slowing import slowed
-from perfkit.diagnosis.waiting import AT_MOST, WORST
 from perfkit.diagnosis.words import words
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
@@ -323,6 +322,6 @@ def _finding(
 ) -> Finding:
     """Return the finding on this share of the time, which a cause keeps the GPU idle."""
     further = () if rule.change else (NOT_REPLAYED,)
-    level = "low" if rule is IDLE_EDGE else severity(share)
+    level = "low" if rule is IDLE_EDGE else ""
     gain = replace(removing(share, AT_MOST, worst=WORST), further=further)
-    return tell(rule, title, level, text, evidence, gain, first=first)
+    return tell(rule, title, text, evidence, gain, level=level, first=first)

@@ -13,8 +13,9 @@ import pandas as pd
 from perfkit import hardware
 from perfkit.analysis import access, dossier, flops, limiters, roofline, warps
 from perfkit.analysis.roofline import CEILINGS
-from perfkit.diagnosis.finding import Figure, kept
+from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.framework import PRECISIONS, gpu_time
+from perfkit.diagnosis.stored import kept
 from perfkit.errors import PerfkitError
 from perfkit.names.parts import stall
 from perfkit.selection import Selection

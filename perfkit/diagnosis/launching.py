@@ -22,7 +22,7 @@ from perfkit.analysis import gaps, operators, timeline
 from perfkit.analysis.causes import DETAILS, is_kernel_launch, started_by, where
 from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut, ends
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.finding import AT_MOST, WORST, Figure, Finding, Gain, removing
 from perfkit.diagnosis.framework import avoidable, synchronisations
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.replayed import saving, uncapturable, with_others
@@ -36,8 +36,8 @@ from perfkit.diagnosis.rules.launches import (
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import CHECKPOINTING
 from perfkit.diagnosis.slowing import PAUSE_NS, pause_ns
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps, idle_parts, span_ns, unrecorded
-from perfkit.diagnosis.waiting import AT_MOST, WORST
 from perfkit.format import duration, percent, printable, size
 from perfkit.selection import Selection
 from perfkit.tables import API_CALLS
@@ -58,8 +58,6 @@ SOURCE = "checkpoints.detect"
 NOTABLE = 0.1
 SHORT_SHARE = 0.5
 SHORT_NS = 10_000
-SAMPLED = 2_000  # kernels (convention)
-QUEUE_NS = 1_000_000_000  # that their launches may come before (convention)
 BLOCKING = 0.95  # share of launches that wait (convention)
 FEWEST_LAUNCHES = 50  # enough launches (convention)
 LONG_CODE_NS = 50_000  # five times what launching costs at most (convention)
@@ -108,15 +106,7 @@ def blocking(view: Selection) -> tuple[float, int, int] | None:
     None where it is not nearly all of them, or few are recorded: else at most 2 of 100 do in real
     recordings.
     """
-    kernels = cut(view.all_kernels, view.window)
-    calls = view.api_calls
-    some = kernels.iloc[len(kernels) // 2 :][:SAMPLED]  # most runs need no look at the others
-    start, end = ends(some)
-    near = calls[calls["start_ns"].between(start.min(initial=2**62) - QUEUE_NS, end.max(initial=0))]
-    late, _ = _waiting(some, near)
-    if len(late) >= FEWEST_LAUNCHES and late.mean() < BLOCKING:
-        return None
-    late, inside = _waiting(kernels, calls)
+    late, inside = _waiting(cut(view.all_kernels, view.window), view.api_calls)
     if len(late) < FEWEST_LAUNCHES or late.mean() < BLOCKING:
         return None
     return float(late.mean()), len(late), inside
@@ -168,7 +158,7 @@ def _blocking(view: Selection) -> Iterator[Finding]:
     )
     gain = Gain(1.0, max(high, 1.0), reason, max(1 - 1 / high, 0.0))
     title = f"Launches that wait for their kernels take {cost.text} {of_the_time(view)}"
-    yield tell(LAUNCH_BLOCKING, title, severity(gain.share or 0.0), text, (waits, cost), gain)
+    yield tell(LAUNCH_BLOCKING, title, text, (waits, cost), gain)
 
 
 @kept
@@ -277,7 +267,7 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     if optimizer:
         gain = with_others(gain, {"computation": optimizer})
         first = FUSED
-    yield tell(rule, title, severity(idle), text, (pause, figure), gain, first=first, is_mean=True)
+    yield tell(rule, title, text, (pause, figure), gain, first=first, is_mean=True)
 
 
 def _of_optimizer(view: Selection) -> float:
@@ -356,7 +346,7 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     )
     evidence = (idle, known["sync_count"])
     gain = removing(idle.value, AT_MOST, worst=WORST)
-    yield tell(SYNCHRONISATION, title, severity(idle.value), text, evidence, gain)
+    yield tell(SYNCHRONISATION, title, text, evidence, gain)
 
 
 @kept
@@ -455,7 +445,7 @@ def checkpoint_findings(view: Selection) -> Iterator[Finding]:
     whole = min(float(longest_ns) * len(busy(view)) / span_ns(view), 1.0)
     gain = with_others(gain, {"collective": whole - share})
     text = _described(found, {figure.id: figure for figure in evidence})
-    finding = tell(CHECKPOINTING, title, severity(share), text, evidence, gain)
+    finding = tell(CHECKPOINTING, title, text, evidence, gain)
     longest = found.iloc[int(found["dur_ns"].to_numpy().argmax())]
     yield replace(finding, seen_at=(int(longest["start_ns"]), int(longest["dur_ns"])))
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from perfkit.analysis import ledger as analysis_ledger
 from perfkit.diagnosis import phases, recording, timeline
-from perfkit.diagnosis.finding import kept
+from perfkit.diagnosis.stored import kept
 from perfkit.selection import Selection
 
 COLLECTOR = "collector"

@@ -14,11 +14,12 @@ import pandas as pd
 
 from perfkit.analysis.phases import OTHER
 from perfkit.analysis.steps import steady
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.finding import Figure, Finding, Gain
 from perfkit.diagnosis.launching import checkpoints
 from perfkit.diagnosis.repeating import phases
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import STEP_LENGTHS
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import idle_gaps, idle_parts, unrecorded
 from perfkit.diagnosis.words import words
 from perfkit.format import duration
@@ -158,4 +159,4 @@ def findings(view: Selection) -> Iterator[Finding]:
         text += f"{IDLE_NAMES.get(found.cause, found.cause)}."
     gain = Gain(1.0, 1.0, "two lengths are no loss by themselves: the long steps may do more work")
     title = f"Steps have two lengths: {short.text} and {long.text}"
-    yield tell(STEP_LENGTHS, title, "low", text, (short, long), gain)
+    yield tell(STEP_LENGTHS, title, text, (short, long), gain)

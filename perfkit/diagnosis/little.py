@@ -6,8 +6,8 @@ import pandas as pd
 
 from perfkit.analysis import timeline
 from perfkit.diagnosis.doubt import Doubt, Kind
-from perfkit.diagnosis.finding import kept
 from perfkit.diagnosis.repeating import phases
+from perfkit.diagnosis.stored import kept
 from perfkit.format import duration
 from perfkit.selection import Selection
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.readings import BUSY
-from perfkit.diagnosis.finding import kept
+from perfkit.diagnosis.stored import kept
 from perfkit.selection import Selection
 
 KIND = "monitor"

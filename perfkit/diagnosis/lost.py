@@ -14,6 +14,7 @@ from perfkit.diagnosis.doubt import (
     is_chosen,
     is_elsewhere,
     of_ranks,
+    operations,
     spans,
     touched,
 )
@@ -35,7 +36,7 @@ def doubts(view: Selection) -> Iterator[Doubt]:
 
 def _lost_launches(view: Selection) -> Iterator[Doubt]:
     """Yield that kernels of recorded launches are missing."""
-    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    kernels, copies = operations(view)
     if kernels.empty and copies.empty:
         return
     calls = of_ranks(view, "API_CALLS")
@@ -81,7 +82,7 @@ def _place_of_lost(launches: pd.DataFrame) -> tuple[str, str]:
 
 def _lost_copies(view: Selection) -> Iterator[Doubt]:
     """Yield that copies of recorded calls are missing, by their share of all operations."""
-    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    kernels, copies = operations(view)
     if is_chosen(view) or (kernels.empty and copies.empty):
         return
     lost, total = completeness.lost_copies(kernels, copies, of_ranks(view, "API_CALLS"))
@@ -152,13 +153,13 @@ def _lost_calls(view: Selection) -> Iterator[Doubt]:
 
     It touches the time in which a GPU waited for these operations.
     """
-    work = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    work = operations(view)
     missing, total = completeness.without_call(*work, of_ranks(view, "API_CALLS"))
     count = len(missing)
     if not count or count < TOLD * total:
         return
-    operations = pd.concat([frame[missing.columns] for frame in work], ignore_index=True)
-    _, share = touched(view, completeness.waits_before(missing, operations))
+    every = pd.concat([frame[missing.columns] for frame in work], ignore_index=True)
+    _, share = touched(view, completeness.waits_before(missing, every))
     yield Doubt(
         Kind.LOST_CALLS,
         f"{count:,} of {total:,} operations of the GPU have no call that launched them",
@@ -205,7 +206,7 @@ def _lost_system_calls(view: Selection) -> Iterator[Doubt]:
     if not count or is_chosen(view) or len(of_ranks(view, "OS_CALLS")):
         return
     of = spans(view)
-    work = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    work = operations(view)
     every = of[["rank", "gpu", "start_ns"]].assign(dur_ns=of["span_ns"])
     _, share = touched(view, completeness.free(every, *work))
     yield Doubt(

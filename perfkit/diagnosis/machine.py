@@ -475,8 +475,6 @@ def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
             else "the rate of the whole iteration, with the optimizer's step,"
         )
         definition = f"{rate} as a share of the dense {spoken(name.precision)} peak of {name.name}"
-        if row["note"]:
-            definition += f"; {row['note']}"
         if value > 0:
             yield Figure(
                 f"baseline_mfu_frac{suffix}",
@@ -485,6 +483,7 @@ def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
                 "1",
                 definition,
                 "efficiency.reported_mfu",
+                doubt=str(row["note"]),
                 kind=MFU,
                 log=named,
             )

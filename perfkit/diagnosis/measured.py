@@ -12,7 +12,7 @@ import pandas as pd
 from perfkit.analysis import limiters, warps
 from perfkit.analysis.grouping import largest
 from perfkit.diagnosis.blocks import small_blocks_text, small_blocks_title
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing
+from perfkit.diagnosis.finding import Figure, Finding, Gain, removing
 from perfkit.diagnosis.kernels import (
     BETTER_HALF,
     _launches,
@@ -35,6 +35,7 @@ from perfkit.diagnosis.rules import limits as limit_rules
 from perfkit.diagnosis.rules.counters import KERNEL_STALL
 from perfkit.diagnosis.rules.limits import LOW_OCCUPANCY, SMALL_BLOCKS
 from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.stored import kept
 from perfkit.format import number, percent, printable
 from perfkit.names.parts import stall as stall_name
 from perfkit.selection import Selection
@@ -127,14 +128,12 @@ def _small_blocks(view: Selection, known: dict[str, Figure]) -> Iterator[Finding
         text += (
             f" More warps help little as long as another limit remains: {inside(unit_name(limit))}."
         )
-    gain = Gain(
-        1.0, math.inf, "only a measurement can show the gain of more warps", whole=KERNELS_ALONE
-    )
+    gain = _unbounded("only a measurement can show the gain of more warps")
     if count <= limiters.FEW_THREADS:
         gain = _of_kernels(
             known, share, 1 - count / warps.WARP, "best case: all 32 lanes of a warp work"
         )
-    yield tell(SMALL_BLOCKS, title, level, text, (size, part), gain, place=place)
+    yield tell(SMALL_BLOCKS, title, text, (size, part), gain, level=level, place=place)
 
 
 def _residency(view: Selection, launch: pd.Series) -> str:
@@ -195,14 +194,14 @@ def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         )
         text = f"Launches with this cause take {part.text} of the measured time."
         text += f" {_why_idle(view, longest)}" if cause == "imbalance" else ""
-        gain = Gain(
-            1.0, math.inf, "the counters do not bound what the kernels save", whole=KERNELS_ALONE
-        )
+        gain = _unbounded("the counters do not bound what the kernels save")
         if lost.notna().all():
             what = "best case: what the cause does not touch takes as long as now"
             gain = _of_kernels(known, share, float(lost.sum()), what)
         title = of.title.format(value=value.text, kernel=name)
-        yield tell(of, title, _level(known), text, (value, part), gain, place=f"kernel {name}")
+        yield tell(
+            of, title, text, (value, part), gain, level=_level(known), place=f"kernel {name}"
+        )
 
 
 @kept
@@ -242,25 +241,11 @@ def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     Warps that wait to be selected are many enough, and at four fifths of a rate waiting costs
     little.
     """
-    columns = ["rank", "launch", "name", "dur_ns", "sm_frac", "memory_frac", "dram_frac"]
-    shares = warps.stall_shares(view.stalls).merge(view.launches[columns], on=["rank", "launch"])
-    shares = shares[shares["dur_ns"].notna() & shares["share_frac"].notna()]
-    total = float(shares.drop_duplicates(["rank", "launch"])["dur_ns"].sum())
-    shares = shares[_is_for_stalls(view, shares)]
-    idle = ~(shares[["sm_frac", "memory_frac"]].max(axis=1) >= SATURATED)
-    stalled = (
-        shares["place"].notna()
-        & shares["reason"].ne("not_selected")
-        & (shares["share_frac"] >= STALLED)
-    )
-    # The largest reason of each launch.
-    found = shares[idle & stalled].drop_duplicates(["rank", "launch"])
-    times = found.groupby(found["reason"].astype("string"))["dur_ns"].sum()
-    if times.empty or times.max() < STALLED * total:
+    found, total = _stalled(view)
+    time = float(found["dur_ns"].sum())
+    if found.empty or time < STALLED * total:
         return
-    reason = str(times.idxmax())
-    found = found[found["reason"].eq(reason)]
-    time = float(times.max())
+    reason = str(found["reason"].iloc[0])
     words = warps.stall_words.get(reason)
     spoken = stall_name(reason)
     value = float((found["share_frac"] * found["dur_ns"]).sum() / time)
@@ -296,13 +281,29 @@ def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     yield tell(
         KERNEL_STALL,
         title,
-        _level(known),
         text,
         (stall, part),
         gain,
+        level=_level(known),
         first=helps,
         place=f"kernel {name}",
     )
+
+
+def _stalled(view: Selection) -> tuple[pd.DataFrame, float]:
+    """Return the launches whose warps wait most for the reason that takes most time, and the time of all launches."""
+    columns = ["rank", "launch", "name", "dur_ns", "sm_frac", "memory_frac", "dram_frac"]
+    shares = warps.stall_shares(view.stalls).merge(view.launches[columns], on=["rank", "launch"])
+    shares = shares[shares["dur_ns"].notna() & shares["share_frac"].notna()]
+    total = float(shares.drop_duplicates(["rank", "launch"])["dur_ns"].sum())
+    shares = shares[_is_for_stalls(view, shares)]
+    idle = ~(shares[["sm_frac", "memory_frac"]].max(axis=1) >= SATURATED)
+    waits = shares["place"].notna() & shares["reason"].ne("not_selected")
+    stalled = waits & (shares["share_frac"] >= STALLED)
+    # The largest reason of each launch.
+    found = shares[idle & stalled].drop_duplicates(["rank", "launch"])
+    times = found.groupby(found["reason"].astype("string"))["dur_ns"].sum()
+    return found[found["reason"].eq(str(times.idxmax()))] if len(times) else found, total
 
 
 def _is_for_stalls(view: Selection, rows: pd.DataFrame) -> pd.Series:
@@ -348,11 +349,9 @@ def _few_warps(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         f"{possible.text}{limit}."
     )
     title = f"Latency limits the measured kernels: an SM may hold only {possible.text} of its warps"
-    gain = Gain(
-        1.0, math.inf, "only a measurement can show the gain of more warps", whole=KERNELS_ALONE
-    )
+    gain = _unbounded("only a measurement can show the gain of more warps")
     evidence = (possible, achieved)
-    yield tell(LOW_OCCUPANCY, title, _level(known), text, evidence, gain)
+    yield tell(LOW_OCCUPANCY, title, text, evidence, gain, level=_level(known))
 
 
 def _limit(
@@ -392,7 +391,14 @@ def _limit(
     steps = helps_against(view, limit, str(longest["pipe"]))
     rule = by_kind(limit_rules)[bound]
     return tell(
-        rule, title, severity, text, (figure, *evidence), gain, first=steps, place=f"kernel {name}"
+        rule,
+        title,
+        text,
+        (figure, *evidence),
+        gain,
+        level=severity,
+        first=steps,
+        place=f"kernel {name}",
     )
 
 
@@ -410,9 +416,7 @@ def _gain(
     has_roof = bound in ("latency", "memory") or rows["limit"].eq("tensor").all()
     if has_roof or rows["limit"].eq("sm").all():
         return _up_to_roof(view, of_rows, known, share)
-    return Gain(
-        1.0, math.inf, "no counter bounds what other instructions would save", whole=KERNELS_ALONE
-    )
+    return _unbounded("no counter bounds what other instructions would save")
 
 
 def _up_to_roof(
@@ -424,7 +428,7 @@ def _up_to_roof(
     """
     under = rows[rows["roof_share_frac"].between(0, 1, inclusive="right")]
     if under.empty:
-        return Gain(1.0, math.inf, "perfkit knows no roof for these launches", whole=KERNELS_ALONE)
+        return _unbounded("perfkit knows no roof for these launches")
     needed = _needed(view, under)
     if needed.isna().any():
         return SPILLED
@@ -447,6 +451,11 @@ def _of_kernels(known: Mapping[str, Figure], share: float, saved: float, what: s
     part = known["kernel_busy_frac"].value * known["measured_frac"].value * share
     gain = removing(part * saved, f"these kernels take {percent(part)} of the run: {what}")
     return replace(gain, share=None)
+
+
+def _unbounded(reason: str) -> Gain:
+    """Return the gain of which nothing recorded says how large it is."""
+    return Gain(1.0, math.inf, reason, whole=KERNELS_ALONE)
 
 
 def _level(known: Mapping[str, Figure]) -> str:

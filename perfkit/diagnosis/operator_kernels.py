@@ -18,19 +18,20 @@ from perfkit.analysis.causes import on_one_axis, started_by, where
 from perfkit.analysis.flops.shapes import parsed
 from perfkit.analysis.intervals import cut, devices
 from perfkit.analysis.operators import totals
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, Gain, removing
 from perfkit.diagnosis.framework import VOLTA, capability, data_sheet, formats, gpu_time, peak
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.replayed import with_others, within
 from perfkit.diagnosis.rules.operators import ATTENTION, FUSION, LAYOUT, PRECISION
 from perfkit.diagnosis.rules.rule import tell
-from perfkit.diagnosis.speed import NOTABLE
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import span_ns, unrecorded
 from perfkit.format import percent, printable
 from perfkit.names.families import FAMILIES
 from perfkit.schema import unique
 from perfkit.selection import Selection
 
+NOTABLE = 0.1
 SHORT_NS = 10_000
 SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
 CAST = re.compile(r"aten::(?:to|_to_copy|type_as)")
@@ -171,7 +172,7 @@ def _chains(of_ops: Selection, kernels: pd.DataFrame, share: pd.Series) -> Itera
         "that are needed later must still be written, which saves less"
     )
     title = f"Unfused chains of elementwise kernels take {figure.text} {of_the_time(of_ops)}"
-    yield tell(FUSION, title, severity(saved), text, (figure,), removing(most, reason))
+    yield tell(FUSION, title, text, (figure,), removing(most, reason))
 
 
 def _numbered(of_ops: Selection, kernels: pd.DataFrame, chained: Bool) -> NDArray[np.int64]:
@@ -222,7 +223,7 @@ def _moving(
     gain = removing(moved, reason)
     if is_layout:
         gain = with_others(gain, {"normalisation": with_normal - moved})
-    return tell(LAYOUT, title, severity(moved), text, (figure,), gain)
+    return tell(LAYOUT, title, text, (figure,), gain)
 
 
 def _of_repeated(kernels: pd.DataFrame, share: pd.Series) -> dict[str, float]:
@@ -294,8 +295,8 @@ def _attention(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding
             f"a fused kernel needs {percent(left)} of their time, that of its products at the peak "
             f"({bound[1]})"
         )
-    gain, level = shortening(view, known, found, what, left=left)
-    yield tell(ATTENTION, title, level, text, (figure,), gain)
+    gain = shortening(view, known, found, what, left=left)
+    yield tell(ATTENTION, title, text, (figure,), gain)
 
 
 def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> Bool:
@@ -345,10 +346,10 @@ def _low_precision(
     left, by = _left_on_tensor_cores(view, shares)
     what = f"the matrix work takes {percent(left)} of its present time{by}"
     what = what if left else "the run saves the time of the matrix work"
-    gain, level = shortening(view, known, matrix, what, left=left)
+    gain = shortening(view, known, matrix, what, left=left)
     if double:
         title = f"Most of the matrix work runs in float64, {figure.text} in 16 or 8 bits"
-        rest = shortening(view, known, kernels.drop(matrix.index), "", left=0.5)[0].share or 0.0
+        rest = shortening(view, known, kernels.drop(matrix.index), "", left=0.5).share or 0.0
         gain = removing(
             (gain.share or 0.0) + rest, f"best case: {what}, the other kernels half of theirs"
         )
@@ -359,8 +360,7 @@ def _low_precision(
         words = f"matrix kernels at {percent(left)} of their time, launches at half or all,"
         gain = within(whole, gain, changes, words)
         gain = replace(gain, share=min(gain.share or 0.0, 1 - 1 / gain.high))
-        level = severity(gain.share or 0.0)
-    yield tell(PRECISION, title, level, text, (figure,), gain)
+    yield tell(PRECISION, title, text, (figure,), gain)
 
 
 def _staged(view: Selection) -> float:
@@ -399,14 +399,14 @@ def shortening(
     what: str,
     *,
     left: float = 0.0,
-) -> tuple[Gain, str]:
-    """Return what the run gains at most where these kernels take `left` of their time, and how much that matters.
+) -> Gain:
+    """Return what the run gains at most where these kernels take `left` of their time.
 
     Where another tool recorded the timeline of the run, they are the same part of the kernels
     there. Of kernels without a recorded launch they are the same part as of the others.
     """
     if unrecorded(view):
-        return Gain(1.0, math.inf, UNSEEN), "low"
+        return Gain(1.0, math.inf, UNSEEN)
     busy = timeline.busy(kernels, view.copies.iloc[:0], window=view.window)
     every = cut(view.kernels, view.window)["dur_ns"].sum()
     seen = operated(view)["dur_ns"].sum() if "operator" in kernels else every
@@ -414,4 +414,4 @@ def shortening(
     if "kernel_busy_frac" in known:
         share = min(share, float(kernels["dur_ns"].sum() / seen) * known["kernel_busy_frac"].value)
     share *= 1 - left
-    return removing(share, f"best case: {what}"), severity(share)
+    return removing(share, f"best case: {what}")

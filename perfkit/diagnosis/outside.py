@@ -13,7 +13,7 @@ import pandas as pd
 
 from perfkit.diagnosis import little, phases, repeating
 from perfkit.diagnosis.evidence import advice
-from perfkit.diagnosis.finding import HORIZONS, ONCE, Figure, Finding, Gain, severity
+from perfkit.diagnosis.finding import HORIZONS, ONCE, Figure, Finding, Gain
 from perfkit.diagnosis.pausing import reason
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import PAUSES, WARM_UP
@@ -66,7 +66,6 @@ def _pauses(view: Selection) -> Iterator[Finding]:
     yield tell(
         PAUSES,
         title,
-        severity(share),
         f"{_listed(mine)}{whose}",
         (figure,),
         gain,
@@ -107,5 +106,10 @@ def _warm_up(view: Selection) -> Iterator[Finding]:
         "warm-up happens once: leaving it out corrects the figures, but makes no program faster",
     )
     yield tell(
-        WARM_UP, f"Warm-up takes {figure.text} of the recording", "medium", text, (figure,), gain
+        WARM_UP,
+        f"Warm-up takes {figure.text} of the recording",
+        text,
+        (figure,),
+        gain,
+        level="medium",
     )

@@ -9,8 +9,8 @@ import pandas as pd
 from perfkit.analysis import calltree
 from perfkit.analysis.calltree import wall
 from perfkit.analysis.ledger import LEDGER
-from perfkit.diagnosis.finding import kept
 from perfkit.diagnosis.paths import wall_ns
+from perfkit.diagnosis.stored import kept
 from perfkit.selection import Selection
 
 WORK = ["kernel_ns", "copy_ns", "implicit_copy_ns", "memset_ns"]

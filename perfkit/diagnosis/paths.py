@@ -20,7 +20,7 @@ import pandas as pd
 
 from perfkit.analysis import calltree
 from perfkit.analysis.warps import ISSUING, stall_words
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.rules.call_paths import (
     MPI_TIME,
     PATHS_ALLOCATION,
@@ -32,6 +32,7 @@ from perfkit.diagnosis.rules.call_paths import (
     PATHS_STALL,
 )
 from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.words import words
 from perfkit.format import percent, printable
 from perfkit.selection import Selection
@@ -154,7 +155,9 @@ def _barriers(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         "thread"
     )
     gain = Gain(1.0, math.inf, reason)
-    yield tell(PATHS_BARRIERS, title, severity(whole), text, tuple(evidence), gain, place=place)
+    yield tell(
+        PATHS_BARRIERS, title, text, tuple(evidence), gain, level=severity(whole), place=place
+    )
 
 
 @kept
@@ -281,7 +284,7 @@ def _idle_gpu(known: dict[str, Figure]) -> Iterator[Finding]:
     gain = removing(1 - busy.value, reason)
     level = "high" if 1 - busy.value >= SEVERE else "medium"
     evidence = (busy, known["paths_operation_ns"], known["paths_wall_ns"])
-    yield tell(PATHS_GPU_IDLE, title, level, text, evidence, gain, is_mean=True)
+    yield tell(PATHS_GPU_IDLE, title, text, evidence, gain, level=level, is_mean=True)
 
 
 def too_few(known: Mapping[str, Figure]) -> str:
@@ -353,7 +356,7 @@ def _copies(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     )
     what = "all copies" if shorter == "paths_copy_ns" else "as much of the copies as kernels last"
     gain = _of_wall(known, shorter, f"best case: computation hides {what}")
-    yield tell(PATHS_COPIES, title, _severity(share, gain), text, evidence, gain, place=place)
+    yield tell(PATHS_COPIES, title, text, evidence, gain, level=_severity(share, gain), place=place)
 
 
 def _allocation(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -374,7 +377,9 @@ def _allocation(known: dict[str, Figure]) -> Iterator[Finding]:
         "runs."
     )
     gain = _of_wall(known, "paths_allocation_ns", "best case: the run saves all allocations")
-    yield tell(PATHS_ALLOCATION, title, _severity(share, gain), text, (share, time, whole), gain)
+    yield tell(
+        PATHS_ALLOCATION, title, text, (share, time, whole), gain, level=_severity(share, gain)
+    )
 
 
 def _main_stall(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -390,7 +395,7 @@ def _main_stall(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     ).rstrip(".")
     best = "best case: the time of all kernels, because a share of samples is not a share of time"
     gain = _of_wall(known, "paths_kernel_ns", best)
-    yield tell(PATHS_STALL, title, _severity(share, gain), text, (share,), gain, first=helps)
+    yield tell(PATHS_STALL, title, text, (share,), gain, level=_severity(share, gain), first=helps)
 
 
 def _launches(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -412,7 +417,7 @@ def _launches(known: dict[str, Figure]) -> Iterator[Finding]:
     reason = "best case: the run saves the CPU's time in launches; they overlap with kernels"
     gain = removing(min(cost.value, 1.0), reason) if cost else Gain(1.0, float("inf"), NO_WALL)
     level = "medium" if cost and cost.value >= NOTABLE else "low"
-    yield tell(PATHS_LAUNCHES, title, level, text, evidence, gain)
+    yield tell(PATHS_LAUNCHES, title, text, evidence, gain, level=level)
 
 
 def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -425,14 +430,7 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     entry = "main thread" if tree["entry"].eq("main thread").any() else ""
     name = calltree.host_metric(metrics)
     path = calltree.hot_path(tree, metrics, metric=name, entry=entry)
-    frames = path[path["module"].eq("<logical python>") & path["kind"].eq("function")]
-    if frames.empty:
-        # Code of the program below `main`; what an MPI call does inside is none.
-        calls = path["name"].astype("string").str.match(calltree.MPI.pattern).fillna(False).cummax()
-        coded = (
-            path["kind"].isin(["function", "loop"]) & path["line"].notna() & path["name"].ne("main")
-        )
-        frames = path[coded & ~calls & (path["share_frac"] >= HALF)]
+    frames = _of_program(path)
     if frames.empty:
         return
     deepest = frames.iloc[-1]
@@ -474,8 +472,25 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         text += f" {asleep.label}: {asleep.text} ({asleep.definition})."
     level = "medium" if share >= SEVERE else "low"
     yield tell(
-        PATHS_HOST, title, level, text, (figure, own, total), gain, place=_place(path, deepest)
+        PATHS_HOST,
+        title,
+        text,
+        (figure, own, total),
+        gain,
+        level=level,
+        place=_place(path, deepest),
     )
+
+
+def _of_program(path: pd.DataFrame) -> pd.DataFrame:
+    """Return the functions of Python on a hot path, else the code of the program below `main` that takes half of it."""
+    frames = path[path["module"].eq("<logical python>") & path["kind"].eq("function")]
+    if len(frames):
+        return frames
+    # What an MPI call does inside is no code of the program.
+    calls = path["name"].astype("string").str.match(calltree.MPI.pattern).fillna(False).cummax()
+    coded = path["kind"].isin(["function", "loop"]) & path["line"].notna() & path["name"].ne("main")
+    return path[coded & ~calls & (path["share_frac"] >= HALF)]
 
 
 def _place(path: pd.DataFrame, deepest: pd.Series) -> str:
@@ -561,7 +576,12 @@ def _mpi(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     )
     gain = Gain(1.0, math.inf, reason)
     yield tell(
-        MPI_TIME, title, severity(whole.value), text, (whole, most, known["paths_host_ns"]), gain
+        MPI_TIME,
+        title,
+        text,
+        (whole, most, known["paths_host_ns"]),
+        gain,
+        level=severity(whole.value),
     )
 
 

@@ -7,9 +7,9 @@ import pandas as pd
 
 from perfkit.analysis.causes import on_one_axis
 from perfkit.diagnosis import phases, timeline
-from perfkit.diagnosis.finding import kept
 from perfkit.diagnosis.rules import by_kind, idle
 from perfkit.diagnosis.rules.rule import Rule
+from perfkit.diagnosis.stored import kept
 from perfkit.selection import Selection
 
 HALF = 0.5  # of the time of pauses: a cause or an owner that is told (convention)

@@ -16,8 +16,8 @@ from perfkit.analysis import completeness
 from perfkit.analysis.causes import covered
 from perfkit.analysis.intervals import Intervals, Window, ends, intersect, union
 from perfkit.diagnosis import programs, recording
-from perfkit.diagnosis.finding import kept
 from perfkit.diagnosis.repeating import phases
+from perfkit.diagnosis.stored import kept
 from perfkit.format import TIME, duration, number, printable, unit
 from perfkit.selection import Selection
 

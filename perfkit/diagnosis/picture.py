@@ -10,8 +10,9 @@ import pandas as pd
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import counter_ledger, ledger, machine, path_ledger
 from perfkit.diagnosis.extensions import extensions
-from perfkit.diagnosis.finding import Finding, kept
+from perfkit.diagnosis.finding import Finding
 from perfkit.diagnosis.rules import rule_of
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.words import words
 from perfkit.names import parts as names
 from perfkit.selection import Selection

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.analysis import calltree, completeness, steps
-from perfkit.diagnosis.doubt import Doubt, Kind, of_ranks, touched
+from perfkit.diagnosis.doubt import Doubt, Kind, of_ranks, operations, touched
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
@@ -69,8 +69,7 @@ def collector(view: Selection) -> Iterator[Doubt]:
     overhead = of_ranks(view, "OVERHEAD")
     if overhead.empty:
         return
-    kernels = of_ranks(view, "KERNELS")
-    copies = of_ranks(view, "COPIES")
+    kernels, copies = operations(view)
     own = completeness.collecting(overhead, kernels, copies)
     inside, share = touched(view, completeness.free(own, kernels, copies))
     if inside.empty:

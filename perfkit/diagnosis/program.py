@@ -13,7 +13,7 @@ import pandas as pd
 
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
-from perfkit.diagnosis.finding import kept
+from perfkit.diagnosis.stored import kept
 from perfkit.names.parsing import library_of
 from perfkit.selection import Selection
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 
 import pandas as pd
 
-from perfkit.diagnosis.finding import kept
+from perfkit.diagnosis.stored import kept
 from perfkit.format import several
 from perfkit.selection import Selection
 

@@ -24,10 +24,11 @@ from perfkit.diagnosis.doubt import (
     is_chosen,
     is_elsewhere,
     of_ranks,
+    operations,
     spans,
     touched,
 )
-from perfkit.diagnosis.finding import kept
+from perfkit.diagnosis.stored import kept
 from perfkit.format import duration, percent, printable
 from perfkit.impossible import Reason
 from perfkit.profile import Missing
@@ -232,7 +233,7 @@ def _empty_steps(view: Selection) -> Iterator[Doubt]:
 
 def _beyond_work(view: Selection) -> Iterator[Doubt]:
     """Yield that the CPU waited for work of the GPU that was not recorded."""
-    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    kernels, copies = operations(view)
     calls = of_ranks(view, "API_CALLS")
     waits = completeness.beyond_work(kernels, copies, calls, of_ranks(view, "OVERHEAD"))
     if waits.empty:
@@ -259,7 +260,7 @@ def _beyond_work(view: Selection) -> Iterator[Doubt]:
 
 def _queued_before(view: Selection) -> Iterator[Doubt]:
     """Yield that a GPU did what was launched before the recording began."""
-    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    kernels, copies = operations(view)
     waits = completeness.queued_before(kernels, copies, of_ranks(view, "API_CALLS"))
     inside, share = touched(view, waits)
     if inside.empty:
@@ -285,7 +286,7 @@ def _ends_early(view: Selection) -> Iterator[Doubt]:
         return
     calls = [of_ranks(view, name) for name in GOES_ON]
     moments = [completeness.last_starts(of_ranks(view, name)) for name in ("STACKS", "SCHEDULE")]
-    work = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    work = operations(view)
     ends = completeness.open_ends(*work, calls, moments)
     shares = ends["dur_ns"] / (ends["start_ns"] + ends["dur_ns"] - ends["first_ns"])
     is_early = (shares >= NOTABLE) & (ends["dur_ns"] > completeness.BEYOND_NS)
@@ -320,7 +321,7 @@ def _of_table(view: Selection, what: str, left_out: pd.DataFrame, total: int) ->
     inside, share = completeness.STRETCHES.empty(), 0.0
     if "gpu" in left_out:
         stretches = left_out.assign(dur_ns=left_out["at_most_ns"])
-        work = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+        work = operations(view)
         inside, share = touched(view, completeness.free(stretches, *work))
     reasons = list(left_out["reason"].unique())
     if Reason.SAME_TIME not in reasons and is_elsewhere(view, inside):
@@ -342,7 +343,7 @@ def _of_table(view: Selection, what: str, left_out: pd.DataFrame, total: int) ->
 
 def _not_recorded(view: Selection) -> Iterator[Doubt]:
     """Yield which quantities of kernels and copies the profiler wrote as 0 or not at all."""
-    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    kernels, copies = operations(view)
     has_no_grid = kernels["grid_blocks"].fillna(0) == 0
     has_no_registers = kernels["registers"].eq(0).fillna(False)
     has_no_size = copies["bytes"] == 0

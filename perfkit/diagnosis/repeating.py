@@ -6,7 +6,7 @@ from perfkit import analysis
 from perfkit.analysis import completeness
 from perfkit.analysis.intervals import cut
 from perfkit.analysis.phases import PHASES
-from perfkit.diagnosis.finding import kept
+from perfkit.diagnosis.stored import kept
 from perfkit.run import Run
 from perfkit.selection import Selection
 

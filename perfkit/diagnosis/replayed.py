@@ -3,8 +3,7 @@
 The analytic bound (Amdahl) of a finding lets all of its time disappear, or none. The replay times the run again with
 streams, launches and waits as they are, so that it knows what else bounds it: the range lasts from what the replay
 gains to the bound. It ends higher only where other time gets shorter too, and then names these lines of the ledger.
-Nothing is sure to be gained where most of the time is warm-up. A finding whose replay gains under a fifth of its share
-is in doubt: what it names is not what holds the run up. Where the replay refuses, the bound stays and its reason says
+Where the replay refuses, the bound stays and its reason says
 so. Of a run of very many kernels a stretch of steady steps is replayed that stands for the others
 (`whatif.stretch`); the reason says which, and why.
 
@@ -13,7 +12,7 @@ judged by what they were not fitted to: `python -m tests.gains` prints each rang
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -21,40 +20,29 @@ import pandas as pd
 
 from perfkit.analysis import steps, whatif
 from perfkit.analysis.causes import is_kernel_launch, on_one_axis, started_by, stopped, where
-from perfkit.analysis.grouping import speedup_bounds
 from perfkit.analysis.intervals import Window, ends
 from perfkit.analysis.whatif import Prepared, Replay
 from perfkit.analysis.whatif.changes import Change as Replayed
 from perfkit.analysis.whatif.replay import Stretch
-from perfkit.diagnosis.finding import (
-    ONCE,
-    SEVERITIES,
-    Figure,
-    Finding,
-    Gain,
-    Objection,
-    kept,
-    severity,
-)
+from perfkit.diagnosis.finding import Gain
 from perfkit.diagnosis.framework import synchronisations
+from perfkit.diagnosis.kernel_loading import loaded_before, loading
 from perfkit.diagnosis.phases import stops
 from perfkit.diagnosis.program import exchanges
 from perfkit.diagnosis.programs import own
 from perfkit.diagnosis.recording import NOTABLE, unknown_frac
-from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.rules.changes import ALL, GRAPHS, HIDDEN_LOADING, Change, Freed
-from perfkit.diagnosis.slowing import FASTER, LITTLE, slowed, unprofiled, without_profiler
+from perfkit.diagnosis.slowing import FASTER, LITTLE, slowed, unprofiled
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import (
-    STEADY,
     busy,
     detected,
+    follows,
     idle_gaps,
     idle_parts,
     named_work,
-    of_steps,
 )
-from perfkit.diagnosis.timeline_figures import IDLE_NAMES
-from perfkit.diagnosis.warming import loaded_before, loading
+from perfkit.diagnosis.words import words
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
 from perfkit.schema import unique
@@ -67,9 +55,6 @@ LINES = {
     "copy": "copies that run beside kernels then",
 }  # how a reason calls a line
 FEW = 4  # places in a step that wait or copy, such as its ends and the loss (convention)
-DOUBTFUL = (
-    0.2  # of its share; a finding whose replay saves less names what does not hold the run up
-)
 BLOCKED = "launches wait for their kernels"  # what then follows may be gone without that
 # Of what a replay saves by overlapping, this is saved at least: the last copy or collective of a step has no work
 # beside it. The adversary's programs save 0.73 to 0.97 of it.
@@ -77,45 +62,6 @@ OVERLAPPED = 0.7
 NOTABLE_ERROR = 0.01  # of a replay without a change
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
-# What remains however well everything else is hidden: the first of these that is known.
-FLOORS = ("computation_frac", "paths_kernel_wall_frac")
-
-
-def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings with the gain of each as far as a replay can predict it."""
-    return [_with_gain(view, finding) for finding in findings]
-
-
-def _with_gain(view: Selection, finding: Finding) -> Finding:
-    rule = rule_of(finding)
-    change = rule.change
-    is_idle = bool(rule.causes)
-    if rule.at_best:
-        best = _at_best(view, finding.gain, rule.at_best)
-        return replace(finding, gain=without_profiler(view, best, is_idle=is_idle))
-    if change is None:
-        return replace(finding, gain=without_profiler(view, finding.gain, is_idle=is_idle))
-    part = of_steps(view) if finding.gain.whole == STEADY else None
-    gain = within(part or view, finding.gain, (change.replayed,), change.words, change)
-    if not isinstance(change.replayed, whatif.Launches):
-        gain = without_profiler(view, gain, is_idle=is_idle)
-    if Objection.WARM_UP in finding.objections:
-        gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
-    if Objection.BLOCKED in finding.objections:
-        gain = replace(
-            gain, low=1.0, reason=f"{gain.reason}; it may hold what waiting launches cost"
-        )
-    finding = replace(finding, gain=gain)
-    saved = saving(view, change)
-    if saved is None or change.is_partial or saved >= DOUBTFUL * (finding.gain.share or 0.0):
-        return finding
-    why = f"a simulation with {change.words} saves only {percent(saved)} of the time"
-    level = max(severity(saved), finding.severity, key=SEVERITIES.index)
-    objections = finding.objections | {Objection.LITTLE_SAVED}
-    against = (*finding.against, why)
-    return replace(
-        finding, confidence="low", against=against, objections=objections, severity=level
-    )
 
 
 def saving(view: Selection, change: Change) -> float | None:
@@ -152,23 +98,6 @@ def uncapturable(view: Selection) -> str:
     parts = ((waits, f"waits for the GPU{by}"), (copied, "copies of pageable memory"))
     told = " and ".join(f"{count:.0f} {what}" for count, what in parts if count > FEW)
     return f"a CUDA graph cannot contain the {told} of each step: remove them first" if told else ""
-
-
-def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
-    """Return the gain of mending all findings that a replay can predict at once, within their analytic bound."""
-    named = [rule_of(finding).change for finding in findings]
-    changes = {change.words: change.replayed for change in named if change}
-    if not changes:
-        return bound
-    words = " and ".join(changes) if len(changes) < 3 else "all changes"
-    gain = _of_all(view, bound=bound, changes=tuple(changes.values()), words=words)
-    return gain if all(named) else replace(gain, high=bound.high)
-
-
-@kept
-def _of_all(view: Selection, *, bound: Gain, changes: tuple[Replayed, ...], words: str) -> Gain:
-    """Return `within` of several changes: page and summary both tell it."""
-    return within(view, bound, changes, words)
 
 
 def within(
@@ -267,10 +196,7 @@ def idle_after(view: Selection, copies: pd.DataFrame) -> dict[str, float]:
     gaps = idle_gaps(view)
     if gaps is None or gaps.empty or copies.empty:
         return {}
-    ends_of = copies[["rank", "gpu"]].assign(start_ns=copies["start_ns"] + copies["dur_ns"])
-    begins = pd.MultiIndex.from_frame(gaps[["rank", "gpu", "start_ns"]])
-    follows = begins.isin(pd.MultiIndex.from_frame(ends_of))
-    shares = idle_parts(gaps[follows]).sum() / busy(view)["span_ns"].sum()
+    shares = idle_parts(gaps[follows(gaps, copies)]).sum() / busy(view)["span_ns"].sum()
     return {str(cause): float(share) for cause, share in shares.items()}
 
 
@@ -341,22 +267,22 @@ def with_others(bound: Gain, freed: Mapping[str, float]) -> Gain:
     others = [line for line, part in shorter.items() if part >= min(LITTLE, most)]
     left = max(1 - bound.share - total, 0.0)
     names = ", ".join(
-        LINES.get(line, IDLE_NAMES.get(line, line.replace("_", " "))) for line in others
+        LINES.get(line, words("idle").get(line, line.replace("_", " "))) for line in others
     )
     further = (*bound.further, f"Other time gets shorter too, {percent(total)} in all: {names}")
     high = max(bound.high, 1 / left if left else math.inf)
     return replace(bound, high=high, further=further, beyond=tuple(others))
 
 
-def _at_best(view: Selection, gain: Gain, at_best: Freed) -> Gain:
+def at_best(view: Selection, gain: Gain, freed_by: Freed) -> Gain:
     """Return the bound of a cause that no change removes, with the other time that goes with it in a replay."""
-    changes = (at_best.replayed,)
+    changes = (freed_by.replayed,)
     replay = _replayed(view, changes=changes)
     if isinstance(replay, str) or not replay.low_ns:
         return gain
     freed = shortened(view, changes=changes, promised=whatif.MID)
     _, _, most = _factors(view, replay)
-    extended = with_others(gain, {line: freed.get(line, 0.0) for line in at_best.lines})
+    extended = with_others(gain, {line: freed.get(line, 0.0) for line in freed_by.lines})
     return replace(extended, high=min(extended.high, most)) if most > gain.high else gain
 
 
@@ -510,35 +436,3 @@ def _launched(whole: Selection) -> Window | None:
 
 def _refused(why: PerfkitError) -> str:
     return f"perfkit could not simulate the run: {str(why).partition('. ')[0]}"
-
-
-def together(
-    findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None
-) -> Gain | None:
-    """Return the gain of mending all findings at once; None where fewer than two say what they could remove.
-
-    The gains' shares are of the time of the run, and may overlap; the share in which the GPU computes cannot be
-    removed.
-    With `view` the bound (`analysis.grouping.speedup_bounds`) is narrowed by one replay with all changes.
-    """
-    found = list(findings)
-    found = [
-        f for f in found if f.gain.high > 1 and f.gain.whole != ONCE
-    ]  # what the load of a server sets can not be removed
-    shares = [f.gain.share for f in found if f.gain.share]
-    if len(shares) < 2:
-        return None
-    shorter = sum(f.gain.share or 0.0 for f in found if rule_of(f).shortens_kernels)
-    floor = max(next((figures[i].value for i in FLOORS if i in figures), 0.0) - shorter, 0.0)
-    high = min(
-        speedup_bounds(shares, [1.0] * len(shares)).high, 1 / floor if floor else float("inf")
-    )
-    reason = "the findings overlap, so perfkit does not multiply their gains"
-    bound = Gain(1.0, high, reason, further=("The kernels' own time remains",))
-    gain = combined(view, found, bound) if view else bound
-    # All together never gain less than one of them alone.
-    members = [f.gain for f in found if f.gain.share]
-    low = max(each.low for each in (gain, *members))
-    best = max((gain, *members), key=lambda each: each.high)
-    beyond = () if best is gain else best.beyond
-    return replace(gain, low=low, high=best.high, beyond=beyond, saves=best.saves)

@@ -18,10 +18,11 @@ from perfkit.analysis import flops
 from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import cut
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import data_sheet, gpu_time
 from perfkit.diagnosis.rules.kernels import ELEMENTWISE_BANDWIDTH, FEW_TILES
 from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import unrecorded
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
@@ -99,9 +100,7 @@ def _elementwise(view: Selection, busy: float) -> Iterator[Finding]:
     )
     text += f"Most of it is {printable(longest['name'], 60)}: {int(longest['count']):,} times."
     gain = removing(share * (1 - used), "best case: they use the whole bandwidth of the data sheet")
-    yield tell(
-        ELEMENTWISE_BANDWIDTH, title, severity(share * (1 - used)), text, (part, moved), gain
-    )
+    yield tell(ELEMENTWISE_BANDWIDTH, title, text, (part, moved), gain)
 
 
 @kept
@@ -198,4 +197,4 @@ def _few_tiles(view: Selection, busy: float) -> Iterator[Finding]:
     )
     if pd.notna(found.sms):
         gain = removing(share * (1 - found.tiles / found.sms), "best case: all SMs work on them")
-    yield tell(FEW_TILES, title, severity(share), text, (tiles, rate), gain)
+    yield tell(FEW_TILES, title, text, (tiles, rate), gain, level=severity(share))

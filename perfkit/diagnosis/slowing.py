@@ -16,7 +16,8 @@ from dataclasses import replace
 import numpy as np
 
 from perfkit.analysis.intervals import ends
-from perfkit.diagnosis.finding import Gain, kept
+from perfkit.diagnosis.finding import Gain
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import STEADY, busy, idle_gaps
 from perfkit.format import percent
 from perfkit.selection import Selection

@@ -24,11 +24,12 @@ from perfkit.analysis.causes import covered, migrated
 from perfkit.analysis.intervals import cut, devices, ends, intersect, subtract, total, union
 from perfkit.analysis.readings import CAUSES, as_of, is_lowered, readings, throttling
 from perfkit.diagnosis import blocks
-from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, removing
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.copies import UNIFIED_MEMORY
 from perfkit.diagnosis.rules.machine import CLOCK_LOWERED
 from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import busy, named, span_ns, unrecorded
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent, size
@@ -219,7 +220,7 @@ def _clock(view: Selection) -> Iterator[Finding]:
     gain = removing(
         lost, "best case: kernels run at the highest clock; kernels that wait for memory save less"
     )
-    told = tell(CLOCK_LOWERED, title, severity(lost), text, tuple(evidence), gain)
+    told = tell(CLOCK_LOWERED, title, text, tuple(evidence), gain)
     yield replace(told, next=LOG_LONGER) if _reasons(view, found) else told
 
 
@@ -274,4 +275,4 @@ def _migrations(view: Selection) -> Iterator[Finding]:
     title = f"Page migrations of unified memory take {percent(alone + beside)} {of_the_time(view)}"
     worst = "worst case: none, because kernels do not wait for the pages"
     gain = removing(alone + beside, "best case: the run saves this time", worst=worst)
-    yield tell(UNIFIED_MEMORY, title, severity(alone + beside), text, (exposed, hidden), gain)
+    yield tell(UNIFIED_MEMORY, title, text, (exposed, hidden), gain)

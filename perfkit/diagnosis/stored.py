@@ -13,10 +13,12 @@ import pickle
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
+from threading import RLock
 from time import process_time
-from typing import Any
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -36,6 +38,41 @@ PACKAGES = ("perfkit", "pandas", "numpy")  # whose classes an answer may hold
 BUILTINS = ("set", "frozenset", "slice", "range")
 DAMAGED = (pickle.UnpicklingError, AttributeError, ImportError, EOFError, ValueError, TypeError)
 VIEW, RUN, CHOICE = "view", "run", "choice"
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Answer:
+    """What was worked out, once it was; whoever works it out holds the lock."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.is_there = False
+        self.made: Any = None
+
+
+_KEPT: WeakKeyDictionary[Run | Selection, dict[tuple[Any, ...], _Answer]] = WeakKeyDictionary()
+
+
+def kept(made: F) -> F:
+    """Return a function of a selection, or run, that works out its answer once for each and its other arguments.
+
+    Of two threads that ask, the second waits for the first. The answer is shared: callers change
+    nothing in it. A selection never changes; a new one is asked anew. What took long is stored in
+    the cache (`through_cache`).
+    """
+
+    @wraps(made)
+    def once(view: Run | Selection, **options: Any) -> Any:
+        answer = _KEPT.setdefault(view, {}).setdefault((made, *sorted(options.items())), _Answer())
+        with answer.lock:
+            if not answer.is_there:
+                answer.made = through_cache(made, view, options)
+                answer.is_there = True
+        return answer.made
+
+    return cast(F, once)
 
 
 def through_cache(

@@ -13,8 +13,7 @@ from perfkit.analysis.causes import where
 from perfkit.analysis.flops.shapes import operands, parsed
 from perfkit.analysis.grouping import numbered
 from perfkit.diagnosis import timeline
-from perfkit.diagnosis.finding import Figure, Finding, removing, severity
-from perfkit.diagnosis.idle_time import NOTABLE
+from perfkit.diagnosis.finding import Figure, Finding, removing
 from perfkit.diagnosis.operator_kernels import (
     SHORT_NS,
     by_operator,
@@ -29,6 +28,7 @@ from perfkit.diagnosis.rules.rule import tell
 from perfkit.format import percent, size
 from perfkit.selection import Selection
 
+NOTABLE = 0.1
 WEIGHTED = re.compile(r"aten::(?:linear|conv\w*)")  # operators with their weight as second argument
 PRODUCT = re.compile("aten::(?:addmm|mm|bmm|baddbmm)")
 # elements of 2 bytes: 16 bytes, and what fits the tiles of all kernels (NVIDIA's cuBLAS guide)
@@ -86,7 +86,6 @@ def _casts(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     yield tell(
         CASTS,
         f"Casts of weights take {figure.text} {of_the_time(view)}",
-        severity(found),
         text,
         (figure,),
         gain,
@@ -128,7 +127,7 @@ def _unaligned(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding
     left = min(float(np.maximum(odd["flops"] / best, moved).sum() * 1e9 / odd["ns"].sum()), 1.0)
     mine = of[of["row"].isin(odd.index)]
     length = int(odd["length"].to_numpy()[odd["ns"].argmax()])
-    gain, level = shortening(
+    gain = shortening(
         view, known, mine, f"aligned, the products take {percent(left)} of their time", left=left
     )
     if (gain.share or 0.0) < NOTABLE:
@@ -161,7 +160,7 @@ def _unaligned(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding
     first = (
         f"Pad the dimension of {length} to {-(-length // PADDED) * PADDED}, a multiple of {PADDED}"
     )
-    yield tell(UNALIGNED_PRODUCTS, title, level, text, (figure, *told), gain, first=first)
+    yield tell(UNALIGNED_PRODUCTS, title, text, (figure, *told), gain, first=first)
 
 
 def _product(
@@ -215,9 +214,9 @@ def _masked(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     label = "Attention with a large mask"
     share = float(spent / total)
     figure = Figure("masked_attention_frac", label, share, "1", definition, "operators.kernels_of")
-    gain, level = shortening(view, known, mine, "the run saves all of the time of this attention")
+    gain = shortening(view, known, mine, "the run saves all of the time of this attention")
     title = f"Attention with a mask larger than its input takes {figure.text} of the kernel time"
-    yield tell(ATTENTION_MASK, title, level, max(texts, key=len), (figure,), gain)
+    yield tell(ATTENTION_MASK, title, max(texts, key=len), (figure,), gain)
 
 
 def _mask(name: str, shapes: str, dtypes: str, strides: str) -> str:

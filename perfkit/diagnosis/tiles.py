@@ -14,7 +14,7 @@ from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.lengths import lengths
 from perfkit.diagnosis.logged import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
-from perfkit.diagnosis.timeline import busy, named
+from perfkit.diagnosis.timeline import idle_shares, named
 from perfkit.diagnosis.words import words
 from perfkit.format import duration, elided, number, percent, printable, several, size
 from perfkit.names.parts import stall
@@ -193,8 +193,8 @@ def _noted(note: str, texts: Mapping[str, str]) -> str:
 
 def shares(view: Selection, state: str, of_all: Figure) -> str:
     """Return the share of the time in which a GPU is "idle" or "busy", of several the smallest and the largest."""
-    is_busy = busy(view)["device_busy_frac"].dropna()
-    by_gpu = is_busy if state == "busy" else 1 - is_busy
+    idle = idle_shares(view, "").dropna()
+    by_gpu = idle if state == "idle" else 1 - idle
     if len(by_gpu) < 2 or percent(by_gpu.min()) == percent(by_gpu.max()):
         return of_all.marked
     return f"{percent(by_gpu.min())} to {percent(by_gpu.max())}"

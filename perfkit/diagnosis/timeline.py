@@ -7,7 +7,9 @@ them.
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit.analysis import causes as analysis_causes
 from perfkit.analysis import (
@@ -20,8 +22,9 @@ from perfkit.analysis import (
 from perfkit.analysis.intervals import ends
 from perfkit.diagnosis import little, phases, recording
 from perfkit.diagnosis.doubt import Kind, spans
-from perfkit.diagnosis.finding import Figure, kept
+from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.recording import of_the_time
+from perfkit.diagnosis.stored import kept
 from perfkit.format import percent
 from perfkit.selection import Selection
 from perfkit.tables import RANGES
@@ -275,6 +278,20 @@ def idle_shares(view: Selection, cause: str) -> pd.Series:
         pd.MultiIndex.from_frame(gpus[["rank", "gpu"]]), fill_value=0
     )
     return pd.Series(idle.to_numpy() / gpus["span_ns"].to_numpy(), gpus.index)
+
+
+def follows(gaps: pd.DataFrame, rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which gaps begin where one of these operations of their GPU ends."""
+    return _places(gaps, gaps["start_ns"]).isin(_places(rows, rows["start_ns"] + rows["dur_ns"]))
+
+
+def precedes(gaps: pd.DataFrame, rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which gaps end where one of these operations of their GPU begins."""
+    return _places(gaps, gaps["start_ns"] + gaps["dur_ns"]).isin(_places(rows, rows["start_ns"]))
+
+
+def _places(rows: pd.DataFrame, moment: pd.Series) -> pd.MultiIndex:
+    return pd.MultiIndex.from_arrays([rows["rank"], rows["gpu"], moment])
 
 
 def idle_parts(found: pd.DataFrame) -> pd.DataFrame:

@@ -44,7 +44,7 @@ from perfkit.analysis.intervals import (
 )
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import gpus, launching
-from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, removing
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.replayed import idle_after, with_others
 from perfkit.diagnosis.rules import by_kind
@@ -53,12 +53,15 @@ from perfkit.diagnosis.rules.collectives import EXPOSED_COMMUNICATION
 from perfkit.diagnosis.rules.copies import COPIES_BOUND, COPIES_SMALL, EXPOSED_COPY
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.slowing import PAUSE_NS
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import (
     breakdown,
     busy,
+    follows,
     idle_gaps,
     idle_parts,
     on_gpus,
+    precedes,
     span_ns,
     unrecorded,
 )
@@ -191,8 +194,7 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
         )
         gain = removing(rest, _hiding(rest, known))
         text = f"{whole.label}: {whole.definition}."
-        level = severity(rest)
-        yield tell(EXPOSED_COPY, title, level, text, (whole,), gain)
+        yield tell(EXPOSED_COPY, title, text, (whole,), gain)
 
 
 def _bytes_frac(view: Selection, kind: str) -> float:
@@ -249,9 +251,7 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
     elif kind == "pageable" and share >= NOTABLE and is_to_cpu and len(view.framework.ops):
         gain = with_others(gain, idle_after(view, rows))
     first = STAY if there_and_back else ""
-    return tell(
-        by_kind(copy_rules)[kind], title, severity(share), text, (figure,), gain, first=first
-    )
+    return tell(by_kind(copy_rules)[kind], title, text, (figure,), gain, first=first)
 
 
 def _small(view: Selection, share: float) -> Finding:
@@ -303,7 +303,7 @@ def _small(view: Selection, share: float) -> Finding:
     keys = pd.MultiIndex.from_frame(busy(view)[["rank", "gpu"]])
     of_gpus = _exposed_ns(view, rows.index) + gaps.reindex(keys, fill_value=0).to_numpy()
     title = f"{KINDS['small']} {on_gpus(view, cost, busy(view), of_gpus / own)}"
-    return tell(COPIES_SMALL, title, severity(cost), text, evidence, replace(gain, share=cost))
+    return tell(COPIES_SMALL, title, text, evidence, replace(gain, share=cost))
 
 
 def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:
@@ -314,15 +314,9 @@ def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:
     allocates or releases the memory of the copies.
     """
     gaps = idle_gaps(view)
-    keys = ["rank", "gpu", "end_ns"]
     if gaps is None or gaps.empty:
         return {}
-    ends_at = gaps[["rank", "gpu"]].assign(end_ns=gaps["start_ns"] + gaps["dur_ns"])
-    starts = rows.rename(columns={"start_ns": "end_ns"})[keys].drop_duplicates()
-    is_ended = (
-        ends_at.merge(starts, how="left", on=keys, indicator=True)["_merge"].eq("both").to_numpy()
-    )
-    gaps = gaps[is_ended]
+    gaps = gaps[precedes(gaps, rows)]
     parts = idle_parts(gaps)
     code = parts["host_code"].to_numpy()
     is_known = len(view.framework.ops) > 0
@@ -360,11 +354,8 @@ def small_gaps(view: Selection) -> pd.DataFrame:
     rows = moved(view).loc[found.index[found.eq("small")]]
     if gaps is None or len(rows) < FEWEST_SMALL:
         return GAPS.empty()
-    begun = pd.MultiIndex.from_frame(rows[["rank", "gpu", "start_ns"]])
-    done = pd.MultiIndex.from_arrays([rows["rank"], rows["gpu"], rows["start_ns"] + rows["dur_ns"]])
-    first = pd.MultiIndex.from_frame(gaps[["rank", "gpu", "start_ns"]])
-    last = pd.MultiIndex.from_arrays([gaps["rank"], gaps["gpu"], gaps["start_ns"] + gaps["dur_ns"]])
-    return gaps[first.isin(done) & last.isin(begun) & gaps["dur_ns"].lt(PAUSE_NS).to_numpy()]
+    is_between = follows(gaps, rows) & precedes(gaps, rows)
+    return gaps[is_between & gaps["dur_ns"].lt(PAUSE_NS).to_numpy()]
 
 
 def _between_small(view: Selection) -> float:
@@ -392,7 +383,7 @@ def _bound(evidence: tuple[Figure, ...], text: str, told: str) -> Finding:
     )
     reason = "best case: the data stay on the GPU, and the run saves all of this time"
     gain = removing(alone.value, reason, worst="worst case: none, as all data are new")
-    return tell(COPIES_BOUND, title, severity(alone.value), text, evidence, gain)
+    return tell(COPIES_BOUND, title, text, evidence, gain)
 
 
 def _hiding(share: float, known: Mapping[str, Figure], *, hiding: float = 0.0) -> str:
@@ -437,5 +428,4 @@ def communication_findings(view: Selection, known: Mapping[str, Figure]) -> Iter
         for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s")
         if i in known
     )
-    level = severity(rest)
-    yield tell(EXPOSED_COMMUNICATION, title, level, text, evidence, gain)
+    yield tell(EXPOSED_COMMUNICATION, title, text, evidence, gain)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from perfkit.analysis.grouping import largest
 from perfkit.diagnosis import programs
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
+from perfkit.diagnosis.finding import Figure, Finding, Gain
 from perfkit.diagnosis.gpus import GPU, HALF, UNUSED
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.collectives import (
@@ -19,6 +19,7 @@ from perfkit.diagnosis.rules.collectives import (
     GPU_UNUSED,
 )
 from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import busy, named, unrecorded
 from perfkit.format import several
 from perfkit.selection import Selection
@@ -83,7 +84,7 @@ def _unused(view: Selection) -> Iterator[Finding]:
     verb = "is" if len(names) == 1 else "are"
     title = f"{listed} {verb} idle {figure.text} {of_the_time(view)} while another GPU works"
     gain = Gain(1.0, 1 / (1 - share), "best case: the work divides evenly over all GPUs", share)
-    yield tell(GPU_UNUSED, title, severity(share), text, (figure, beside), gain)
+    yield tell(GPU_UNUSED, title, text, (figure, beside), gain)
 
 
 @kept
@@ -128,4 +129,4 @@ def _never_used(view: Selection) -> Iterator[Finding]:
     text = f"The recording lists {used + count} GPUs. Kernels and copies run on {used} of them."
     reason = "best case: the work divides evenly over all GPUs of the machine"
     gain = Gain(1.0, (used + count) / used, reason, whole="the program on all GPUs")
-    yield tell(GPU_NEVER_USED, title, "low", text, (share,), gain)
+    yield tell(GPU_NEVER_USED, title, text, (share,), gain)

@@ -22,8 +22,9 @@ from perfkit.analysis.compare.resampling import (
     WORSE,
 )
 from perfkit.diagnosis.comparison import Comparison, compared, nothing, part_ids, step_ids
-from perfkit.diagnosis.finding import Figure, Refusal, kept, spoken
+from perfkit.diagnosis.finding import Figure, Refusal, spoken
 from perfkit.diagnosis.sides import Given, common, lacking, side
+from perfkit.diagnosis.stored import kept
 from perfkit.format import duration, elided, number, spoken_ends
 from perfkit.run import Run
 from perfkit.selection import Selection

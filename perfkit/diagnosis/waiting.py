@@ -28,7 +28,16 @@ from perfkit.analysis.intervals import (
 )
 from perfkit.analysis.operators import totals
 from perfkit.analysis.operators.totals import ENGINE
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.finding import (
+    AT_MOST,
+    BEST,
+    WORST,
+    Figure,
+    Finding,
+    Gain,
+    removing,
+    severity,
+)
 from perfkit.diagnosis.framework import memory_growth
 from perfkit.diagnosis.pausing import reason
 from perfkit.diagnosis.recording import of_the_time
@@ -36,6 +45,7 @@ from perfkit.diagnosis.rules.idle import IDLE_DATA_LOADING
 from perfkit.diagnosis.rules.operators import COMPILATION, MEMORY_GROWTH, RECOMPUTATION
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import INPUT, PREPARATION
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import STEADY, detected, of_steps, span_ns, unrecorded
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
@@ -53,9 +63,6 @@ FORWARD = re.compile(
 PLACE = ["rank", "process", "thread"]
 NOTABLE = 0.1
 IN_OPS = "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps"
-BEST = "best case: {saves} all of this time"
-WORST = "worst case: none, because the GPU then waits for something else"
-AT_MOST = BEST.format(saves="the run saves")
 NEARLY_ALL = 0.9  # share of them (convention)
 LITTLE = 0.01  # of the peak in all (convention)
 NO_TIME = "memory costs no time until it is full; then the program fails"
@@ -88,7 +95,9 @@ def _memory_growth(view: Selection, known: dict[str, Figure]) -> Iterator[Findin
             "Otherwise the program keeps tensors that it no longer needs."
         )
         title = f"Each step keeps {figure.text} more of the GPU's memory"
-        yield tell(MEMORY_GROWTH, title, "medium", text, (figure,), Gain(1.0, math.inf, NO_TIME))
+        yield tell(
+            MEMORY_GROWTH, title, text, (figure,), Gain(1.0, math.inf, NO_TIME), level="medium"
+        )
 
 
 def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -111,9 +120,8 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
             )
             title += " since the first step began" if lead else ""
             text = f"{share.label}: {share.definition}."
-            level = severity(share.value)
             gain = removing(share.value, AT_MOST, worst=WORST)
-            yield tell(PREPARATION, title, level, text, (share,), gain, is_mean=True)
+            yield tell(PREPARATION, title, text, (share,), gain, is_mean=True)
         yield from _compilation(view, known)
         yield from _recomputation(view, known)
 
@@ -151,7 +159,7 @@ def _compilation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Findi
     # Each of them, so more than warm-up.
     gain = replace(gain, low=1 / (1 - share) if 1 < count == len(steady) else 1.0)
     title = f"torch.compile compiles for {figure.text} {of_the_time(view)}"
-    yield tell(COMPILATION, title, severity(share), text, (figure, known["idle_frac"]), gain)
+    yield tell(COMPILATION, title, text, (figure, known["idle_frac"]), gain)
 
 
 @kept
@@ -191,7 +199,7 @@ def _recomputation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fin
     text += f" At most {peak.text} of the GPU's {size(capacity)} are allocated." if peak else ""
     title = f"Recomputed activations take {figure.text} {of_the_time(view)}"
     gain = removing(share, f"{AT_MOST}; the activations need memory in return", worst=WORST)
-    yield tell(RECOMPUTATION, title, severity(share), text, (figure,), gain)
+    yield tell(RECOMPUTATION, title, text, (figure,), gain)
 
 
 def _again(view: Selection) -> tuple[pd.DataFrame, int, str]:
@@ -259,7 +267,7 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
     evidence = [wait]
     if idle is not None and "idle_frac" in known:
         evidence.append(known["idle_frac"])
-    yield tell(INPUT, title, level, text, tuple(evidence), gain)
+    yield tell(INPUT, title, text, tuple(evidence), gain, level=level)
 
 
 def _beside(idle: float) -> str:
@@ -305,9 +313,7 @@ def preparing(view: Selection) -> Figure | None:
     named = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else parts[0]
     # Not those in which their thread launches a kernel.
     launches = view.api_calls[causes.where(view.api_calls["name"], causes.is_kernel_launch)]
-    edges, (moments, _) = causes.on_one_axis([named, launches], PLACE)
-    first, last = (np.searchsorted(np.sort(moments), edge) for edge in edges)
-    named = named[first >= last]
+    named = named[causes.covered_by(named, launches.assign(dur_ns=1), PLACE) == 0]
     share = _idle_share(view, named, _loaders(view), lead=_lead_ns(view))
     if named.empty or share is None:
         return None

@@ -5,14 +5,8 @@ after its range: the GPU's steps then do not show what the CPU did before the fi
 with the calls that launched the kernels, and only the time in which the GPU was idle counts as cost. A first step that
 tries several kernels or loads them repeats nothing: what runs before the repeated sequences is such a step where it
 runs almost all of their kernels, about once.
-
-Start-up: the first launch of a kernel in a process loads the kernel into the GPU (lazy loading), and may compile it. It
-is paid once, however long the run lasts, so no rule counts it as a gain, and no replay takes it away. A first launch
-counts if its call lasts FIRST_TIMES as long as the median of the later launches, and 0.1 ms at least (conventions): in
-recordings of A100 and H100 such calls last 0.2 to 700 ms, and others 3 to 20 µs. Calls that load modules always count.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,37 +16,28 @@ import pandas as pd
 
 from perfkit.analysis import steps
 from perfkit.analysis.causes import (
-    MEMORY_CALL,
-    THREAD,
-    is_kernel_launch,
-    numbered_together,
-    on_one_axis,
     started_by,
-    where,
 )
 from perfkit.analysis.intervals import ends, intersect, union
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
+from perfkit.diagnosis.finding import Figure, Finding, Gain, severity
+from perfkit.diagnosis.kernel_loading import FIRST_TIMES, start_up
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import START_UP, WARM_UP
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps
 from perfkit.format import duration, percent
 from perfkit.selection import Selection
 
 NOTABLE = 0.1
+SEVERE = 0.3
+HALF = 0.5
 IN_WARM_UP = (
     "of this time lies in warm-up steps"  # what speaks against a finding whose cost is paid once
 )
 FIRST_PASS = (
     "a kernel runs less than twice on average: this may be a first pass, and all of it warm-up"
 )
-FIRST_TIMES, FIRST_NS, SEVERE, HALF = 10, 100_000, 0.3, 0.5
-ASKS_DRIVER = re.compile(r"cuInit|cuGetProcAddress|hipInit|hipGetProcAddress")
-LAUNCH = [
-    "rank",
-    "process",
-    "correlation",
-]  # of one launch an export may hold two calls, one inside the other
 ALIKE, ONCE = (
     0.9,
     2.0,
@@ -160,134 +145,6 @@ def _idle_ns(view: Selection, rank: pd.Series, start: pd.Series, end: pd.Series)
     return int((both.end - both.start).sum())
 
 
-def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the launch calls that load their kernel: `row` (position) and LAUNCH of API_CALLS, and `usual_ns`.
-
-    `usual_ns` is the median length of the later launches; where there are none a call that loads lasts 1 ms at least.
-    """
-    call = started_by(kernels, api_calls)
-    launched = np.flatnonzero(call >= 0)
-    row, names = call[launched], kernels["full_name"].cat
-    places = {
-        "rank": kernels["rank"].to_numpy()[launched],
-        "process": api_calls["process"].to_numpy()[row],
-    }
-    (name,) = numbered_together([pd.DataFrame(places, copy=False)], [*places])
-    places.clear()  # of each kernel, as all that follows
-    name *= len(names.categories) + 1  # a name may be missing
-    name += names.codes.to_numpy()[launched] + 1
-    start, dur = (api_calls[column].to_numpy()[row] for column in ("start_ns", "dur_ns"))
-    begun = np.full(int(name.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(begun, name, start)
-    first = np.flatnonzero(start == begun[name])
-    first = first[~pd.Series(name[first]).duplicated()]
-    later = np.delete(dur, first)
-    usual = float(np.median(later)) if len(later) else FIRST_NS
-    first = first[dur[first] >= max(FIRST_TIMES * usual, FIRST_NS)]
-    of = {
-        column: api_calls[column].to_numpy()[row[first]]
-        for column in ("process", "start_ns", "dur_ns")
-    }
-    of |= {
-        column: kernels[column].to_numpy()[launched[first]] for column in ("rank", "correlation")
-    }
-    slow = (
-        pd.DataFrame({"row": row[first], **of})
-        .sort_values("start_ns", kind="stable")
-        .drop_duplicates("row")
-    )
-    return slow[["row", *LAUNCH]].assign(usual_ns=usual)
-
-
-@kept
-def loading(view: Selection) -> pd.DataFrame:
-    """Return `first_launches` of a selection, whatever its window: what ran before it is loaded."""
-    return first_launches(view.all_kernels, view.api_calls)
-
-
-def loaded_before(
-    first: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame
-) -> pd.DataFrame:
-    """Return API_CALLS in which loading kernels is work of the CPU before the call: no change of calls removes it.
-
-    `first`: the calls that load, of `first_launches` of the whole run; KERNELS and API_CALLS may be a part of it.
-    """
-    of_first, call = numbered_together([first, api_calls], LAUNCH)
-    row = np.flatnonzero(np.isin(call, of_first))
-    if not len(row):
-        return api_calls
-    start, length = (api_calls[name].to_numpy(copy=True) for name in ("start_ns", "dur_ns"))
-    begun = (
-        kernels.groupby(LAUNCH)["start_ns"]
-        .min()
-        .reindex(pd.MultiIndex.from_frame(api_calls[LAUNCH].iloc[row]))
-    )
-    until = (
-        begun.fillna(np.inf).to_numpy() - start[row]
-    )  # the kernel of a call at the edge may lie outside
-    extra = np.minimum(length[row] - int(first["usual_ns"].iloc[0]), until).astype(np.int64)
-    start[row] += extra.clip(min=0)
-    length[row] -= extra.clip(min=0)
-    moved = api_calls.assign(start_ns=start, dur_ns=length)
-    return moved.sort_values([*THREAD, "start_ns"], kind="stable", ignore_index=True)
-
-
-@kept
-def start_up(view: Selection) -> tuple[dict[str, float], pd.DataFrame]:
-    """Return the share of the span in which the GPU is idle while kernels load, by cause, and the calls that load them.
-
-    Causes are launch (first launches), cuda_call (calls that load modules) and memory (calls of a library that starts),
-    as far as their thread was waited for.
-    """
-    gaps, span, calls = idle_gaps(view), int(busy(view)["span_ns"].sum()), view.api_calls
-    if gaps is None or not span:
-        return {}, calls.head(0)
-    first = calls.iloc[loading(view)["row"]]
-    loads = calls[
-        where(calls["name"], re.compile(r"(?:cu|hip|cuda)(?:Module|Library)(?:Load|Get)").match)
-    ]
-    set_up = library_calls(calls)
-    shares = {"launch": 0.0, "cuda_call": 0.0, "memory": 0.0}
-    for cause, found in (("launch", first), ("cuda_call", loads), ("memory", set_up)):
-        for _, waits in gaps[gaps[f"{cause}_ns"] > 0].groupby(
-            "gpu"
-        ):  # a thread may launch on several
-            of_thread = zip((waits, found), numbered_together([waits, found], THREAD), strict=True)
-            both = intersect(*(union(*ends(frame), number) for frame, number in of_thread))
-            shares[cause] += (
-                min(int((both.end - both.start).sum()), int(waits[f"{cause}_ns"].sum())) / span
-            )
-    return shares, pd.concat([first, loads, set_up])
-
-
-def library_calls(calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the API_CALLS that allocate or free memory while a library starts.
-
-    A library that starts asks for the driver's functions (cuInit, cuGetProcAddress); until the thread launches its next
-    kernel, such calls make contexts and handles.
-    """
-    names = calls["name"]
-    marks = (
-        where(names, ASKS_DRIVER.match),
-        where(names, is_kernel_launch),
-        where(names, MEMORY_CALL.match),
-    )
-    asks, launches, allocates = (calls[mark] for mark in marks)
-    if asks.empty or allocates.empty:
-        return calls.head(0)
-    (asked, _), (launched, _), (at, _) = on_one_axis([asks, launches, allocates], THREAD)
-    asked, launched = np.sort(asked), np.sort(launched)
-    before = np.searchsorted(asked, at) - 1
-    of_thread = numbered_together([asks, allocates], THREAD)
-    threads = of_thread[0][np.argsort(on_one_axis([asks], THREAD)[0][0], kind="stable")]
-    is_after = (before >= 0) & (threads[np.maximum(before, 0)] == of_thread[1])
-    none_between = np.searchsorted(launched, at) == np.searchsorted(
-        launched, asked[np.maximum(before, 0)]
-    )
-    found: pd.DataFrame = allocates[is_after & none_between]
-    return found
-
-
 def _in_steps(calls: pd.DataFrame, early: pd.DataFrame) -> bool:
     loads, steps = (
         union(*ends(frame), frame["rank"].to_numpy(np.int64)) for frame in (calls, early)
@@ -340,7 +197,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         what = "Loading kernels and starting libraries keep"
     title = f"{what} the GPU idle {share.text} {of_the_time(view)}"
     level = "medium" if value >= SEVERE else "low"
-    yield tell(START_UP, title, level, text, (share, calls), gain, is_mean=True)
+    yield tell(START_UP, title, text, (share, calls), gain, level=level, is_mean=True)
 
 
 def _warm_up(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -368,4 +225,4 @@ def _warm_up(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         "warm-up happens once: leaving it out corrects the figures, but makes no program faster",
     )
     title = f"Warm-up takes {share.text} of the measured time"
-    yield tell(WARM_UP, title, severity(excess), text, (share,), gain)
+    yield tell(WARM_UP, title, text, (share,), gain, level=severity(excess))

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.finding import Figure, Finding, Gain
 from perfkit.diagnosis.rules.rule import Fact, tell
 from perfkit.diagnosis.sources import Source
+from perfkit.diagnosis.stored import kept
 from perfkit.dumps import hang
 from perfkit.dumps import hang_rules as RULES  # noqa: F401  a part of an extension
 from perfkit.dumps.hang import Mismatch, Stuck
@@ -135,7 +136,7 @@ def _mismatch(found: Sequence[Mismatch]) -> Finding:
         calls.append(f"Rank {rank} calls {printable(call, NAME)}{_at(place)}.")
     text = f"{' '.join(calls)} All recorded calls of this group before it agree."
     place = printable(first.places[1], 2 * NAME)
-    return tell(HANG_MISMATCH, title, "high", text, (count,), NO_GAIN, place=place)
+    return tell(HANG_MISMATCH, title, text, (count,), NO_GAIN, level="high", place=place)
 
 
 def _absent(view: Selection, found: Sequence[Stuck], known: Mapping[str, Figure]) -> Finding:
@@ -158,7 +159,7 @@ def _absent(view: Selection, found: Sequence[Stuck], known: Mapping[str, Figure]
     text = f"{_silence(table.loc[suspects])} {' '.join(parts)}"
     evidence = tuple(known[id] for id in HANG_ABSENT.evidence)
     place = printable(table.loc[absent[0], "place"], 2 * NAME)
-    return tell(HANG_ABSENT, title, "high", text, evidence, NO_GAIN, place=place)
+    return tell(HANG_ABSENT, title, text, evidence, NO_GAIN, level="high", place=place)
 
 
 def _ring(view: Selection, known: Mapping[str, Figure]) -> Finding:
@@ -172,7 +173,7 @@ def _ring(view: Selection, known: Mapping[str, Figure]) -> Finding:
     first = next((pair for pair in pairs(view) if pair.rank in circle), None)
     place = printable(first.place, 2 * NAME) if first else ""
     evidence = (known["hang_ring_count"],)
-    return tell(HANG_RING, title, "high", text, evidence, NO_GAIN, place=place)
+    return tell(HANG_RING, title, text, evidence, NO_GAIN, level="high", place=place)
 
 
 def _step(view: Selection, rank: int, following: int) -> str:
@@ -224,7 +225,7 @@ def _behind(found: Sequence[Stuck], known: Mapping[str, Figure]) -> Finding:
         f"In {_named(first)}, the oldest pending collective of {of} is number {oldest:,}. "
         f"A peer finished all before number {ahead:,}."
     )
-    return tell(HANG_BEHIND, title, "high", text, (known["hang_behind_count"],), NO_GAIN)
+    return tell(HANG_BEHIND, title, text, (known["hang_behind_count"],), NO_GAIN, level="high")
 
 
 def _progress(one: Stuck) -> str:

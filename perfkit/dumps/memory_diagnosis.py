@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pandas as pd
 
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.finding import Figure, Finding, Gain
 from perfkit.diagnosis.rules.rule import Fact, Rule, tell
 from perfkit.diagnosis.sources import Source
+from perfkit.diagnosis.stored import kept
 from perfkit.dumps import held
 from perfkit.dumps import memory_rules as RULES  # noqa: F401  a part of an extension
 from perfkit.dumps.memory_rules import (
@@ -183,7 +184,7 @@ def _refused(view: Selection, errors: pd.DataFrame) -> Finding:
     cause = _cause(asked, had - inside, free)
     text = f"Tensors held {size(inside)}, and the allocator had {size(had)}. {cause}"
     text = f"{text} {_largest(view)}"
-    return tell(MEMORY_REFUSED, title, "high", text, evidence, NO_GAIN, place=place)
+    return tell(MEMORY_REFUSED, title, text, evidence, NO_GAIN, level="high", place=place)
 
 
 def _cause(asked: float, unused: float, free: float) -> str:
@@ -220,7 +221,7 @@ def _grows(view: Selection) -> Iterator[Finding]:
             text += (
                 f" Most of what is held at the end, outside of backward passes, comes from {where}."
             )
-        yield tell(MEMORY_GROWS, title, "high", text, (growth,), NO_GAIN, place=where)
+        yield tell(MEMORY_GROWS, title, text, (growth,), NO_GAIN, level="high", place=where)
         return
 
 
@@ -231,7 +232,7 @@ def _fragmented(known: Mapping[str, Figure]) -> Finding:
         f"The allocator reserves {evidence[1].text}, of which tensors never use {evidence[0].text}"
     )
     text = f"Tensors held at most {peak_text} at once. The rest lies between them or is kept for later."
-    return tell(MEMORY_FRAGMENTED, title, "medium", text, evidence, NO_GAIN)
+    return tell(MEMORY_FRAGMENTED, title, text, evidence, NO_GAIN, level="medium")
 
 
 def _filled(view: Selection, rule: Rule, known: Mapping[str, Figure]) -> Finding:
@@ -246,7 +247,7 @@ def _filled(view: Selection, rule: Rule, known: Mapping[str, Figure]) -> Finding
     rows = at_peak(view)
     lines = held.places(rows[rows["kind"].isin(named) & rows["file"].notna()]).head(1)
     place = printable(lines["place"].iloc[0], NAME) if len(lines) else ""
-    return tell(rule, title, "medium", _largest(view), evidence, NO_GAIN, place=place)
+    return tell(rule, title, _largest(view), evidence, NO_GAIN, level="medium", place=place)
 
 
 def _largest(view: Selection) -> str:

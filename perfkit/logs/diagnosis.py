@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.readings import DEVICE, throttling
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.logged import HARDLY, is_logged, window
 from perfkit.diagnosis.rules import by_kind
 from perfkit.diagnosis.rules.rule import Fact, tell
 from perfkit.diagnosis.sources import Source
 from perfkit.diagnosis.speed import slowed_by_clock
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.tiles import named_gpus, readings
 from perfkit.diagnosis.words import words
 from perfkit.format import percent
@@ -196,7 +197,7 @@ def _no_work(view: Selection) -> Finding:
         title = f"Hardly any kernel ran on {which} during {during} of the log"
     text = "A display or a monitor causes readings below 5 %: the log shows no work of a program."
     nothing = Gain(1.0, math.inf, "nothing ran that could be faster")
-    return tell(LOG_NO_WORK, title, "high", text, (idle,), nothing)
+    return tell(LOG_NO_WORK, title, text, (idle,), nothing, level="high")
 
 
 def _at_rest(view: Selection) -> Finding:
@@ -210,7 +211,7 @@ def _at_rest(view: Selection) -> Finding:
     text = "The log does not say how busy a GPU is, but a program would hold memory."
     nothing = Gain(1.0, math.inf, "nothing ran that could be faster")
     evidence = tuple(f for f in figures(view) if f.id in LOG_NO_WORK.evidence)
-    return tell(LOG_NO_WORK, title, "high", text, evidence, nothing)
+    return tell(LOG_NO_WORK, title, text, evidence, nothing, level="high")
 
 
 def _in(view: Selection, *names: str, least: float = NOTABLE) -> pd.DataFrame:
@@ -248,7 +249,7 @@ def _unused(view: Selection) -> Iterator[Finding]:
     text += ", and no program holds memory there as on the others." if is_known else "."
     most = 1 + count / len(used[DEVICE].drop_duplicates())
     gain = Gain(1.0, most, "best case: the work divides evenly over these GPUs too", value)
-    yield tell(LOG_UNUSED, title, severity(value), text, (share, others), gain)
+    yield tell(LOG_UNUSED, title, text, (share, others), gain, level=severity(value))
 
 
 def _waiting(view: Selection) -> Iterator[Finding]:
@@ -284,7 +285,7 @@ def _waiting(view: Selection) -> Iterator[Finding]:
             f"{named_gpus(view, waiting)}: a kernel runs there {share.text} of the time, but draws "
             f"only {power.text} of the power limit. Kernels of collectives (NCCL) look so while they wait: they spin."
         )
-        yield tell(LOG_WAITED_FOR, title, "high", text, (share, power), nothing)
+        yield tell(LOG_WAITED_FOR, title, text, (share, power), nothing, level="high")
         return
     verb = "runs" if count == 1 else "run"
     title = f"{named_gpus(view, waiting)} {verb} kernels without a break, but with only {power.text} of the power"
@@ -292,7 +293,7 @@ def _waiting(view: Selection) -> Iterator[Finding]:
         f"This holds {share.text} of the time. Kernels of collectives look so while they wait for another GPU or node "
         "(they spin), and so do small kernels that run one at a time."
     )
-    yield tell(LOG_LITTLE_POWER, title, "medium", text, (share, power), nothing)
+    yield tell(LOG_LITTLE_POWER, title, text, (share, power), nothing, level="medium")
 
 
 def _capped(view: Selection) -> Iterator[Finding]:
@@ -330,7 +331,7 @@ def _capped(view: Selection) -> Iterator[Finding]:
         verb = "is" if len(others[DEVICE].drop_duplicates()) == 1 else "are"
         text += f" {named_gpus(view, others)} {verb} not capped."
     yield tell(
-        LOG_CAPPED, title, "high", text, tuple(evidence), _uncapped(share.value, clock, usual)
+        LOG_CAPPED, title, text, tuple(evidence), _uncapped(share.value, clock, usual), level="high"
     )
 
 
@@ -412,7 +413,7 @@ def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
     has_target = pd.notna(worst["threshold"])
     target = f"{100 * worst['threshold']:.0f} %" if has_target else "none"
     rule = by_kind(RULES)[str(check)]
-    return replace(tell(rule, title, level, reason, tuple(evidence), gain), target=target)
+    return replace(tell(rule, title, reason, tuple(evidence), gain, level=level), target=target)
 
 
 def _lowering(view: Selection, gpu: pd.DataFrame) -> str:

@@ -12,6 +12,7 @@ OF_A_LOG: Mapping[str, Any] = {"needs": ("SAMPLES",), "notebook": TIMELINE}
 
 LOG_UNUSED = Rule(
     name="log_unused",
+    subject="unused",
     question="Is a GPU of the log not used at all?",
     **OF_A_LOG,
     evidence=("log_unused_frac", "log_used_busy_frac"),
@@ -28,6 +29,7 @@ LOG_UNUSED = Rule(
 
 LOG_NO_WORK = Rule(
     name="log_no_work",
+    subject="no work",
     question="Did the GPUs of the log do any work?",
     **OF_A_LOG,
     evidence=("log_no_work_frac", "log_highest_power_frac", "log_highest_memory_frac"),
@@ -46,6 +48,7 @@ LOG_NO_WORK = Rule(
 
 LOG_WAITED_FOR = Rule(
     name="log_waited_for",
+    subject="waited for",
     question="Do GPUs wait at full utilisation for one that does nothing?",
     **OF_A_LOG,
     evidence=("log_little_power_frac", "log_waiting_power_frac"),
@@ -77,6 +80,7 @@ LOG_WAITED_FOR = Rule(
 
 LOG_LITTLE_POWER = Rule(
     name="log_little_power",
+    subject="little power",
     question="Do GPUs run kernels all the time and draw little power?",
     **OF_A_LOG,
     evidence=("log_little_power_frac", "log_waiting_power_frac"),
@@ -102,6 +106,7 @@ LOG_LITTLE_POWER = Rule(
 
 LOG_CAPPED = Rule(
     name="log_capped",
+    subject="capped",
     question="Does something else than its own limit hold down the power of a GPU?",
     **OF_A_LOG,
     evidence=("log_capped_frac", "log_capped_power_frac", "log_capped_clock_frac"),
@@ -130,6 +135,7 @@ LOG_CAPPED = Rule(
 
 LOG_UTILISATION = Rule(
     name="log_utilisation",
+    subject="utilisation",
     question="Does a GPU in the log have a low utilisation?",
     **OF_A_LOG,
     evidence=("log_check_utilisation",),
@@ -155,6 +161,7 @@ LOG_UTILISATION = Rule(
 
 LOG_MEMORY = Rule(
     name="log_memory",
+    subject="memory",
     question="Is the memory of a GPU nearly full?",
     **OF_A_LOG,
     evidence=("log_check_memory",),
@@ -177,6 +184,7 @@ LOG_MEMORY = Rule(
 
 LOG_POWER = Rule(
     name="log_power",
+    subject="power",
     question="Does a GPU draw little power?",
     **OF_A_LOG,
     evidence=("log_check_power",),
@@ -207,6 +215,7 @@ LOG_POWER = Rule(
 
 LOG_THROTTLING = Rule(
     name="log_throttling",
+    subject="throttling",
     question="Did the driver lower a GPU's clock?",
     **OF_A_LOG,
     evidence=("log_check_throttling", "log_lowered_clock_frac"),

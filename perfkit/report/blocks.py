@@ -18,8 +18,8 @@ from markupsafe import Markup
 from perfkit.diagnosis import headline, recording, verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Gain, Refusal
-from perfkit.diagnosis.replayed import together
-from perfkit.diagnosis.rules import rules, snippets
+from perfkit.diagnosis.gain import together
+from perfkit.diagnosis.rules import rule_of, rules, snippets
 from perfkit.format import Shown, coded, duration, printable, several
 from perfkit.names import decode
 from perfkit.report import links
@@ -299,9 +299,7 @@ def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
             if step not in seen:
                 seen.add(step)
                 is_told = finding.gain.is_known and finding.gain.high >= LEAST
-                reason = headline.theme(finding.rule) + (
-                    f", {finding.gain.text}" if is_told else ""
-                )
+                reason = rule_of(finding).about + (f", {finding.gain.text}" if is_told else "")
                 told.setdefault(horizon, []).append(
                     Advised(step, reason, finding.place, snippets().get(step, ""))
                 )

@@ -14,7 +14,8 @@ from frames import api_calls, copies, kernels, ranges
 
 import perfkit
 from perfkit import diagnosis
-from perfkit.diagnosis.finding import kept, removing
+from perfkit.diagnosis.finding import removing
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import on_gpus
 
 

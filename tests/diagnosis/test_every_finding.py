@@ -202,7 +202,6 @@ PRODUCED: dict[str, Found] = {
     "late_in_turn": situation(programs.routing_to_one_expert, by_ranks),
     "too_little": real("nsys/Qcompiler__MIXQ__src_report1.sqlite"),
     "training_mfu": training(700),
-    "training_mfu_suspicious": training(200),
 }
 # Gaps whose launch was lost, or waits that no rule about waits tells of.
 NOT_PRODUCED = {"idle_unattributed", "idle_sync"}

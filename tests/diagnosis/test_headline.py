@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from perfkit.diagnosis.confidence import rests_on_times
 from perfkit.diagnosis.finding import Figure, Finding, Gain
 from perfkit.diagnosis.headline import ranked
 
@@ -35,4 +34,4 @@ def test_of_a_log_alone_what_is_sure_comes_first() -> None:
 
 @pytest.mark.parametrize("source", ["communication.imbalance", "communication.summary"])
 def test_a_finding_on_ranks_rests_on_the_times_of_the_timeline(source: str) -> None:
-    assert rests_on_times(finding("ranks", source, gain=Gain(1.0, 1.1, "", 0.1)))
+    assert finding("ranks", source, gain=Gain(1.0, 1.1, "", 0.1)).rests_on_times

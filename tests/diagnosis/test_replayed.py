@@ -10,10 +10,10 @@ from planted.program import Settings, simulated
 import perfkit
 from perfkit.analysis import whatif
 from perfkit.analysis.whatif import Replay
-from perfkit.diagnosis import replayed, slowing
+from perfkit.diagnosis import gain, replayed, slowing
 from perfkit.diagnosis.finding import Finding, Gain, Objection
+from perfkit.diagnosis.kernel_loading import loaded_before, loading
 from perfkit.diagnosis.rules import changes as ways
-from perfkit.diagnosis.warming import loaded_before, loading
 from perfkit.report.notebooks import sample
 
 LIMIT = whatif.LIMIT_FRAC
@@ -41,9 +41,7 @@ def replayed_as(
 ) -> Finding:
     """What a finding with this bound becomes if the replay answers so."""
     monkeypatch.setattr(replayed, "_replayed", lambda view, changes: answer)
-    (found,) = replayed.gains(
-        view(), [replace(finding(rule, high), objections=frozenset(objections))]
-    )
+    (found,) = gain.gains(view(), [replace(finding(rule, high), objections=frozenset(objections))])
     return found
 
 
@@ -111,7 +109,7 @@ def test_what_the_replay_does_not_confirm_is_doubted_or_stays(
     plain = finding(
         "tensor_cores", 2.0
     )  # how much faster a kernel could be is not in the recording
-    assert [plain] == replayed.gains(view(), [plain])
+    assert [plain] == gain.gains(view(), [plain])
 
 
 def test_the_gain_is_that_of_the_replay_itself(run: perfkit.Selection) -> None:
@@ -120,7 +118,7 @@ def test_the_gain_is_that_of_the_replay_itself(run: perfkit.Selection) -> None:
         whatif.replay(run.kernels, run.copies, run.api_calls, changes=[change], ranges=run.ranges)
         for change in (whatif.Host(workers=2), whatif.Host(factor=0.0))
     )
-    (found,) = replayed.gains(run, [finding("idle_data_loading", 1000.0)])
+    (found,) = gain.gains(run, [finding("idle_data_loading", 1000.0)])
     assert workers.measured_ns / (workers.high_ns * (1 + LIMIT)) == found.gain.low
     assert hidden.measured_ns / (hidden.low_ns * (1 - LIMIT)) == found.gain.high
     assert 1 < found.gain.low <= found.gain.high
@@ -130,8 +128,8 @@ def test_the_gain_is_that_of_the_replay_itself(run: perfkit.Selection) -> None:
 
 def test_all_changes_are_one_replay_never_a_product(run: perfkit.Selection) -> None:
     names = ("idle_data_loading", "idle_sync", "copies_serial")
-    each = replayed.gains(run, [finding(rule, 1000.0) for rule in names])
-    both = replayed.combined(run, each, Gain(1.0, 1000.0, "bound"))
+    each = gain.gains(run, [finding(rule, 1000.0) for rule in names])
+    both = gain.combined(run, each, Gain(1.0, 1000.0, "bound"))
     assert max(one.gain.low for one in each) <= both.high
     changes = [whatif.Host(workers=2), ways.NO_WAITS.replayed, ways.OVERLAPPED_COPIES.replayed]
     calls = loaded_before(
@@ -151,7 +149,7 @@ def test_too_many_kernels_are_not_replayed(
     again = perfkit.select(
         run.run, gpus=[0]
     )  # a selection of its own, for which nothing was simulated yet
-    (found,) = replayed.gains(again, [finding("idle_sync", 3.0)])
+    (found,) = gain.gains(again, [finding("idle_sync", 3.0)])
     assert 3.0 == found.gain.high
     said = "perfkit did not simulate the run: more than 10 kernels; steps: the steady ones are 69.8 % of the time"
     assert said in found.gain.why
@@ -164,7 +162,7 @@ def test_a_stretch_of_steps_is_replayed_in_place_of_many(monkeypatch: pytest.Mon
     monkeypatch.setattr(replayed, "STRETCH_KERNELS", 1200)
     program = simulated(settings)._asdict()
     tables = {name: program[name] for name in ("kernels", "copies", "api_calls", "ranges")}
-    (found,) = replayed.gains(view(**tables), [finding("idle_data_loading", 1000.0)])
+    (found,) = gain.gains(view(**tables), [finding("idle_data_loading", 1000.0)])
     truth = simulated(settings).span_ns / simulated(replace(settings, loading_ns=0)).span_ns
     assert found.gain.low < truth < found.gain.high
     assert found.gain.high < 1.2 * found.gain.low

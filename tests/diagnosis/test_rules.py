@@ -201,7 +201,7 @@ def test_no_theme_imports_another() -> None:
 
 
 def test_every_module_of_a_theme_is_read() -> None:
-    shared = {"__init__", "advice", "changes", "moments", "rule"}
+    shared = {"__init__", "advice", "changes", "longest_moments", "rule"}
     themes = {theme.__name__.rpartition(".")[2] for theme in package.THEMES}
     assert {file.stem for file in FOLDER.glob("*.py")} == themes | shared
 
@@ -236,7 +236,9 @@ def test_a_rule_finds_its_finding_itself(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def find(chosen: perfkit.Selection, known: Known) -> Iterator[diagnosis.Finding]:
         idle = known["idle_frac"]
-        yield tell(added, "Something is new", "medium", "", (idle,), Gain(1.0, 1.5, "a bound"))
+        yield tell(
+            added, "Something is new", "", (idle,), Gain(1.0, 1.5, "a bound"), level="medium"
+        )
 
     added = replace(IDLE, name="something_new", find=find)
     rules.cache_clear()

@@ -11,7 +11,7 @@ import pytest
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import stored
-from perfkit.diagnosis.finding import kept
+from perfkit.diagnosis.stored import kept
 from perfkit.run import Run
 from perfkit.selection import Selection
 

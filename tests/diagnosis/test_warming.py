@@ -9,9 +9,10 @@ from diagnosis.traces import MS, all_of, told, view
 from frames import api_calls, kernels, ranges
 
 import perfkit
+from perfkit.diagnosis.kernel_loading import first_launches, loaded_before
 from perfkit.diagnosis.replayed import saving
 from perfkit.diagnosis.rules.changes import GRAPHS
-from perfkit.diagnosis.warming import _in_steps, first_launches, loaded_before
+from perfkit.diagnosis.warming import _in_steps
 from perfkit.report.notebooks import sample
 
 

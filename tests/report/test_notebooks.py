@@ -168,7 +168,7 @@ def test_the_outputs_of_cells_are_those_of_papermills_own_engine(stored: Path) -
 SHARED = """
 import json, perfkit
 from perfkit import diagnosis
-from perfkit.diagnosis.finding import _KEPT
+from perfkit.diagnosis.stored import _KEPT
 held = len(_KEPT)
 view = perfkit.select(perfkit.load(profile))
 figures, findings = diagnosis.figures(view), diagnosis.findings(view)

@@ -20,7 +20,6 @@ from perfkit.diagnosis import machine, picture
 from perfkit.diagnosis.finding import Figure, Finding
 from perfkit.diagnosis.headline import Headline, cause, headline, leading
 from perfkit.diagnosis.rules import rules
-from perfkit.format import percent
 from perfkit.report import first_page, html, links, pages
 from perfkit.report.notebooks import SUMMARY
 from perfkit.selection import Selection
@@ -130,22 +129,6 @@ def test_no_two_tiles_repeat_a_figure(name: str, profiles: Path) -> None:
     tiles = page(profiles / name).headline.tiles
     shown = [(tile.figure.id, tile.value) for tile in tiles if tile.figure]
     assert sorted(set(shown)) == sorted(shown)
-
-
-def test_a_pause_between_two_loops_counts_in_no_share(profiles: Path) -> None:
-    """GPU 0 works 7.083 of the 7.204 s beside a pause of 312 ms, GPU 3 works 2.333 s."""
-    made = page(
-        profiles / "nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite"
-    )
-    busy = [tile.value for tile in made.headline.tiles if tile.label == "GPU busy"]
-    assert [f"{percent(2.333 / 7.204)} to {percent(7.083 / 7.204)}"] == busy
-
-
-def test_lost_kernels_leave_no_start_up_outside(profiles: Path) -> None:
-    """All of the recording is judged, for what is lost may make a loop of what was none."""
-    made = page(profiles / "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite")
-    assert made.view.window is None
-    assert "Start-up" not in made.headline.verdict
 
 
 def test_no_gain_is_above_what_its_share_allows(name: str, profiles: Path) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
-from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, removing
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.advice import EXISTING_BUFFERS
 from perfkit.diagnosis.rules.changes import NO_MEMORY_CALLS
 from perfkit.diagnosis.rules.rule import Known, Rule, now, tell
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import idle_gaps, idle_of_gpus, is_judged, span_ns
 from perfkit.format import percent
 from perfkit.names.parsing import library_of
@@ -83,7 +84,7 @@ def _allocator_off(view: Selection, known: Known) -> Iterator[Finding]:
         "Each tensor allocates and frees memory of the GPU, which keeps the GPU idle "
         f"{percent(share)} {of_the_time(view)}"
     )
-    yield tell(ALLOCATOR_OFF, title, severity(share), text, (idle, ratio), gain, is_mean=True)
+    yield tell(ALLOCATOR_OFF, title, text, (idle, ratio), gain, is_mean=True)
 
 
 ALLOCATOR_OFF = Rule(

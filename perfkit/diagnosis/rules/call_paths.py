@@ -12,6 +12,7 @@ OF_CALL_PATHS: Mapping[str, Any] = {"needs": ("CALLTREE", "CALL_METRICS"), "note
 
 PATHS_GPU_IDLE = Rule(
     name="paths_gpu_idle",
+    subject="GPU idle",
     question="Does the GPU work for only a small part of the run?",
     **OF_CALL_PATHS,
     evidence=("paths_gpu_busy_frac", "paths_operation_ns", "paths_wall_ns"),
@@ -49,6 +50,7 @@ PATHS_GPU_IDLE = Rule(
 
 PATHS_COPIES = Rule(
     name="paths_copies",
+    subject="copies",
     question="Do copies take a large part of the GPU's time?",
     **OF_CALL_PATHS,
     evidence=("paths_copy_frac", "paths_copy_*", "paths_h2d_bytes"),
@@ -59,6 +61,7 @@ PATHS_COPIES = Rule(
 
 PATHS_ALLOCATION = Rule(
     name="paths_allocation",
+    subject="allocation",
     question="Do memory allocations take a large part of the GPU's time?",
     **OF_CALL_PATHS,
     evidence=("paths_allocation_frac", "paths_allocation_*", "paths_operation_ns"),
@@ -87,6 +90,7 @@ PATHS_ALLOCATION = Rule(
 
 PATHS_STALL = Rule(
     name="paths_stall",
+    subject="stall",
     question="Do warps wait mostly for one reason?",
     needs=("CALLTREE", "CALL_METRICS", "STALLS"),
     evidence=("paths_main_stall_frac",),
@@ -104,6 +108,7 @@ PATHS_STALL = Rule(
 
 PATHS_LAUNCHES = Rule(
     name="paths_launches",
+    subject="launches",
     question="Do kernels run no longer than their launch takes?",
     **OF_CALL_PATHS,
     evidence=("paths_kernel_mean_ns", "paths_launch_*"),
@@ -112,11 +117,11 @@ PATHS_LAUNCHES = Rule(
     advice=FOR_LAUNCH,
     next="Record whether the GPU waits for the launches: {nsys}",
     indirect="the recording counts launches, but does not time them",
-    objections=(Objection.BUSY,),
 )
 
 PATHS_BARRIERS = Rule(
     name="paths_barriers",
+    subject="barriers",
     question="Do threads of OpenMP wait for one another?",
     **OF_CALL_PATHS,
     evidence=("paths_barrier_frac", "paths_host_ns", "paths_asleep_frac"),
@@ -145,6 +150,7 @@ PATHS_BARRIERS = Rule(
 
 PATHS_HOST = Rule(
     name="paths_host",
+    subject="host",
     question="In which function does the CPU spend its time?",
     **OF_CALL_PATHS,
     evidence=("paths_host_frac", "paths_procedure_frac", "paths_host_ns"),

@@ -3,7 +3,7 @@
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import BALANCED_EXCHANGE, FOR_IDLE_BESIDE
 from perfkit.diagnosis.rules.changes import OVERLAPPED_COMMUNICATION
-from perfkit.diagnosis.rules.moments import longest_collective, longest_kernel
+from perfkit.diagnosis.rules.longest_moments import longest_collective, longest_kernel
 from perfkit.diagnosis.rules.rule import LINKS, TIMELINE, Fact, Rule, later, now, soon
 
 SHOW_BUCKETS = """\
@@ -82,7 +82,6 @@ EXPOSED_COMMUNICATION = Rule(
         ),
     ),
     next="Run nccl-tests on the same nodes to measure the bandwidth that the links reach (step 1)",
-    objections=(Objection.UNEVEN,),
     change=OVERLAPPED_COMMUNICATION,
     moment=longest_collective,
     notebook=LINKS,
@@ -90,6 +89,7 @@ EXPOSED_COMMUNICATION = Rule(
 
 SLOW_GPU = Rule(
     name="slow_gpu",
+    subject="slow GPU",
     question="Is one GPU slower than the others?",
     needs=("KERNELS",),
     evidence=("slow_gpu_ratio", "slow_gpu_lost_frac"),
@@ -114,6 +114,7 @@ SLOW_GPU = Rule(
 
 LATE_GPU = Rule(
     name="late_gpu",
+    subject="late GPU",
     question="Does one GPU arrive late at the collectives?",
     needs=("KERNELS",),
     evidence=("late_gpu_frac", "late_gpu_idle_frac"),
@@ -146,6 +147,7 @@ LATE_GPU = Rule(
 
 GPU_UNUSED = Rule(
     name="gpu_unused",
+    subject="GPU unused",
     question="Does a GPU do nothing while another one works?",
     needs=("KERNELS",),
     evidence=("unused_gpu_idle_frac", "busiest_gpu_frac"),
@@ -160,6 +162,7 @@ GPU_UNUSED = Rule(
 
 GPU_NEVER_USED = Rule(
     name="gpu_never_used",
+    subject="GPU never used",
     question="Does the machine have GPUs that the program never uses?",
     needs=("KERNELS", "DEVICES"),
     evidence=("never_used_frac",),

@@ -2,7 +2,7 @@
 
 from perfkit.diagnosis.rules.advice import FOR_COPIES, SHOW_DATA_LOADER
 from perfkit.diagnosis.rules.changes import FASTER_COPIES, OVERLAPPED_COPIES
-from perfkit.diagnosis.rules.moments import longest_copy
+from perfkit.diagnosis.rules.longest_moments import longest_copy
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon, worth_a_look
 
 SHOW_PINNED_RESULT = """\

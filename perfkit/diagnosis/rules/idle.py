@@ -18,7 +18,7 @@ from perfkit.diagnosis.rules.changes import (
     NO_MEMORY_CALLS,
     NO_WAITS,
 )
-from perfkit.diagnosis.rules.moments import longest_gap
+from perfkit.diagnosis.rules.longest_moments import longest_gap
 from perfkit.diagnosis.rules.rule import Fact, Inside, Rule, later, now, soon, worth_a_look
 
 SHOW_RANGES = """\
@@ -69,9 +69,13 @@ THRESHOLD = worth_a_look("Idle time")
 ELIMINATED = "perfkit found the cause by elimination: no recorded call or range explains the time"
 
 
-def _of_cause(cause: str, *objections: Objection) -> dict[str, Any]:
+def _of_cause(
+    cause: str, *objections: Objection, subject: str = "", besides: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Return what the rules about causes of idle time share; warm-up speaks against each."""
     return {
+        "needs": ("KERNELS", "API_CALLS", *besides),
+        "subject": subject or cause.replace("_", " "),
         "evidence": (f"idle_{cause}_frac", "idle_frac"),
         "threshold": THRESHOLD,
         "objections": (Objection.WARM_UP, *objections),
@@ -96,8 +100,7 @@ IDLE = Rule(
 IDLE_DATA_LOADING = Rule(
     name="idle_data_loading",
     question="Does the GPU wait for its data?",
-    **_of_cause("data_loading"),
-    needs=("KERNELS", "API_CALLS", "RANGES"),
+    **_of_cause("data_loading", besides=("RANGES",)),
     advice=FOR_DATA_LOADING,
     next="Time one batch of the loader alone, without the GPU",
     reason="the CPU was loading data",
@@ -108,7 +111,6 @@ IDLE_SYNC = Rule(
     name="idle_sync",
     question="Is the GPU idle because the CPU waited for it before launching more work?",
     **_of_cause("sync"),
-    needs=("KERNELS", "API_CALLS"),
     advice=FOR_SYNC,
     next="Find the line that waits (step 5 lists the waits): {torch}",
     reason="the CPU waited for the GPU before it launched more work",
@@ -119,7 +121,6 @@ IDLE_MEMORY = Rule(
     name="idle_memory",
     question="Does the GPU wait for calls that allocate or free memory?",
     **_of_cause("memory"),
-    needs=("KERNELS", "API_CALLS"),
     advice=(
         now(
             (
@@ -166,7 +167,6 @@ IDLE_LAUNCH = Rule(
     name="idle_launch",
     question="Does the GPU wait for calls that launch kernels?",
     **_of_cause("launch"),
-    needs=("KERNELS", "API_CALLS"),
     advice=(
         now(
             "Check what fills the launch queue or holds the driver's lock: other threads, a "
@@ -188,8 +188,7 @@ IDLE_LAUNCH = Rule(
 IDLE_CUDA_CALL = Rule(
     name="idle_cuda_call",
     question="Does the GPU wait for other CUDA calls of the CPU?",
-    **_of_cause("cuda_call"),
-    needs=("KERNELS", "API_CALLS"),
+    **_of_cause("cuda_call", subject="CUDA call"),
     advice=(
         now(
             "Gather small buffers into one buffer and copy it once (cudaMemcpyAsync)",
@@ -216,8 +215,7 @@ IDLE_CUDA_CALL = Rule(
 IDLE_MPI = Rule(
     name="idle_mpi",
     question="Does the GPU wait for MPI calls of the CPU?",
-    **_of_cause("mpi"),
-    needs=("KERNELS", "API_CALLS", "RANGES"),
+    **_of_cause("mpi", besides=("RANGES",)),
     advice=FOR_MPI,
     next=(
         "Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o report.%q{RANK} "
@@ -231,8 +229,7 @@ IDLE_SYSTEM = Rule(
     question=(
         "Does the GPU wait while the operating system blocks the thread that launches kernels?"
     ),
-    **_of_cause("system"),
-    needs=("KERNELS", "API_CALLS", "OS_CALLS"),
+    **_of_cause("system", besides=("OS_CALLS",)),
     advice=(
         now(
             (
@@ -268,7 +265,6 @@ IDLE_HOST_CODE = Rule(
     name="idle_host_code",
     question="Does the GPU wait for CPU code outside CUDA?",
     **_of_cause("host_code", Objection.PROFILED, Objection.BLOCKED, Objection.ANOTHER_WORKS),
-    needs=("KERNELS", "API_CALLS"),
     advice=(
         now(
             "Record call stacks to see what the launching thread does in these gaps: {callers}",
@@ -324,7 +320,6 @@ IDLE_KERNEL_WAIT = Rule(
     name="idle_kernel_wait",
     question="Do gaps between dependent kernels cost time?",
     **_of_cause("kernel_wait"),
-    needs=("KERNELS", "API_CALLS"),
     advice=(
         now(
             "Raise the batch_size so that kernels last longer than the gap between them",
@@ -360,7 +355,6 @@ IDLE_OTHER = Rule(
     name="idle_other",
     question="Does the GPU wait for something that was not recorded?",
     **_of_cause("other"),
-    needs=("KERNELS", "API_CALLS"),
     advice=(
         now(
             "Find in the timeline what the stream waited for: an event (cudaStreamWaitEvent), "
@@ -389,7 +383,6 @@ IDLE_UNATTRIBUTED = Rule(
     name="idle_unattributed",
     question="Is the GPU idle where no call was recorded?",
     **_of_cause("unattributed"),
-    needs=("KERNELS", "API_CALLS"),
     advice=UNKNOWN,
     next="Record the missing calls and the nodes of graphs: {nsys}",
     indirect=ELIMINATED,
@@ -399,7 +392,6 @@ IDLE_EDGE = Rule(
     name="idle_edge",
     question="Is the GPU idle at the start or the end of the window?",
     **_of_cause("edge", Objection.BY_DESIGN),
-    needs=("KERNELS", "API_CALLS"),
     advice=(
         now(
             (

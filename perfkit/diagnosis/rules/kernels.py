@@ -4,7 +4,7 @@ import re
 
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_COMPUTATION, FOR_MEMORY_BOUND, ON_TENSOR_CORES
-from perfkit.diagnosis.rules.moments import longest_kernel, longest_of
+from perfkit.diagnosis.rules.longest_moments import longest_kernel, longest_of
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, SlowPath, later, now, soon
 
 # Kernels that take a slow path, by their names: what it is, and what to do.
@@ -243,7 +243,7 @@ TENSOR_CORES = Rule(
         later("Use libraries with matrix kernels for tensor cores"),
     ),
     next="Measure the tensor-pipe activity of each kernel: {ncu}",
-    objections=(Objection.NO_MATRIX_WORK, Objection.PIPE_WORKS),
+    objections=(Objection.PIPE_WORKS,),
     moment=longest_kernel,
     notebook=KERNELS,
     shortens_kernels=True,
@@ -261,7 +261,6 @@ MEMORY_BANDWIDTH = Rule(
     ),
     advice=FOR_MEMORY_BOUND,
     next="Measure which kernels move the bytes, and how well they coalesce their accesses: {ncu}",
-    objections=(Objection.FAR_FROM_ROOF,),
     moment=longest_kernel,
     notebook=KERNELS,
     shortens_kernels=True,

@@ -6,7 +6,7 @@ from typing import Any
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_LAUNCH, FOR_SYNC
 from perfkit.diagnosis.rules.changes import GRAPHS, NO_WAITS
-from perfkit.diagnosis.rules.moments import longest_gap
+from perfkit.diagnosis.rules.longest_moments import longest_gap
 from perfkit.diagnosis.rules.rule import WORTH_A_LOOK, Hides, Rule, now, worth_a_look
 
 SYNCHRONISATION = Rule(
@@ -65,7 +65,7 @@ SMALL_OPERATORS = Rule(
     needs=("KERNELS", "API_CALLS", "OPS"),
     next="Run the same steps under torch.compile(mode='reduce-overhead'), and compare the two runs",
     reason="launching the small operators takes longer than running them",
-    objections=(Objection.WARM_UP, Objection.BUSY, Objection.PROFILED, Objection.BLOCKED),
+    objections=(Objection.WARM_UP, Objection.PROFILED, Objection.BLOCKED),
 )
 
 LAUNCH_OVERHEAD = Rule(

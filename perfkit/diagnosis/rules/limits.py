@@ -5,7 +5,7 @@ from typing import Any
 
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_COMPUTATION, FOR_MEMORY_BOUND
-from perfkit.diagnosis.rules.moments import longest_kernel
+from perfkit.diagnosis.rules.longest_moments import longest_kernel
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon
 
 BESIDE = ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac")
@@ -76,7 +76,6 @@ MEMORY_BOUND = Rule(
     evidence=("memory_bound_frac", *BESIDE),
     advice=FOR_MEMORY_BOUND,
     next="Look at the L2 hit rate and the coalescing of the longest kernels (step 4)",
-    objections=(Objection.FEW_MEASURED,),
     kind="memory",
 )
 
@@ -110,7 +109,6 @@ CACHE_BOUND = Rule(
         "Look at the hit rates and the sectors per request of the longest kernels (step 4), and "
         "find the loads: {ncu} (add --section SourceCounters --import-source yes before PROGRAM)"
     ),
-    objections=(Objection.FEW_MEASURED,),
     kind="cache",
 )
 
@@ -124,7 +122,6 @@ COMPUTE_BOUND = Rule(
         "Look at the busiest pipe of the longest kernels, and at a roofline of their precision "
         "(step 4)"
     ),
-    objections=(Objection.FEW_MEASURED,),
     kind="compute",
 )
 
@@ -165,7 +162,6 @@ LOW_OCCUPANCY = Rule(
         later("Use autotuning to choose tile and block sizes for this GPU"),
     ),
     next="Look at what limits the longest kernels (registers, shared memory, block size) in step 4",
-    objections=(Objection.NEAR_ROOF,),
     notebook=KERNELS,
     shortens_kernels=True,
     vagueness=0,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from perfkit.diagnosis.finding import Figure, Finding, Gain, Objection, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, Objection, removing
 from perfkit.diagnosis.rules.rule import TIMELINE, Fact, Known, Rule, later, now, soon, tell
 from perfkit.format import percent
 from perfkit.selection import Selection
@@ -11,7 +11,6 @@ from perfkit.selection import Selection
 LOW_MFU = 0.35
 POOR_MFU = 0.2
 GOOD_MFU = 0.55
-SUSPICIOUS_MFU = 0.7
 NOTABLE = 0.1  # of an iteration (convention)
 
 
@@ -32,7 +31,7 @@ def _poor_mfu(_: Selection, known: Known) -> Iterator[Finding]:
             worst = "worst case: this training cannot get faster"
             gain = removing(1 - share.value / GOOD_MFU, reason, worst=worst)
             text = f"{share.label}: {share.definition}."
-            yield tell(TRAINING_MFU, title, level, text, (share,), gain)
+            yield tell(TRAINING_MFU, title, text, (share,), gain, level=level)
 
 
 def _long_optimizer(_: Selection, known: Known) -> Iterator[Finding]:
@@ -43,19 +42,7 @@ def _long_optimizer(_: Selection, known: Known) -> Iterator[Finding]:
             text = f"{time.label}: {time.text}. "
             text += "The forward and the backward pass do the GPU's arithmetic."
             gain = removing(share.value, "best case: the run saves the whole step of the optimizer")
-            level = severity(share.value)
-            yield tell(TRAINING_OPTIMIZER, title, level, text, (share, time), gain)
-
-
-def _impossible_mfu(_: Selection, known: Known) -> Iterator[Finding]:
-    for share in _each(known, MFU):
-        if share.value > SUSPICIOUS_MFU:
-            title = f"An MFU{share.log} of {share.text} is more than any published training reaches"
-            reason = "the figure is doubtful, not the program: "
-            reason += "the right peak or count makes the figure lower"
-            text = f"{share.label}: {share.definition}."
-            gain = Gain(1.0, 1.0, reason)
-            yield tell(TRAINING_MFU_SUSPICIOUS, title, "low", text, (share,), gain)
+            yield tell(TRAINING_OPTIMIZER, title, text, (share, time), gain)
 
 
 CLOCK_LOWERED = Rule(
@@ -86,6 +73,7 @@ CLOCK_LOWERED = Rule(
 
 TRAINING_MFU = Rule(
     name="training_mfu",
+    subject="MFU",
     question="Does the training use little of the GPU's arithmetic (MFU)?",
     needs=("SAMPLES",),
     evidence=("baseline_mfu_frac*",),
@@ -120,6 +108,7 @@ TRAINING_MFU = Rule(
 
 TRAINING_OPTIMIZER = Rule(
     name="training_optimizer",
+    subject="optimizer",
     question="Does the optimizer take a large part of each iteration?",
     needs=("SAMPLES",),
     evidence=("baseline_optimizer_frac*", "baseline_optimizer_ns*"),
@@ -141,31 +130,5 @@ TRAINING_OPTIMIZER = Rule(
         ),
     ),
     next="Record whether the optimizer runs on the GPU or on the CPU: {nsys}",
-    notebook=TIMELINE,
-)
-
-TRAINING_MFU_SUSPICIOUS = Rule(
-    name="training_mfu_suspicious",
-    question="Is the MFU higher than any published value?",
-    needs=("SAMPLES",),
-    evidence=("baseline_mfu_frac*",),
-    target="35 to 55 %",
-    threshold="Above 70 %: no published training of a dense model reaches 60 %",
-    find=_impossible_mfu,
-    advice=(
-        now(
-            "Check that the peak (--peaks) is the dense peak of one GPU in the precision of "
-            "the run, not the peak with sparsity"
-        ),
-        now("Check that the logged rate is the rate of one GPU, not of all GPUs"),
-        soon("Count operations as 6 x active parameters per token, without recomputation"),
-    ),
-    next=(
-        "Measure the peak yourself: perfkit baseline gemm, then perfkit report RUN --peaks "
-        "baseline.csv"
-    ),
-    indirect=(
-        "the log does not show the precision of the computation: perfkit assumes the 16-bit peak"
-    ),
     notebook=TIMELINE,
 )

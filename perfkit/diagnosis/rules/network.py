@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfkit.diagnosis.finding import Figure, Finding, Gain, Objection
-from perfkit.diagnosis.rules.moments import longest_collective
+from perfkit.diagnosis.rules.longest_moments import longest_collective
 from perfkit.diagnosis.rules.rule import LINKS, Fact, Known, Rule, later, now, soon, tell
 from perfkit.selection import Selection
 
@@ -37,7 +37,7 @@ def _slow_operations(_: Selection, known: Known) -> Iterator[Finding]:
     level = "high" if slowest.value < POOR_RATE else "medium"
     evidence = dict.fromkeys(figure for pair in zip(low, reached, strict=True) for figure in pair)
     gain = Gain(1.0, math.inf, OF_LINKS)
-    yield tell(BUS_BANDWIDTH, title, level, text, tuple(evidence), gain)
+    yield tell(BUS_BANDWIDTH, title, text, tuple(evidence), gain, level=level)
 
 
 def _over_tcp(_: Selection, known: Known) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ def _by_cpu(_: Selection, known: Known) -> Iterator[Finding]:
         title = f"NCCL runs {share.text} of its connections inside a node through the CPU's memory"
         text = f"{share.label}: {share.definition}. GPUs that reach each other directly use P2P."
         gain = Gain(1.0, math.inf, OF_LINKS)
-        yield tell(NETWORK_SHM, title, "medium", text, (share,), gain)
+        yield tell(NETWORK_SHM, title, text, (share,), gain, level="medium")
 
 
 def _connected(rule: Rule, share: Figure | None, how: str, level: str) -> Iterator[Finding]:
@@ -64,7 +64,7 @@ def _connected(rule: Rule, share: Figure | None, how: str, level: str) -> Iterat
     if share is not None:
         title = f"NCCL runs {share.text} of its network connections {how}"
         text = f"{share.label}: {share.definition}."
-        yield tell(rule, title, level, text, (share,), Gain(1.0, math.inf, OF_LINKS))
+        yield tell(rule, title, text, (share,), Gain(1.0, math.inf, OF_LINKS), level=level)
 
 
 def _few_cards(_: Selection, known: Known) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def _few_cards(_: Selection, known: Known) -> Iterator[Finding]:
         return
     title = f"{shared.text} GPUs share one network card"
     text = f"{shared.label}: {shared.definition}. All traffic between nodes goes through it."
-    yield tell(NETWORK_CARDS, title, "medium", text, (shared,), Gain(1.0, math.inf, OF_LINKS))
+    yield tell(NETWORK_CARDS, title, text, (shared,), Gain(1.0, math.inf, OF_LINKS), level="medium")
 
 
 # What all rules about the network share.

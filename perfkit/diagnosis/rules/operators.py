@@ -2,7 +2,7 @@
 
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import ON_TENSOR_CORES, SHOW_COMPILE
-from perfkit.diagnosis.rules.moments import longest_gap, longest_kernel, longest_of
+from perfkit.diagnosis.rules.longest_moments import longest_gap, longest_kernel, longest_of
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon, worth_a_look
 
 SHOW_ATTENTION = """\

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from perfkit.analysis.causes import where
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.finding import Figure, Finding, Gain
 from perfkit.diagnosis.program import goes_backward
 from perfkit.diagnosis.recording import of_the_time
-from perfkit.diagnosis.rules.moments import longest_gap
+from perfkit.diagnosis.rules.longest_moments import longest_gap
 from perfkit.diagnosis.rules.rule import Known, Rule, now, soon, tell
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import idle_gaps, is_judged, owned, span_ns
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
@@ -71,7 +72,7 @@ def _no_request(view: Selection, _: Known) -> Iterator[Finding]:
     text += "nothing to do until a request comes: the load sets the pace, not the program."
     gain = Gain(1.0, 1.0, "a faster program is not asked more often", share)
     title = f"The server has no request {percent(share)} {of_the_time(view)}, and the GPU is idle"
-    yield tell(NO_REQUEST, title, "low", text, (figure,), gain)
+    yield tell(NO_REQUEST, title, text, (figure,), gain, level="low")
 
 
 NO_REQUEST = Rule(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from re import Pattern
 
-from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, Objection
+from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, Objection, severity
 from perfkit.diagnosis.rules.changes import Change, Freed
 from perfkit.selection import Selection
 
@@ -174,9 +174,9 @@ def soon(text: str, *, when: Fact | Condition = ALWAYS, code: str = "") -> Step:
     return Step(MEDIUM_TERM, text, ALWAYS & when, code)
 
 
-def later(text: str, *, when: Fact | Condition = ALWAYS, code: str = "") -> Step:
+def later(text: str, *, when: Fact | Condition = ALWAYS) -> Step:
     """Return a step for the next quarters."""
-    return Step(LONG_TERM, text, ALWAYS & when, code)
+    return Step(LONG_TERM, text, ALWAYS & when)
 
 
 @dataclass(frozen=True)
@@ -225,6 +225,7 @@ class Rule:
 
     What it is:
     name: identifies it; question: what it asks, in words.
+    subject: what it is about, in a few words; its name, if nothing is said.
     needs: tables; "A|B" is either.
     evidence: ids of the figures that it rests on; * stands for any text.
     target: what the first figure should be: under a tenth of the time, if nothing is said.
@@ -266,6 +267,7 @@ class Rule:
     threshold: str
     advice: tuple[Step, ...]
     next: str
+    subject: str = ""
     target: str = "under 10 %"
     find: Find | None = None
     claims: Claims | None = None
@@ -290,6 +292,11 @@ class Rule:
     hides: Hides = Hides.NEVER
     phase: str = ""
 
+    @property
+    def about(self) -> str:
+        """What it is about, in a few words."""
+        return self.subject or self.name.replace("_", " ")
+
 
 def worth_a_look(what: str) -> str:
     """Return the threshold of a rule about a share of the time."""
@@ -299,17 +306,18 @@ def worth_a_look(what: str) -> str:
 def tell(
     rule: Rule,
     title: str,
-    severity: str,
     text: str,
     evidence: tuple[Figure, ...],
     gain: Gain,
     *,
+    level: str = "",
     first: str = "",
     place: str = "",
     is_mean: bool = False,
 ) -> Finding:
     """Return the finding of a rule, without advice but for a `first` step from its evidence.
 
+    level: how much it matters; that of the share of its gain, if nothing is said.
     place: where in the program, such as a range or a kernel, where that is known.
     is_mean: whether the title gives a mean over all GPUs of the run as if it were of one.
     """
@@ -317,7 +325,7 @@ def tell(
     return Finding(
         rule.name,
         title,
-        severity,
+        level or severity(gain.share or 0.0),
         text,
         evidence,
         rule.target,

@@ -18,9 +18,10 @@ import pandas as pd
 from perfkit.analysis.causes import covered
 from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import cut, ends, total, union
-from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, removing, severity
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules.rule import Fact, Known, Rule, now, soon, tell
+from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import idle_gaps, is_judged, named, owned, span_ns
 from perfkit.format import percent
 from perfkit.selection import Selection
@@ -108,7 +109,7 @@ def _shared(view: Selection, _: Known) -> Iterator[Finding]:
         "best case: a process that is alone on the GPU saves the time in which others have it",
     )
     gain = replace(gain, share=None, whole="each of these processes")
-    yield tell(GPU_SHARED, title, severity(others), text, (figure,), gain)
+    yield tell(GPU_SHARED, title, text, (figure,), gain, level=severity(others))
 
 
 @kept
@@ -189,7 +190,7 @@ def _crowded(view: Selection, _: Known) -> Iterator[Finding]:
         share,
         "best case: the launching thread always has a core, and the run saves all of this time",
     )
-    yield tell(CPU_CORES, title, severity(share), text, (off, running, known), gain)
+    yield tell(CPU_CORES, title, text, (off, running, known), gain)
 
 
 def _most_often(view: Selection) -> str:
@@ -206,6 +207,7 @@ def _claims(view: Selection) -> Mapping[str, float]:
 
 GPU_SHARED = Rule(
     name="gpu_shared",
+    subject="GPU shared",
     question="Do several processes use one GPU at the same time?",
     needs=("KERNELS",),
     evidence=("shared_gpu_frac",),

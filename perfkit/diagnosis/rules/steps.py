@@ -3,7 +3,7 @@
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_DATA_LOADING
 from perfkit.diagnosis.rules.changes import HIDDEN_LOADING
-from perfkit.diagnosis.rules.moments import (
+from perfkit.diagnosis.rules.longest_moments import (
     longest_gap,
     longest_pause,
     longest_start_up,
@@ -32,7 +32,6 @@ INPUT = Rule(
     advice=FOR_DATA_LOADING,
     next="Record the GPU and the loader at the same time: {nsys}",
     reason="each step waited for its data",
-    objections=(Objection.BUSY,),
     change=HIDDEN_LOADING,
     moment=longest_gap("data_loading"),
 )
@@ -99,7 +98,7 @@ CHECKPOINTING = Rule(
         "Record at least two checkpoints, each in an NVTX range, with the calls that write: {nsys}"
     ),
     reason="checkpoints or file writes stopped the GPU",
-    objections=(Objection.ONE_CHECKPOINT, Objection.IRREGULAR),
+    objections=(Objection.ONE_CHECKPOINT,),
     direct_with=("checkpoint_named_frac", "checkpoint_written_frac"),
 )
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pandas as pd
 
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.finding import Figure, Finding, Gain
 from perfkit.diagnosis.rules.rule import Fact, tell
 from perfkit.diagnosis.sources import Source
+from perfkit.diagnosis.stored import kept
 from perfkit.format import duration, printable, size
 from perfkit.logs.nccl_inspector import rules as RULES  # noqa: F401  a part of an extension
 from perfkit.logs.nccl_inspector.rules import INSPECTED_LATE
@@ -85,4 +86,4 @@ def _late(row: Mapping[str, object]) -> Finding:
         f"The other ranks wait for it. The transfer itself takes {duration(float(str(row['transfer_ns'])))}, "
         f"a bus bandwidth of {size(rate)}/s."
     )
-    return tell(INSPECTED_LATE, title, "high", text, (wait, share), NO_GAIN)
+    return tell(INSPECTED_LATE, title, text, (wait, share), NO_GAIN, level="high")
