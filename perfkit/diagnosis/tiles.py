@@ -7,13 +7,13 @@ from itertools import islice
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import calltree, communication, memory, steps, timeline
+from perfkit.analysis import calltree, communication, memory, steps
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.readings import DEVICE, summary
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.logged import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
-from perfkit.diagnosis.timeline import named
+from perfkit.diagnosis.timeline import idle_shares, named
 from perfkit.diagnosis.words import words
 from perfkit.format import duration, elided, number, percent, printable, several, size
 from perfkit.names.parts import stall
@@ -189,10 +189,7 @@ def _noted(note: str, texts: Mapping[str, str]) -> str:
 
 def shares(view: Selection, state: str, of_all: Figure) -> str:
     """Return the share of the time in which a GPU is "idle" or "busy", of several the smallest and the largest."""
-    parts = timeline.breakdown(
-        view.kernels, view.copies, window=view.measured, others=view.other_kernels
-    )
-    idle = (parts["idle_ns"] / parts["span_ns"]).dropna()
+    idle = idle_shares(view, "").dropna()
     by_gpu = idle if state == "idle" else 1 - idle
     if len(by_gpu) < 2 or percent(by_gpu.min()) == percent(by_gpu.max()):
         return of_all.marked

@@ -7,6 +7,7 @@ them.
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from perfkit.analysis import causes as analysis_causes
@@ -107,13 +108,17 @@ def on_gpus(share: float, gpus: pd.DataFrame, shares: pd.Series) -> str:
 def whose_idle(view: Selection, cause: str, share: float, *, verb: str = "") -> str:
     """Return which GPU is idle for a cause and how long, as the end of a sentence.
 
-    Of several GPUs it is the idlest one, or all of them where they agree. `share` is that of one
-    GPU, `verb` what stands before "idle".
+    Of several GPUs it is the idlest one, or all of them where they agree. `share` is that of all
+    GPUs that no other finding tells of, `verb` what stands before "idle".
     """
     gpus = busy(view)
     if len(gpus) < 2:
         return f"the GPU{verb} idle {percent(share)} of the time"
-    (least_of, least), (most_of, most) = extremes(gpus, idle_shares(view, cause))
+    every = idle_shares(view, cause)
+    average = float(np.average(every, weights=gpus["span_ns"]))
+    if percent(share) != percent(average):  # other findings tell of a part
+        return f"{len(gpus)} GPUs{verb} idle {percent(share)} of the time on average"
+    (least_of, least), (most_of, most) = extremes(gpus, every)
     if most - least < APART:
         reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
         return f"each of {len(gpus)} GPUs{verb} idle {reach} of the time"
