@@ -59,7 +59,7 @@ from perfkit.diagnosis.finding import (
     kept,
     plain,
 )
-from perfkit.diagnosis.framework import gpu_time
+from perfkit.diagnosis.framework import gpu_time, has_tensor_cores
 from perfkit.diagnosis.headline import ranked
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
@@ -141,6 +141,7 @@ AMD = {
 }
 
 
+OF_TENSOR_CORES = "LAUNCHES.tensor_flops"
 _PREPARED: list[Selection] = []
 
 
@@ -263,6 +264,7 @@ def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
     asked = [
         Refusal(m.what[0].upper() + m.what[1:], Refusal.absent, m.record)
         for m in recording.missing(view)
+        if m.table != OF_TENSOR_CORES or has_tensor_cores(view)
     ]
     if view.all_kernels.empty and "KERNELS" not in {m.table for m in view.run.missing}:
         asked.append(TIMELINE)
