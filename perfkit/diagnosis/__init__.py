@@ -56,7 +56,7 @@ from perfkit.diagnosis.finding import (
     Refusal,
     plain,
 )
-from perfkit.diagnosis.framework import gpu_time
+from perfkit.diagnosis.framework import gpu_time, has_tensor_cores
 from perfkit.diagnosis.gain import gains, together
 from perfkit.diagnosis.headline import ranked
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
@@ -139,6 +139,7 @@ AMD = {
 }
 
 
+OF_TENSOR_CORES = "LAUNCHES.tensor_flops"
 _PREPARED: list[Selection] = []
 
 
@@ -237,6 +238,7 @@ def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
     asked = [
         Refusal(m.what[0].upper() + m.what[1:], Refusal.absent, m.record)
         for m in recording.missing(view)
+        if m.table != OF_TENSOR_CORES or has_tensor_cores(view)
     ]
     if view.all_kernels.empty and "KERNELS" not in {m.table for m in view.run.missing}:
         asked.append(TIMELINE)

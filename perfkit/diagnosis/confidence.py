@@ -294,7 +294,8 @@ def _advice(view: Selection, rule: Rule, finding: Finding) -> dict[str, tuple[st
     """Return the steps by horizon, those of the finding's own evidence first."""
     steps = advice(view, rule.advice)
     every = {
-        horizon: (*finding.advice.get(horizon, ()), *steps.get(horizon, ())) for horizon in HORIZONS
+        horizon: tuple(dict.fromkeys((*finding.advice.get(horizon, ()), *steps.get(horizon, ()))))
+        for horizon in HORIZONS
     }
     return {horizon: texts for horizon, texts in every.items() if texts}
 

@@ -426,11 +426,11 @@ def _only_recorded(view: Selection) -> str:
     """Return what is known of a run that has neither a finding nor a figure that sums it up."""
     links = view.run.links
     if len(links):
-        ranks = ranks_connected(links)
+        connected = ranks_connected(links)
         used = transports(view)
         listed = ", ".join(f"{count:,} {explained(str(name))}" for name, count in used.items())
         of = f": of {used.sum():,} connections with a known transport, {listed}." if listed else "."
-        return f"NCCL connected {ranks} ranks{of}"
+        return f"NCCL connected {connected} ranks{of}"
     timed = view.collectives
     if len(timed):
         names = ", ".join(
@@ -442,9 +442,9 @@ def _only_recorded(view: Selection) -> str:
         return f"The log holds {names} with messages of {sizes}, too few to judge their bandwidth."
     inspected = view.run.inspected
     if len(inspected):
-        held, of = inspected["member"].nunique(), int(inspected["ranks"].max())
+        members, ranks = inspected["member"].nunique(), int(inspected["ranks"].max())
         return (
-            f"The recording holds {len(inspected):,} operations of NCCL, of {held} of {of} ranks. Record every rank: "
+            f"The recording holds {len(inspected):,} operations of NCCL, of {members} of {ranks} ranks. Record every rank: "
             "only the times of all ranks show the transfer without the wait."
         )
     if len(view.ops):

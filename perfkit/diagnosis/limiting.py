@@ -3,6 +3,7 @@
 import pandas as pd
 
 from perfkit.analysis import access
+from perfkit.diagnosis.commands import commands
 from perfkit.diagnosis.framework import has_tensor_cores
 from perfkit.format import number, percent
 from perfkit.selection import Selection
@@ -99,6 +100,8 @@ def helps_against(view: Selection, limit: str, pipe: str) -> str:
 
     Nothing where that depends on more than the unit.
     """
+    if limit == "sm" and pipe not in access.PIPES:
+        return f"Record which unit of the SMs limits: {commands(view, '{ncu}')}"
     if limit in access.UNITS and limit != "issue":
         return access.UNITS[limit].helps
     if limit == "issue":

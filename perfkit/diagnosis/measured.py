@@ -52,6 +52,8 @@ KERNELS_ALONE = "the measured kernels"
 # Nsight Compute, rule CPIStall: over 0.3 of the latency, issue slots used below 0.8
 STALLED = 0.3
 SATURATED = 0.8
+LARGEST_BLOCK = 1024  # threads, of all GPUs
+MORE_WORK = "Give each launch more work: compute more data at a time, or fuse launches that follow each other"
 FEW_WARPS = 0.5  # the guide's target for occupancy is above 50 %
 SPILLED = Gain(
     1.0, math.inf, "spilled registers make much of the memory traffic", whole=KERNELS_ALONE
@@ -129,11 +131,16 @@ def _small_blocks(view: Selection, known: dict[str, Figure]) -> Iterator[Finding
             f" More warps help little as long as another limit remains: {inside(unit_name(limit))}."
         )
     gain = _unbounded("only a measurement can show the gain of more warps")
-    if count <= limiters.FEW_THREADS:
+    every = count * int(longest["grid_blocks"]) if pd.notna(longest["grid_blocks"]) else 0
+    first = ""
+    if 0 < every <= LARGEST_BLOCK:
+        text += f" The whole launch has {every:,} threads: they fit in one block, on one SM."
+        first = MORE_WORK
+    elif count <= limiters.FEW_THREADS:
         gain = _of_kernels(
             known, share, 1 - count / warps.WARP, "best case: all 32 lanes of a warp work"
         )
-    yield tell(SMALL_BLOCKS, title, text, (size, part), gain, level=level, place=place)
+    yield tell(SMALL_BLOCKS, title, text, (size, part), gain, level=level, first=first, place=place)
 
 
 def _residency(view: Selection, launch: pd.Series) -> str:

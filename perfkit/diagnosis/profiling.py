@@ -11,6 +11,7 @@ from typing import Any
 
 from perfkit.analysis import calltree, completeness, steps
 from perfkit.diagnosis.doubt import Doubt, Kind, of_ranks, operations, touched
+from perfkit.diagnosis.program import is_amd
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
@@ -114,6 +115,9 @@ def distorted(view: Selection) -> Iterator[Doubt]:
 def _sampled_instructions(view: Selection) -> Iterator[Doubt]:
     if view.run.calltree.empty:
         return
+    is_timed = view.run.capture["dur_ns"].gt(0).any()
+    of = "wall time" if is_timed else "times of the recording"
+    vendor = "rocm" if is_amd(view) else "nvidia"
     taken = calltree.gpu_summary(view.run.calltree, view.run.call_metrics)["sample_count"].sum()
     if taken > 0:
         yield Doubt(
@@ -122,7 +126,7 @@ def _sampled_instructions(view: Selection) -> Iterator[Doubt]:
             int(taken),
             int(taken),
             "samples",
-            "The wall time may be mostly the profiler's, so shares of it are doubtful",
-            "Record the wall time without instruction sampling (hpcrun -e gpu=nvidia, without pc)",
+            f"The {of} may be mostly the profiler's, so shares of {'it' if is_timed else 'them'} are doubtful",
+            f"Record the {of} without instruction sampling (hpcrun -e gpu={vendor}, without pc)",
             1.0,
         )

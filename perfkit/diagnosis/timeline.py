@@ -110,14 +110,18 @@ def on_gpus(view: Selection, share: float, gpus: pd.DataFrame, shares: pd.Series
 def whose_idle(view: Selection, cause: str, share: float, *, verb: str = "") -> str:
     """Return which GPU is idle for a cause and how long, as the end of a sentence.
 
-    Of several GPUs it is the idlest one, or all of them where they agree. `share` is that of one
-    GPU, `verb` what stands before "idle".
+    Of several GPUs it is the idlest one, or all of them where they agree. `share` is that of all
+    GPUs that no other finding tells of, `verb` what stands before "idle".
     """
     gpus = busy(view)
     whole = of_the_time(view)
     if len(gpus) < 2:
         return f"the GPU{verb} idle {percent(share)} {whole}"
-    (least_of, least), (most_of, most) = extremes(gpus, idle_shares(view, cause))
+    every = idle_shares(view, cause)
+    average = float(np.average(every, weights=gpus["span_ns"]))
+    if percent(share) != percent(average):  # other findings tell of a part
+        return f"{len(gpus)} GPUs{verb} idle {percent(share)} {whole} on average"
+    (least_of, least), (most_of, most) = extremes(gpus, every)
     if most - least < APART:
         reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
         return f"each of {len(gpus)} GPUs{verb} idle {reach} {whole}"

@@ -6,17 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 import pandas as pd
 
 from perfkit.diagnosis.finding import Figure, Finding, Gain
-from perfkit.diagnosis.rules.rule import Fact, Rule, tell
+from perfkit.diagnosis.rules.rule import Fact, Rule, Step, tell
 from perfkit.diagnosis.sources import Source
 from perfkit.diagnosis.stored import kept
 from perfkit.dumps import held
 from perfkit.dumps import memory_rules as RULES  # noqa: F401  a part of an extension
 from perfkit.dumps.memory_rules import (
+    FRAGMENTS,
     MEMORY_ACTIVATIONS,
     MEMORY_FRAGMENTED,
     MEMORY_GROWS,
     MEMORY_REFUSED,
     MEMORY_STATES,
+    OTHERS,
+    SMALLER_BATCH,
 )
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
@@ -83,7 +86,6 @@ WORDS = {
         STEPS,
     ),
 }
-FACTS: Mapping[Fact, Callable[[Selection], bool]] = {}
 SOURCES = {
     PEAKS: Source(("ALLOCATIONS", "RESERVATIONS"), PEAKS),
     KINDS: Source(("ALLOCATIONS",), KINDS),
@@ -181,25 +183,34 @@ def _refused(view: Selection, errors: pd.DataFrame) -> Finding:
     )
     place = _place(first)
     title = f"PyTorch ran out of memory when {place or 'the program'} asked for {size(asked)}"
-    cause = _cause(asked, had - inside, free)
+    cause, remedy = _cause(asked, had - inside, free)
     text = f"Tensors held {size(inside)}, and the allocator had {size(had)}. {cause}"
     text = f"{text} {_largest(view)}"
-    return tell(MEMORY_REFUSED, title, text, evidence, NO_GAIN, level="high", place=place)
+    return tell(
+        MEMORY_REFUSED,
+        title,
+        text,
+        evidence,
+        NO_GAIN,
+        level="high",
+        first=remedy.text,
+        place=place,
+    )
 
 
-def _cause(asked: float, unused: float, free: float) -> str:
-    """Return why an allocation was refused."""
+def _cause(asked: float, unused: float, free: float) -> tuple[str, Step]:
+    """Return why an allocation was refused, and what to do first."""
     if free >= asked:
         return (
             f"The GPU had {size(free)} free: a limit of the process, or of the allocator, "
             "refused the memory, not the GPU."
-        )
+        ), OTHERS
     if unused >= asked:
         return (
             f"The allocator had {size(unused)} that no tensor held, but in pieces that were too "
             "small: fragmentation."
-        )
-    return f"The GPU had only {size(free)} free: it was full."
+        ), FRAGMENTS
+    return f"The GPU had only {size(free)} free: it was full.", SMALLER_BATCH
 
 
 def _grows(view: Selection) -> Iterator[Finding]:
@@ -305,3 +316,11 @@ def _place(row: pd.Series) -> str:
     if pd.isna(row["file"]):
         return ""
     return printable(f"{row['file']}:{row['line']}", NAME)
+
+
+def _is_held_before(view: Selection) -> bool:
+    """Tell whether half of the memory at the peak is from before the recording, which does not show what it is."""
+    return _is_recorded(view) and bool(shares(view)[held.BEFORE] >= HALF)
+
+
+FACTS: Mapping[Fact, Callable[[Selection], bool]] = {Fact.HELD_BEFORE: _is_held_before}

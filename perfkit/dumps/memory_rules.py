@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.diagnosis.rules.rule import Rule, now, soon
+from perfkit.diagnosis.rules.rule import Fact, Rule, now, soon
 
 OF_SNAPSHOTS: Mapping[str, Any] = {"needs": ("ALLOCATIONS",)}
 AGAIN = (
@@ -15,6 +15,9 @@ CHECKPOINT = soon(
 )
 SMALLER_BATCH = now(
     "Lower the batch size or the sequence length, and accumulate gradients over several batches"
+)
+OTHERS = now(
+    "Check for other processes on this GPU, and for a limit (set_per_process_memory_fraction)"
 )
 FRAGMENTS = now("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
 
@@ -31,9 +34,7 @@ MEMORY_REFUSED = Rule(
     threshold="The snapshot holds an out-of-memory error (convention)",
     advice=(
         SMALLER_BATCH,
-        now(
-            "Check for other processes on this GPU, and for a limit (set_per_process_memory_fraction)"
-        ),
+        OTHERS,
         CHECKPOINT,
     ),
     next=AGAIN,
@@ -109,8 +110,19 @@ MEMORY_STATES = Rule(
         "memory at its peak (convention)"
     ),
     advice=(
-        now("Free gradients before the next step: optimizer.zero_grad(set_to_none=True)"),
-        now("Use an optimizer with less state: 8-bit Adam, Adafactor or SGD with momentum"),
+        now(
+            "Record from before the model is built, to see what this memory holds: "
+            "torch.cuda.memory._record_memory_history()",
+            when=Fact.HELD_BEFORE,
+        ),
+        now(
+            "Free gradients before the next step: optimizer.zero_grad(set_to_none=True)",
+            when=~Fact.HELD_BEFORE,
+        ),
+        now(
+            "Use an optimizer with less state: 8-bit Adam, Adafactor or SGD with momentum",
+            when=~Fact.HELD_BEFORE,
+        ),
         soon(
             "Shard parameters, gradients and optimizer state over the GPUs (FSDP, DeepSpeed ZeRO)"
         ),

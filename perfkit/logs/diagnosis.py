@@ -154,7 +154,7 @@ def is_without_work(view: Selection) -> bool:
     if busy.isna().all():  # or of no GPU at all
         return is_at_rest(view)
     works = states(view)["state"].isin(RUNNING)
-    return busy.notna().all() and not works.any() and bool((busy < HARDLY).all())
+    return bool(busy.notna().all() and not works.any() and (busy < HARDLY).all())
 
 
 @kept
@@ -419,8 +419,8 @@ def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
 def _lowering(view: Selection, gpu: pd.DataFrame) -> str:
     """Return what lowers the clock of a GPU, as the subject of a sentence."""
     shares = throttling(view.samples, window=window(view))
-    shares = shares[_is_in(shares, gpu)].iloc[0]
-    known = [name for cause, name in LOWERING.items() if shares[f"{cause}_frac"] > 0]
+    mine = shares[_is_in(shares, gpu)].iloc[0]
+    known = [name for cause, name in LOWERING.items() if mine[f"{cause}_frac"] > 0]
     found = " and ".join(known) or "Another reason"
     return f"{found[0].upper()}{found[1:]}"
 

@@ -6,13 +6,21 @@ Each input is written here by hand, so that its true conclusion is known.
 import json
 from pathlib import Path
 
+import extras
+import pandas as pd
+import pytest
+
 import perfkit
 from perfkit import diagnosis
+from perfkit.diagnosis import timeline
 from perfkit.diagnosis.finding import HORIZONS, Finding
 from perfkit.diagnosis.headline import NOT_JUDGED, headline, nothing_found
 from perfkit.diagnosis.rules import rules as every_rule
 from perfkit.dumps.hang_rules import OF_DUMPS
+from perfkit.dumps.memory_diagnosis import _cause
+from perfkit.dumps.memory_rules import FRAGMENTS, OTHERS, SMALLER_BATCH
 from perfkit.report import blocks
+from perfkit.report.notebooks import sample
 
 QUERY = (
     "timestamp, index, name, utilization.gpu [%], power.draw [W], power.limit [W], "
@@ -149,7 +157,8 @@ def test_a_message_without_bytes_is_no_shortest_time(tmp_path: Path) -> None:
         f"{size} {size // 4} float none -1 {us} {rate} {rate / 2} 0 {us} {rate} {rate / 2} N/A"
         for size, us, rate in ((0, 1.33, 0), (67108864, 6711, 10), (134217728, 13422, 10))
     ]
-    lines = ["# nThread 1 nGpus 1 minBytes 0 maxBytes 134217728", "# Using devices", *devices]
+    start = "# nThread 1 nGpus 1 minBytes 0 maxBytes 134217728\n# Collective test starting: alltoall_perf"
+    lines = [start, "# Using devices", *devices]
     text = "\n".join([*lines, header, units, *rows, "# Out of bounds values : 0 OK", ""])
     path = written(tmp_path / "alltoall_output.txt", text)
     _, tiles, findings = screen(path)
@@ -229,4 +238,83 @@ def test_gpus_of_a_node_that_use_shared_memory_are_told(tmp_path: Path) -> None:
     verdict, _, _ = screen(written(tmp_path / "nccl.log", "\n".join(lines) + "\n"))
     assert verdict.startswith(
         "NCCL runs 25.0 % of its connections inside a node through the CPU's memory."
+    )
+
+
+def counters(path: Path, **more: str) -> Path:
+    """Write a page of Nsight Compute of 2 blocks of 8 threads."""
+    cells = {
+        "ID": ("", "0"),
+        **dict.fromkeys(("Process ID", "Process Name", "Host Name"), ("", "1")),
+        "Kernel Name": ("", "scale(float*)"),
+        **dict.fromkeys(("Context", "Stream"), ("", "1")),
+        "Block Size": ("", "(8, 1, 1)"),
+        "Grid Size": ("", "(2, 1, 1)"),
+        "Device": ("", "0"),
+        "CC": ("", "7.5"),
+        "gpu__time_duration.sum": ("ns", "4,000"),
+        "launch__block_size": ("", "8"),
+        "launch__grid_size": ("", "2"),
+        **{name: ("%", value) for name, value in more.items()},
+    }
+    columns = zip(*((name, *cell) for name, cell in cells.items()), strict=True)
+    rows = (",".join(f'"{cell}"' for cell in row) for row in columns)
+    return written(path, "\n".join(rows) + "\n")
+
+
+def test_a_launch_that_fits_in_one_block_is_told_to_have_too_little_work(tmp_path: Path) -> None:
+    """16 threads in all: larger blocks change nothing, so 4 times faster (32 of 8 lanes) is no bound."""
+    path = counters(tmp_path / "ncu.csv")
+    _, _, findings = screen(path)
+    (small,) = (f for f in findings if f.rule == "small_blocks")
+    assert not small.gain.is_known
+    assert small.advice["immediate"][0].startswith("Give each launch more work")
+
+
+def test_a_gpu_without_tensor_cores_is_not_asked_for_their_operations(profiles: Path) -> None:
+    """A GTX 1660 SUPER has none; the same question is asked of an RTX 3080, which has some."""
+    asked = "How many operations ran on tensor cores?"
+    for name, is_asked in (
+        ("LakshyaSingh354__CudaCode__naive.ncu-rep", False),
+        ("AshunFeiyu__Cuda_Gemm_Practice__gemm_v9.ncu-rep", True),
+    ):
+        extras.require_reader(f"ncu/{name}")
+        view = perfkit.select(perfkit.load(profiles / "ncu" / name))
+        assert is_asked is (asked in {r.question for r in diagnosis.refusals(view)})
+
+
+def test_a_limit_of_the_sms_without_its_unit_asks_for_the_unit(tmp_path: Path) -> None:
+    name = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+    memory = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+    path = counters(tmp_path / "ncu.csv", **{name: "88.9", memory: "12.0"})
+    text = (
+        path.read_text()
+        .replace('"(8, 1, 1)"', '"(256, 1, 1)"')
+        .replace('"(2, 1, 1)"', '"(900, 1, 1)"')
+    )
+    path.write_text(text.replace('"8"', '"256"').replace('"2"', '"900"'))
+    _, _, findings = screen(path)
+    assert "Record which unit of the SMs limits: ncu" in findings[0].advice["immediate"][0]
+
+
+def test_out_of_memory_by_fragmentation_is_told_to_join_segments_first() -> None:
+    of_cause = _cause(asked=100.0, unused=300.0, free=10.0)
+    assert (FRAGMENTS, OTHERS, SMALLER_BATCH) == (
+        of_cause[1],
+        _cause(asked=100.0, unused=0.0, free=200.0)[1],
+        _cause(asked=100.0, unused=0.0, free=10.0)[1],
+    )
+
+
+def test_what_is_left_of_idle_time_is_an_average_and_not_the_range_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two GPUs of 100 ns are idle 40 and 60; another finding tells of 10 of the 50 on average."""
+    gpus = pd.DataFrame({"rank": [0, 1], "gpu": [0, 0], "span_ns": [100, 100]})
+    monkeypatch.setattr(timeline, "busy", lambda _: gpus)
+    monkeypatch.setattr(timeline, "idle_shares", lambda *_: pd.Series([0.4, 0.6]))
+    view = perfkit.select(perfkit.load(sample() / "mlp_a100.pt.trace.json.gz"))
+    assert timeline.whose_idle(view, "", 0.4) == "2 GPUs idle 40.0 % of the time on average"
+    assert timeline.whose_idle(view, "", 0.5) == (
+        "GPU 0 of rank 1 idle 60.0 % of the time (GPU 0 of rank 0: 40.0 %)"
     )

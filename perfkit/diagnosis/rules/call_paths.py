@@ -165,7 +165,8 @@ PATHS_HOST = Rule(
             "shows its callers)"
         ),
         soon(
-            "Do this work once and keep its result (functools.cache), or move it to another thread",
+            "If it computes the same again, keep the result (functools.cache), else move it to "
+            "another thread",
             when=Fact.PYTHON,
         ),
         soon(

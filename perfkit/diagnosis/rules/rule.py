@@ -109,6 +109,7 @@ class Fact(Enum):
     REDUCES = "reduces"
     SENDS = "sends"
     ALL_TO_ALL = "all_to_all"
+    HELD_BEFORE = "held_before"
 
     def __and__(self, other: "Fact | Condition") -> "Condition":
         """Return the condition that both hold."""
