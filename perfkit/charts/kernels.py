@@ -82,7 +82,7 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
     return layered(
         [bars, theme.words(drawn, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)],
         title or f"{drawn['label'].iloc[0]} takes {drawn['share'].iloc[0]} of GPU kernel time",
-        f"{len(summary):,} kernels, {duration(float(summary['total_ns'].sum()))} in all; what overlaps counts in full.",
+        f"Of {duration(float(summary['total_ns'].sum()))} in all; what overlaps counts in full.",
         picture=f"Bars of GPU time, {len(drawn)} rows, coloured by kind of kernel",
         size=(WIDTH - 180, alt.Step(22)),
     )

@@ -120,7 +120,7 @@ def roofline(
     )
     ridge = charts_roofline.ridge_marks(ridges, axes)
     return layered(
-        [*_lines(roofs, frame, axes), ridge, _text(ridges, axes), *_operations(drawn, axes)],
+        [*_lines(roofs, frame, axes), *ridge, *_operations(drawn, axes)],
         title or f"Memory limits {memory} of {len(placed)} typical operations",
         f"As fast as the roof allows, each tensor moved once. {moved}".strip(),
         picture="Roofline on logarithmic axes, a point for each typical operation",
@@ -182,11 +182,8 @@ def _lines(
     at = first * (last / first) ** SLOPE_WORDS
     places = [(at, at * slope["slope"], slope["label"])]
     places += [(of_first["intensity"].max(), height["height"], height["label"])]
-    return [drawn, _text(pd.DataFrame(places, columns=["intensity", "performance", "label"]), axes)]
-
-
-def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
-    return theme.words(rows, *axes, alt.Text("label:N"), dx=-4, dy=-8, align="right")
+    named = pd.DataFrame(places, columns=["intensity", "performance", "label"])
+    return [drawn, charts_roofline.text(named, axes, 4)]
 
 
 def _operations(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:

@@ -73,6 +73,7 @@ UNITS_OF_SUFFIX: dict[str, tuple[Unit, ...]] = {
 }
 STRIP_UNITS = {**UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}  # of a strip of a metric over time
 MOST_FIGURES = 10  # more would touch each other
+LETTER = 7  # pixels of a letter above a column
 FIGURE, LATE = KIND_COLOURS["computation"], KIND_COLOURS["communication"]
 WAY_COLOURS, WAY_NAMES = (
     {key: row[at] for key, row in theme.COLOURS["way"].items()} for at in (0, 1)
@@ -123,7 +124,9 @@ def _figures(rows: pd.DataFrame, axis: str, colour: str) -> list[alt.Chart]:
     height = alt.Y("figure:Q", title=axis, axis=alt.Axis(tickCount=5))
     shown = hover(("name", "where"), ("said", axis.split(" (")[0]))
     bar = alt.Chart(drawn).mark_bar(width=alt.RelativeBandSize(band=0.8), color=colour)
-    text = ink(drawn, align="center", dy=-7).encode(
+    needed = LETTER * len(rows) * rows["said"].str.len().max()
+    fits = alt.ExprRef(f"width < {needed} ? 0 : 1")
+    text = ink(drawn, align="center", dy=-7, opacity=fits).encode(
         theme.across(rows), alt.Y("figure:Q"), alt.Text("said:N")
     )
     return [

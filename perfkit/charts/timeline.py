@@ -297,7 +297,7 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     )
     drawn = _phase_rows(shown, scale)
     shades = theme.colours(theme.PHASE_COLOURS, theme.PHASE_NAMES, shown["phase"].astype(str))
-    colour = alt.Color("phase:N", scale=shades, title=None, legend=alt.Legend(orient="bottom"))
+    colour = alt.Color("phase:N", scale=shades, title=None)
     lane = alt.Y(
         "rank:N",
         title=None,
