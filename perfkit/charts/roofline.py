@@ -61,7 +61,7 @@ NARROW = 420  # pixels of a picture in which the names of a roof and of its ridg
 
 
 def roofline(
-    points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram", title: str = ""
+    points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram"
 ) -> alt.LayerChart:
     """Draw each point at its intensity and performance, below the roofs of its GPU.
 
@@ -92,7 +92,7 @@ def roofline(
         shown &= points[column].gt(0) & points[column].lt(np.inf)
     placed = points[shown & points["bound"].ne("refused")] if "bound" in points else points[shown]
     if placed.empty:
-        return nothing(title or "No kernel has a place on the roofline", _left_out(points, placed))
+        return nothing("No kernel has a place on the roofline", _left_out(points, placed))
     drawn = _rows(placed, level)
     roofs = roof_layers(ceilings, set(placed["precision"].astype(str)), level)
     ridges = ridge_layers(roofs)
@@ -104,7 +104,7 @@ def roofline(
         reach += f", {percent(share)} of its roof"
     return layered(
         [*_roofs(lines(roofs, frame), ridges, axes), _points(drawn, axes)],
-        title or reach,
+        reach,
         _left_out(points, placed),
         picture=f"Roofline on logarithmic axes, {len(drawn)} points, roofs {', '.join(roofs['label']) or 'unknown'}",
         size=(WIDTH, HEIGHT),
