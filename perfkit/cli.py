@@ -517,6 +517,16 @@ def labs_bundle(out: Path) -> None:
     say(bundle.write(out))
 
 
+@labs.command("slides")
+@click.option("--out", type=FILE, default=Path("slides"), show_default=True, help="Folder.")
+@click.option("--labs", type=FILE, help="Folder of labs that were run: their outputs are shown.")
+def labs_slides(out: Path, labs: Path | None) -> None:
+    """Write the labs as slides, a page for each that a browser shows without a network."""
+    from perfkit.course import slides
+
+    say(f"{out}: the slides of {len(slides.write(out, labs))} labs")
+
+
 @main.command()
 @click.argument("name", required=False)
 @click.option("--out", type=FILE, help="Folder to make; NAME if not given.")

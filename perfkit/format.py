@@ -13,6 +13,7 @@ from html import escape
 from typing import NamedTuple
 
 MISSING = "n/a"
+EMPTY = "perfkit-empty"  # metadata of an output that shows a table without rows, or a chart without marks
 LEAST_SHOWN = 0.001  # of a unit: a smaller value has more zeros than digits
 CODE = re.compile(
     "`((?:[^`']|'[^`']*')+)`"
@@ -197,10 +198,11 @@ def _in_ladder(value: float, ladder: tuple[Unit, ...]) -> str:
 
 @dataclass(frozen=True)
 class Shown:
-    """HTML that a notebook and the report show, and the same in plain text."""
+    """HTML that a notebook and the report show, and the same in plain text; whether it is a table without rows."""
 
     html: str
     text: str
+    is_empty: bool = False
 
     def _repr_html_(self) -> str:
         return verbatim(self.html)

@@ -48,7 +48,7 @@ SHARES = {
 }
 
 
-def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.LayerChart:
+def families(frame: pd.DataFrame, *, per: str = "step") -> alt.LayerChart:
     """Draw the kernel time of each family before and after, the family whose time moved most first.
 
     `frame`: columns family, before_ns, after_ns, difference_ns, verdict, as from `analysis.compare.families`; no time
@@ -62,7 +62,7 @@ def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.
         )
     if frame.empty:
         return nothing(
-            title or "No kernels to compare",
+            "No kernels to compare",
             "Neither run has kernels, or no step of them was found.",
         )
     rows = frame.iloc[frame["difference_ns"].abs().argsort(kind="stable")[::-1]]
@@ -70,7 +70,7 @@ def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.
     words = elided(per, LONGEST_LABEL)
     return layered(
         _pairs(rows, words),
-        title or _moved(sums["before_ns"], sums["after_ns"], words),
+        _moved(sums["before_ns"], sums["after_ns"], words),
         f"Mean kernel time per {words}; kernels that run at once count in full. Beside each pair: the difference.",
         picture=f"Pairs of bars, before and after, for {len(rows)} families of kernels",
         size=(WIDTH - 140, alt.Step(18)),
@@ -284,9 +284,7 @@ def _bars(drawn: pd.DataFrame, of: str) -> list[alt.Chart]:
     ]
 
 
-def utilisation(
-    ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str = ""
-) -> alt.LayerChart:
+def utilisation(ledger: pd.DataFrame, *, of: str = "GPU utilisation") -> alt.LayerChart:
     """Draw the utilisation after each change, and which part of it the change brought.
 
     `ledger`: columns label and utilisation_frac, 0..1 (rows without one are left out); runs in their order. `of`: which
@@ -297,7 +295,7 @@ def utilisation(
     runs = ledger[ledger["utilisation_frac"].notna()].reset_index(drop=True)
     what = elided(of, LONGEST_STEP)
     if runs.empty:
-        return nothing(title or f"No {what}", "None of the runs names its utilisation.")
+        return nothing(f"No {what}", "None of the runs names its utilisation.")
     # What was reached before each change, and what it gained or lost, end to end.
     share, before = (
         runs["utilisation_frac"],
@@ -318,8 +316,7 @@ def utilisation(
     first, last = (percent(runs["utilisation_frac"].iloc[at]) for at in (0, -1))
     return layered(
         _stacks(drawn, what),
-        title
-        or f"{what} goes from {first} to {last} in {len(runs) - 1} change{'s' * (len(runs) > 2)}",
+        f"{what} goes from {first} to {last} in {len(runs) - 1} change{'s' * (len(runs) > 2)}",
         "Each change is against the run above it, in percentage points.",
         picture=f"Stacked bars of {len(runs)} runs: what was reached before, and what each change gained or lost",
         size=(WIDTH - 120, alt.Step(30)),

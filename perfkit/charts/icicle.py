@@ -164,9 +164,7 @@ def tree(
     )
 
 
-def owners(
-    paths: pd.DataFrame, *, by: str = "range", depth: int = 16, title: str = ""
-) -> alt.LayerChart:
+def owners(paths: pd.DataFrame, *, by: str = "range", depth: int = 16) -> alt.LayerChart:
     """Draw who owns the GPU's time: paths of ranges, operators, modules, lines or phases above what lies in them.
 
     Time that a bar owns itself stays empty below it. `paths`: columns rank, node, parent (-1 at the top), name (missing
@@ -199,7 +197,7 @@ def owners(
     metrics = rows[["rank", "node"]].assign(
         metric="GKER", unit="s", inclusive=rows["inclusive_ns"] / 1e9
     )
-    return tree(calltree, metrics, depth=depth, fold=(), title=title)
+    return tree(calltree, metrics, depth=depth, fold=())
 
 
 def _metric(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) -> tuple[str, str]:

@@ -54,7 +54,7 @@ AREA = (14, 1_400)  # square pixels
 COLUMNS = 40  # of a histogram
 
 
-def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerChart:
+def bars(summary: pd.DataFrame, *, top: int = 15) -> alt.LayerChart:
     """Draw the GPU time of the kernels that take most of it, and of all others together.
 
     `summary`: columns name, family, count, total_ns, share_frac (0..1, of the frame's total): one row per kernel, in
@@ -65,7 +65,7 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
     if top < 1:
         raise ValueError(f"top: {top} is not at least 1")
     if summary.empty:
-        return nothing(title or "No kernels", "No kernel ran in this window.")
+        return nothing("No kernels", "No kernel ran in this window.")
     drawn = _rows(summary.sort_values("total_ns", ascending=False, kind="stable"), top)
     scale = unit(float(drawn["total_ns"].max()), TIME)
     drawn = drawn.assign(time=drawn["total_ns"] / scale.size).drop(columns="total_ns")
@@ -81,21 +81,21 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
     )
     return layered(
         [bars, theme.words(drawn, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)],
-        title or f"{drawn['label'].iloc[0]} takes {drawn['share'].iloc[0]} of GPU kernel time",
-        f"{len(summary):,} kernels, {duration(float(summary['total_ns'].sum()))} in all; what overlaps counts in full.",
+        f"{drawn['label'].iloc[0]} takes {drawn['share'].iloc[0]} of GPU kernel time",
+        f"Of {duration(float(summary['total_ns'].sum()))} in all; what overlaps counts in full.",
         picture=f"Bars of GPU time, {len(drawn)} rows, coloured by kind of kernel",
         size=(WIDTH - 180, alt.Step(22)),
     )
 
 
-def durations(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def durations(kernels: pd.DataFrame) -> alt.LayerChart:
     """Draw how long the launches of the kernel that takes most time last, as a histogram.
 
     `kernels`: columns name, dur_ns: one row per launch.
     """
     need(kernels, "name", "dur_ns")
     if kernels.empty:
-        return nothing(title or "No kernels", "No kernel ran in this window.")
+        return nothing("No kernels", "No kernel ran in this window.")
     total = kernels.groupby("name", observed=True)["dur_ns"].sum()
     name = str(total.idxmax())
     lengths = kernels.loc[kernels["name"] == name, "dur_ns"].to_numpy(np.float64)
@@ -114,7 +114,7 @@ def durations(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     half = f"half of its {len(lengths):,} launches take up to {duration(middle)}"
     return layered(
         [theme.marked(drawn, "rect", *channels, **drawn_as)],
-        title or f"{elided(name, LONGEST_BAR_LABEL)}: {half}, the longest {duration(longest)}",
+        f"{elided(name, LONGEST_BAR_LABEL)}: {half}, the longest {duration(longest)}",
         "The kernel with the most time of those chosen; a second hill is other work, or another clock.",
         picture="Histogram of the durations of one kernel",
         size=(WIDTH, 160),
@@ -157,7 +157,7 @@ def _unique(labels: list[str]) -> list[str]:
     return numbered
 
 
-def formats(shares: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def formats(shares: pd.DataFrame) -> alt.LayerChart:
     """Draw how the time of GEMMs, convolutions and attention splits by number format, on tensor cores or not.
 
     `shares`: columns family (gemm, convolution or attention), format, tensor_cores (yes, no or unknown), source (name,
@@ -170,7 +170,7 @@ def formats(shares: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     timed = shares[shares["total_ns"] > 0].astype(dict.fromkeys(LEGAL, str))
     if timed.empty:
         return nothing(
-            title or "No matrix work",
+            "No matrix work",
             "No GEMM, convolution or attention kernel ran in this window.",
         )
     scale = unit(float(timed.groupby("family")["total_ns"].sum().max()), TIME)
@@ -181,7 +181,7 @@ def formats(shares: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     ]
     return layered(
         [_format_bars(drawn, scale), *_words(drawn)],
-        title or _title(timed),
+        _title(timed),
         f"Tensor cores: {', '.join(cores)}; of {duration(float(time.sum()))} in {int(timed['count'].sum()):,} kernels.",
         picture=f"Stacked bars of {', '.join(drawn['format'].unique())} for {', '.join(drawn['family'].unique())}",
         size=(WIDTH - 60, alt.Step(58)),
@@ -274,9 +274,7 @@ def _format_place(drawn: pd.DataFrame) -> alt.Y:
     return alt.Y("family:N", title=None, sort=drawn["family"].drop_duplicates().tolist())
 
 
-def stalls(
-    shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title: str = ""
-) -> alt.LayerChart:
+def stalls(shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8) -> alt.LayerChart:
     """Draw the stall reasons of the launches that took longest, one bar each.
 
     `shares`: columns rank, launch, reason, share_frac (0..1), as from `analysis.warps.stall_shares`. `launches`:
@@ -291,9 +289,7 @@ def stalls(
     longest = launches.merge(measured[["rank", "launch"]].drop_duplicates(), on=["rank", "launch"])
     longest = longest.sort_values("dur_ns", ascending=False, kind="stable").head(top)
     if longest.empty:
-        return nothing(
-            title or "No stall reasons", "No launch was measured with --section WarpStateStats."
-        )
+        return nothing("No stall reasons", "No launch was measured with --section WarpStateStats.")
     names = [
         f"{number}. {elided(name, LONGEST_STALLED)}"
         for number, name in enumerate(longest["name"], start=1)
@@ -302,14 +298,13 @@ def stalls(
         _stall_segments(
             longest[["rank", "launch"]].assign(label=names).merge(measured, on=["rank", "launch"])
         ),
-        title,
         "The longest launches first; waiting warps cost nothing while another one can issue.",
         whole="warp time",
         what="launch",
     )
 
 
-def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> alt.LayerChart:
+def stalled_kernels(shares: pd.DataFrame, *, top: int = 8) -> alt.LayerChart:
     """Draw the stall reasons of all kernels together, and of those with most stall samples, one bar each.
 
     `shares`: columns name, reason, share_frac (0..1, of the kernel's stalls) and value (of the reason in the kernel:
@@ -324,7 +319,7 @@ def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> a
     sampled = shares[shares["value"] > 0].astype({"name": str, "reason": str})
     if sampled.empty:
         return nothing(
-            title or "No stall reasons",
+            "No stall reasons",
             "No kernel was sampled. Record with `hpcrun -e gpu=nvidia,pc`.",
         )
     sums = sampled.groupby("name")["value"].sum().sort_values(ascending=False, kind="stable")
@@ -344,16 +339,13 @@ def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> a
     ]
     return _drawn(
         _stall_segments(rows.assign(reason=meanings)),
-        title,
         "Shares of stall samples, not of time: waiting warps cost nothing while another one can issue.",
         whole="stalls",
         what="kernel",
     )
 
 
-def _drawn(
-    drawn: pd.DataFrame, title: str, explanation: str, *, whole: str, what: str
-) -> alt.LayerChart:
+def _drawn(drawn: pd.DataFrame, explanation: str, *, whole: str, what: str) -> alt.LayerChart:
     """Return the picture of the segments; its title is the largest stall of the first bar."""
     first = drawn[drawn["label"] == drawn["label"].iloc[0]]
     stalls = first[first["reason"] != ISSUING]
@@ -369,7 +361,7 @@ def _drawn(
     )
     return layered(
         [segments],
-        title or f"{worst['label']}: {worst['reason']} is {worst['share']} of {whole}",
+        f"{worst['label']}: {worst['reason']} is {worst['share']} of {whole}",
         explanation,
         picture=f"Stacked bars of stall reasons, {len(drawn['label'].unique())} bars",
         size=(WIDTH - 120, alt.Step(26)),
@@ -398,7 +390,7 @@ def _stall_segments(rows: pd.DataFrame) -> pd.DataFrame:
     return drawn.drop(columns=["order", "share_frac"]).reset_index(drop=True)
 
 
-def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def launch_efficiency(kernels: pd.DataFrame) -> alt.LayerChart:
     """Draw the mean duration of kernels against the number of their launches, as large as their time.
 
     `kernels`: columns name, family, launch_count, total_ns, mean_ns: one row per kernel; NaN where not recorded; rows
@@ -408,7 +400,7 @@ def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerCha
     known(kernels, "family", FAMILY_COLOURS)
     seen = kernels[(kernels["launch_count"] > 0) & (kernels["mean_ns"] > 0)]
     if seen.empty:
-        return nothing(title or "No kernels", NO_LAUNCH)
+        return nothing("No kernels", NO_LAUNCH)
     drawn = _launch_rows(seen.sort_values("total_ns", ascending=False, kind="stable"))
     across = (min(drawn["mean"].min(), COST[0]) / 2, max(drawn["mean"].max(), COST[1]) * 2)
     up = (drawn["count"].min() / 2, drawn["count"].max() * 3)
@@ -431,7 +423,7 @@ def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerCha
             _points(drawn, x, y),
             _names(drawn.head(MOST_LABELS), x, y, middle=(across[0] * across[1]) ** 0.5),
         ],
-        title or _launches_title(seen),
+        _launches_title(seen),
         "A launch costs the host 5 to 10 µs (an order of magnitude; measured calls say it exactly): the GPU may "
         "wait for shorter kernels.",
         picture=f"Points on logarithmic axes, one for each of {len(drawn)} kernels, their area the kernel's time",

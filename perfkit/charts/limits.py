@@ -31,7 +31,7 @@ MOST_KERNELS = 5
 NO_LAUNCH = "No launch with a time was measured. Record with `ncu --set full -o report PROGRAM`."
 
 
-def limits(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def limits(ledger: pd.DataFrame) -> alt.LayerChart:
     """Draw the time of measured launches by what limits them, of all and of the kernels with most of it.
 
     `ledger`: columns cause (one of `analysis.limiters.LIMITS`), owner (the kernel), ns, as from
@@ -40,7 +40,7 @@ def limits(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     need(ledger, "cause", "owner", "ns")
     whole = int(ledger["ns"].sum())
     if not whole:
-        return nothing(title or "No measured launches", NO_LAUNCH)
+        return nothing("No measured launches", NO_LAUNCH)
     drawn = _segments(ledger, whole)
     order = list(dict.fromkeys(drawn["label"]))
     present = set(drawn["key"])
@@ -57,7 +57,7 @@ def limits(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
             figures(drawn, "limit", [LIMIT[key] for key in DARK]),
             theme.words(last[last["end"] < 0.85], alt.X("end:Q"), place, alt.Text("total:N"), dx=4),
         ],
-        title or _title(drawn),
+        _title(drawn),
         "A launch counts for the first of its limits in the order of the hardware: grid, pipes, caches, DRAM, latency.",
         picture=f"Stacked bars of {', '.join(LIMIT[key] for key in shown)}",
         size=(WIDTH - 180, alt.Step(24)),

@@ -74,9 +74,7 @@ NO_ITERATION = "The log of a training has a line for each iteration, with the ti
 COLUMNS = ("rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen")
 
 
-def roofline(
-    operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, title: str = ""
-) -> alt.LayerChart:
+def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str) -> alt.LayerChart:
     """Draw typical operations on the roof of a machine, each with its name.
 
     `operations`: columns of `operations.attainable`; those without FLOP are left out, which the chart says. `ceilings`:
@@ -92,7 +90,7 @@ def roofline(
     )
     roofs = {kind: both for kind, both in _roofs(ceilings, roof).items() if len(both) == 2}
     if placed.empty or not roofs:
-        return nothing(title or "No machine to compare with", NO_MACHINE)
+        return nothing("No machine to compare with", NO_MACHINE)
     first = next(iter(roofs.values()))
     ridges = charts_roofline.ridge_layers(first)
     columns = {
@@ -120,8 +118,8 @@ def roofline(
     )
     ridge = charts_roofline.ridge_marks(ridges, axes)
     return layered(
-        [*_lines(roofs, frame, axes), ridge, _text(ridges, axes), *_operations(drawn, axes)],
-        title or f"Memory limits {memory} of {len(placed)} typical operations",
+        [*_lines(roofs, frame, axes), *ridge, *_operations(drawn, axes)],
+        f"Memory limits {memory} of {len(placed)} typical operations",
         f"As fast as the roof allows, each tensor moved once. {moved}".strip(),
         picture="Roofline on logarithmic axes, a point for each typical operation",
         size=(WIDTH, HEIGHT),
@@ -182,11 +180,8 @@ def _lines(
     at = first * (last / first) ** SLOPE_WORDS
     places = [(at, at * slope["slope"], slope["label"])]
     places += [(of_first["intensity"].max(), height["height"], height["label"])]
-    return [drawn, _text(pd.DataFrame(places, columns=["intensity", "performance", "label"]), axes)]
-
-
-def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
-    return theme.words(rows, *axes, alt.Text("label:N"), dx=-4, dy=-8, align="right")
+    named = pd.DataFrame(places, columns=["intensity", "performance", "label"])
+    return [drawn, charts_roofline.text(named, axes, 4)]
 
 
 def _operations(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
@@ -213,7 +208,7 @@ def _operations(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Char
     ]
 
 
-def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
+def iterations(frame: pd.DataFrame) -> alt.LayerChart | alt.VConcatChart:
     """Draw how long iterations took over the course of a log; iterations outside the choice are fainter.
 
     `frame`: columns rank, time_ns, count, median_ns, least_ns, most_ns and chosen, as from
@@ -221,7 +216,7 @@ def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     """
     need(frame, *COLUMNS)
     if frame.empty:
-        return nothing(title or "No iterations", NO_ITERATION)
+        return nothing("No iterations", NO_ITERATION)
     ranks = sorted(set(frame["rank"]))
     rows = frame[frame["rank"].isin(ranks[:MOST_LOGS])]
     length = unit(float(rows["most_ns"].max()), TIME)
@@ -252,14 +247,14 @@ def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     }
     return layered(
         _iteration_layers(pd.DataFrame(columns), length),
-        title or _iterations_title(rows),
+        _iterations_title(rows),
         notes,
         picture="Points for the times of iterations over the time of the log",
         size=(WIDTH, 200),
     )
 
 
-def phases(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def phases(frame: pd.DataFrame) -> alt.LayerChart:
     """Draw how an iteration of each log splits into its phases.
 
     `frame`: columns rank, phase (as in PHASE_COLOURS) and median_ns, as from `diagnosis.machine.phases`.
@@ -268,9 +263,7 @@ def phases(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     known(frame, "phase", PHASE_COLOURS)
     rows = frame[frame["median_ns"] > 0]
     if rows.empty:
-        return nothing(
-            title or "No phases", "The log prints no time of a forward or backward pass."
-        )
+        return nothing("No phases", "The log prints no time of a forward or backward pass.")
     rows = rows.sort_values("rank", kind="stable", ignore_index=True)
     share = rows["median_ns"] / rows.groupby("rank")["median_ns"].transform("sum")
     begin, end = shares.ends(share, rows["rank"])
@@ -287,8 +280,7 @@ def phases(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
             shares.bars(drawn, "phase", shades, axis="share of the iteration", shown=tips),
             shares.figures(drawn, "phase", ["forward pass"]),
         ],
-        title
-        or f"The {most['phase']} takes {most['share']} of the {most['label'].replace('log', 'iteration of log')}",
+        f"The {most['phase']} takes {most['share']} of the {most['label'].replace('log', 'iteration of log')}",
         "Medians over the iterations of the log.",
         picture=f"Stacked bar of {', '.join(drawn['phase'].unique())}",
         size=(WIDTH, alt.Step(34)),
@@ -328,9 +320,7 @@ def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
     ]
 
 
-def scaling_efficiency(
-    scaling: pd.DataFrame, *, work: str = "work", title: str = ""
-) -> alt.LayerChart:
+def scaling_efficiency(scaling: pd.DataFrame, *, work: str = "work") -> alt.LayerChart:
     """Draw the throughput against the number of GPUs, the ideal, and what share of it each run reaches.
 
     `scaling`: columns gpus, throughput_per_s, baseline_gpus, efficiency_frac, all above 0, one row per run, as from
@@ -341,14 +331,14 @@ def scaling_efficiency(
         if not (scaling[column] > 0).all():
             raise ValueError(f"{column}: {scaling[column].min()} is not above 0")
     if scaling["gpus"].nunique() < 2:
-        return nothing(title or "Nothing to compare", ONE_SIZE)
+        return nothing("Nothing to compare", ONE_SIZE)
     runs = scaling.sort_values(["gpus", "throughput_per_s"], kind="stable", ignore_index=True)
     drawn, what = _scaling_rows(runs), f"{printable(work, LONGEST_WORK)}/s"
     most = runs["gpus"].max()
     reached = _shares(runs.loc[runs["gpus"] == most, "efficiency_frac"])
     return layered(
         _scaling_layers(drawn, what),
-        title or f"{most:,} GPUs reach {reached} of the ideal throughput",
+        f"{most:,} GPUs reach {reached} of the ideal throughput",
         _scaling_notes(runs, what),
         picture="Points on logarithmic axes, one for each run, beside the ideal line",
         size=(WIDTH, 320),

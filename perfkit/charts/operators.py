@@ -84,7 +84,7 @@ LONGEST_LABEL, LONGEST_NAME = 44, 400  # characters
 LABEL_WIDTH = 300  # pixels
 
 
-def bars(summary: pd.DataFrame, *, top: int = 12, title: str = "") -> alt.LayerChart:
+def bars(summary: pd.DataFrame, *, top: int = 12) -> alt.LayerChart:
     """Draw GPU and CPU self time of the operators that take most GPU time, and of all others together.
 
     Without GPU time, the operators with most CPU time are drawn. Kernels without an operator have a grey bar at the
@@ -96,7 +96,7 @@ def bars(summary: pd.DataFrame, *, top: int = 12, title: str = "") -> alt.LayerC
         raise ValueError(f"top: {top} is not at least 1")
     by = "gpu_self_ns" if summary["gpu_self_ns"].any() else "cpu_self_ns"
     if not summary[by].any():
-        return nothing(title or "No operators", "No operator took time in this window.")
+        return nothing("No operators", "No operator took time in this window.")
     named = summary[summary["name"].notna()].sort_values(by, ascending=False, kind="stable")
     drawn = _series(_longest(named, by, top), summary)
     scale = unit(float(drawn["time"].max()), TIME)
@@ -106,7 +106,7 @@ def bars(summary: pd.DataFrame, *, top: int = 12, title: str = "") -> alt.LayerC
     )
     return layered(
         _lengths(drawn.assign(time=drawn["time"] / scale.size), scale),
-        title or _operators_title(named.iloc[:1], by, summary),
+        _operators_title(named.iloc[:1], by, summary),
         f"Self time, without operators called inside: {kernels}.",
         picture=f"Bars of GPU and CPU time of {', '.join(drawn['label'].unique()[:8])}",
         size=(WIDTH - 160, alt.Step(13)),
@@ -181,7 +181,7 @@ def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
     return [marks, theme.words(drawn, length, place, beside, alt.Text("said:N"), dx=5)]
 
 
-def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
+def steps(input_wait: pd.DataFrame) -> alt.LayerChart | alt.VConcatChart:
     """Draw the time of each step and how much of it the training thread waits for data.
 
     `input_wait`: columns rank, step, dur_ns, wait_ns, wait_frac (0..1), one row per step; steps without a wait are left
@@ -192,7 +192,7 @@ def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     checks.fraction(input_wait, "wait_frac")
     measured = input_wait[input_wait["wait_frac"].notna()]
     if measured.empty:
-        return nothing(title or "No wait for data was recorded", NO_LOADER)
+        return nothing("No wait for data was recorded", NO_LOADER)
     waiting = measured.groupby("rank")["wait_ns"].sum().sort_values(ascending=False, kind="stable")
     ranks = sorted(waiting.index[:MOST_PANELS])
     drawn = (
@@ -218,7 +218,7 @@ def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
         )
     total = float(measured["dur_ns"].sum())
     share = percent(float(measured["wait_ns"].sum()) / total if total else 0.0)
-    title = title or f"Waiting for data takes {share} of the steps' time"
+    title = f"Waiting for data takes {share} of the steps' time"
     return theme.together(pictures, title, _steps_notes(drawn, measured), picture=STEPS_PICTURE)
 
 
@@ -285,16 +285,14 @@ def _place() -> alt.X:
     )
 
 
-def latency(
-    times: pd.DataFrame, *, intercept_ns: float, slope_ns: float, title: str = ""
-) -> alt.LayerChart:
+def latency(times: pd.DataFrame, *, intercept_ns: float, slope_ns: float) -> alt.LayerChart:
     """Draw latencies against the batch size, and the line intercept + slope x batch; both axes begin at 0.
 
     `times`: columns batch_count and latency_ns, above 0. The line: ns at batch 0, and ns more for each sample.
     """
     checks.need(times, "batch_count", "latency_ns")
     if times["batch_count"].nunique() < 2:
-        return nothing(title or "No line to draw", TOO_FEW)
+        return nothing("No line to draw", TOO_FEW)
     ends = [0.0, ROOM * float(times["batch_count"].max())]
     line = pd.DataFrame(
         {"batch": ends, "ms": [(intercept_ns + slope_ns * end) / 1e6 for end in ends]}
@@ -313,7 +311,7 @@ def latency(
     }
     return layered(
         _layers(pd.DataFrame(columns), line),
-        title or f"A batch takes {duration(intercept_ns)} and {duration(slope_ns)} for each sample",
+        f"A batch takes {duration(intercept_ns)} and {duration(slope_ns)} for each sample",
         "Line: intercept and slope; dots: measured, with their distance from the line in the tooltip.",
         picture="Points, one for each batch size, beside a straight line",
         size=(WIDTH, HEIGHT),
@@ -354,9 +352,7 @@ def _layers(drawn: pd.DataFrame, line: pd.DataFrame) -> list[alt.Chart]:
     return [straight, points, ink(data, dx=9, dy=9).encode(x, y, alt.Text("words:N"))]
 
 
-def memory(
-    bins: pd.DataFrame, peaks: pd.DataFrame, *, title: str = ""
-) -> alt.LayerChart | alt.VConcatChart:
+def memory(bins: pd.DataFrame, peaks: pd.DataFrame) -> alt.LayerChart | alt.VConcatChart:
     """Draw the allocated and the reserved memory of each GPU over time, and mark where most is allocated.
 
     Of more than 8 GPUs those with the highest peaks are shown, which the chart says; the host's memory where no GPU's
@@ -370,7 +366,7 @@ def memory(
     seen = bins[bins["gpu"] != HOST] if (bins["gpu"] != HOST).any() else bins
     highest = peaks.merge(seen[DEVICE].drop_duplicates(), on=DEVICE)
     if highest.empty:
-        return nothing(title or "No memory was recorded", NO_MEMORY)
+        return nothing("No memory was recorded", NO_MEMORY)
     highest = highest.assign(label=devices(highest).str.replace("unknown GPU", "host memory"))
     highest = highest.sort_values("allocated_bytes", ascending=False, kind="stable")
     shown = highest.head(MOST_PANELS).sort_values(DEVICE)
@@ -403,9 +399,7 @@ def memory(
     )
     first, reserved = highest.iloc[0], highest["max_reserved_bytes"].iloc[0]
     beside = "" if pd.isna(reserved) else f", at most {size(reserved)} reserved"
-    title = (
-        title or f"At most {size(first['allocated_bytes'])} allocated on {first['label']}{beside}"
-    )
+    title = f"At most {size(first['allocated_bytes'])} allocated on {first['label']}{beside}"
     return theme.together(pictures, title, notes, picture=MEMORY_PICTURE)
 
 

@@ -19,13 +19,13 @@ NO_OWNER, OTHERS = "not recorded", "all others"
 HOW = "Click a part of the bars to see below whose time it is."
 
 
-def by_owner(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
+def by_owner(ledger: pd.DataFrame) -> alt.LayerChart | alt.VConcatChart:
     """Draw `shares.time`, and the owners of one part of it: of that with most idle time until another is clicked.
 
     `ledger`: as for `shares.time`. Shares of owners are of the time of all GPUs.
     """
     need(ledger, "rank", "gpu", "kind", "cause", "owner", "ns")
-    above = shares.time(ledger, title=title)
+    above = shares.time(ledger)
     rows = _owners(ledger)
     if rows.empty:
         return above

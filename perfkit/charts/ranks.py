@@ -73,6 +73,7 @@ UNITS_OF_SUFFIX: dict[str, tuple[Unit, ...]] = {
 }
 STRIP_UNITS = {**UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}  # of a strip of a metric over time
 MOST_FIGURES = 10  # more would touch each other
+LETTER = 7  # pixels of a letter above a column
 FIGURE, LATE = KIND_COLOURS["computation"], KIND_COLOURS["communication"]
 WAY_COLOURS, WAY_NAMES = (
     {key: row[at] for key, row in theme.COLOURS["way"].items()} for at in (0, 1)
@@ -82,7 +83,7 @@ NO_MEETING = (
 )
 
 
-def bars(frame: pd.DataFrame, *, value: str, title: str = "") -> alt.LayerChart:
+def bars(frame: pd.DataFrame, *, value: str) -> alt.LayerChart:
     """Draw one figure of each rank, and the mean of all.
 
     `frame`: columns rank, gpu and `value`: one row per rank and GPU; rows without a value are left out. `value`: a
@@ -95,14 +96,14 @@ def bars(frame: pd.DataFrame, *, value: str, title: str = "") -> alt.LayerChart:
     what = value.removesuffix(suffix).replace("_", " ")
     rows = theme.placed(frame[frame[value].notna()])
     if rows.empty:
-        return nothing(title or f"No {what}", "No rank has this figure.")
+        return nothing(f"No {what}", "No rank has this figure.")
     scale = unit(float(rows[value].abs().max()), UNITS_OF_SUFFIX[suffix])
     rows = rows.assign(figure=rows[value] / scale.size)
     rows = rows.assign(said=[f"{number(figure)} {scale.symbol}" for figure in rows["figure"]])
     left_out = len(frame) - len(rows)
     return layered(
         _figures(rows, f"{what} ({scale.symbol})", FIGURE) + _mean(rows, scale),
-        title or f"{what[:1].upper()}{what[1:]} {_range(rows)}",
+        f"{what[:1].upper()}{what[1:]} {_range(rows)}",
         f"Not drawn: {left_out} without a value." if left_out else "",
         picture=f"Columns of {what} for {len(rows)} GPUs, and their mean as a line",
         size=(theme.width(rows), 220),
@@ -123,7 +124,9 @@ def _figures(rows: pd.DataFrame, axis: str, colour: str) -> list[alt.Chart]:
     height = alt.Y("figure:Q", title=axis, axis=alt.Axis(tickCount=5))
     shown = hover(("name", "where"), ("said", axis.split(" (")[0]))
     bar = alt.Chart(drawn).mark_bar(width=alt.RelativeBandSize(band=0.8), color=colour)
-    text = ink(drawn, align="center", dy=-7).encode(
+    needed = LETTER * len(rows) * rows["said"].str.len().max()
+    fits = alt.ExprRef(f"width < {needed} ? 0 : 1")
+    text = ink(drawn, align="center", dy=-7, opacity=fits).encode(
         theme.across(rows), alt.Y("figure:Q"), alt.Text("said:N")
     )
     return [
@@ -147,7 +150,7 @@ def _mean(rows: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
     return [rule.encode(alt.Y("figure:Q")), words] if len(rows) > MOST_FIGURES else [words]
 
 
-def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
+def waits(stragglers: pd.DataFrame) -> alt.LayerChart | alt.VConcatChart:
     """Draw how often each rank comes last to collectives, and below how long it waits for the others.
 
     `stragglers`: columns rank, gpu, count, last_count, last_frac (0..1), wait_ns, apart_count, unmatched_count.
@@ -166,7 +169,7 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     checks.fraction(stragglers, "last_frac")
     met = theme.placed(stragglers[stragglers["count"] > 0])
     if met.empty:
-        return nothing(title or "No collective says who was late", NO_MEETING)
+        return nothing("No collective says who was late", NO_MEETING)
     scale = unit(float(met["wait_ns"].max()), TIME)
     last = met.assign(figure=100 * met["last_frac"], said=met["last_frac"].map(percent))
     wait = met.assign(figure=met["wait_ns"] / scale.size, said=met["wait_ns"].map(duration))
@@ -184,10 +187,10 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     ]
     without = f"Left out: {left_out:,} kernels of collectives that do not match or never held all ranks at once."
     notes += [without] if left_out else []
-    return theme.together(pictures, title or _latest(met), notes, picture="Columns for each rank")
+    return theme.together(pictures, _latest(met), notes, picture="Columns for each rank")
 
 
-def lateness(matched: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def lateness(matched: pd.DataFrame) -> alt.LayerChart:
     """Draw by how much each rank comes late to each collective, as a map of rank by collective.
 
     `matched`: columns collective, rank, wait_ns (until the last rank comes), together: as of `communication.matched`.
@@ -196,7 +199,7 @@ def lateness(matched: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     checks.need(matched, "collective", "rank", "wait_ns", "together")
     met = matched[matched["together"]]
     if met.empty:
-        return nothing(title or "No collective says who was late", NO_MEETING)
+        return nothing("No collective says who was late", NO_MEETING)
     ranks = met["rank"].nunique()
     columns = min(met["collective"].nunique(), MOST_COLUMNS, max(MOST_CELLS // ranks, 1))
     each = -(-met["collective"].nunique() // columns)
@@ -223,7 +226,7 @@ def lateness(matched: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     mean = f"A cell is the mean of {each} collectives." if each > 1 else ""
     return layered(
         [theme.marked(drawn.drop(columns="late_ns"), "rect", *channels)],
-        title or most,
+        most,
         mean,
         picture=f"A map of {ranks} ranks by {columns} collectives",
         size=(WIDTH, min(max(18 * ranks, 60), 400)),
@@ -257,7 +260,7 @@ def _latest(met: pd.DataFrame) -> str:
     return f"{who} comes last to {percent(row['last_frac'])} of {row['count']:,} collectives"
 
 
-def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def parts(breakdown: pd.DataFrame) -> alt.LayerChart:
     """Draw how the time of each rank splits into work and idleness, in time.
 
     `breakdown`: columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns,
@@ -265,7 +268,7 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """
     seen = theme.placed(worked(breakdown))
     if seen.empty:
-        return nothing(title or "No activity", NO_WORK)
+        return nothing("No activity", NO_WORK)
     scale = unit(float(seen["span_ns"].max()), TIME)
     drawn = segments(seen, seen[["place", "name"]], scale.size)
     shown = hover(("name", "where"), "part", "time", ("share", "share of the span"))
@@ -278,14 +281,14 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     )
     return layered(
         [marks.encode(theme.across(seen), height, alt.Y2("end"), colour, shown)],
-        title or _most_different(seen),
+        _most_different(seen),
         "Communication and copies count only where no computation hides them.",
         picture=f"Stacked columns for {len(seen)} GPUs of {', '.join(drawn['part'].unique())}",
         size=(theme.width(seen), 240),
     )
 
 
-def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def step_times(steps: pd.DataFrame) -> alt.LayerChart:
     """Draw how long each step took on each rank, against the median of all ranks, as a map of rank by step.
 
     `steps`: columns rank, step, dur_ns, a row per rank and step. A cell is the average of some steps where rows and
@@ -294,7 +297,7 @@ def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """
     checks.need(steps, "rank", "step", "dur_ns")
     if steps.empty:
-        return nothing(title or "No steps", "perfkit found no steps in this selection.")
+        return nothing("No steps", "perfkit found no steps in this selection.")
     ranks = sorted(set(steps["rank"]))
     each = -(-len(ranks) // MOST_ROWS)
     many = -(-len(ranks[::each]) * steps["step"].nunique() // MOST_CELLS)
@@ -348,7 +351,7 @@ def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         ]
     chart = layered(
         layers,
-        title or said,
+        said,
         _of_cells(many, each, sorted(set(absent["rank"])), len(ranks)),
         picture=f"A map of {len(ranks)} ranks by {cells['step'].nunique()} steps",
         size=(WIDTH, min(max(18 * len(ranks), 60), 400)),
@@ -382,16 +385,14 @@ def _most_different(seen: pd.DataFrame) -> str:
     return f"{part.capitalize()} time differs most: {low}, {high}"
 
 
-def connections(links: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def connections(links: pd.DataFrame) -> alt.LayerChart:
     """Draw which rank sends to which rank, and by which way: a square for each pair.
 
     `links`: LINKS of a run. Channels of a pair share its square, in the colour of the way that most of them take.
     """
     checks.need(links, "from_rank", "to_rank", "transport")
     if links.empty:
-        return nothing(
-            title or "No connections", "With NCCL_DEBUG=INFO, NCCL prints its connections."
-        )
+        return nothing("No connections", "With NCCL_DEBUG=INFO, NCCL prints its connections.")
     name = links["transport"].astype(object).fillna("").astype(str)
     first = name.str.partition("/")[0].where(~name.str.contains("/GDRDMA", regex=False), "GDRDMA")
     rows = links[["from_rank", "to_rank"]].assign(
@@ -427,8 +428,7 @@ def connections(links: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     most = rows["key"].value_counts()
     return layered(
         [alt.Chart(inline(drawn)).mark_rect().encode(x, y, shade, shown)],
-        title
-        or f"{most.iloc[0]:,} of {len(rows):,} connections go {WAY_NAMES[str(most.index[0])]}",
+        f"{most.iloc[0]:,} of {len(rows):,} connections go {WAY_NAMES[str(most.index[0])]}",
         "",
         picture=f"A map of {len(ranks)} sending by {len(ranks)} receiving ranks",
         size=(WIDTH, min(max(24 * len(ranks), 60), 400)),
@@ -436,7 +436,7 @@ def connections(links: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
 
 
 def bandwidth(
-    summary: pd.DataFrame, *, line_rate_bytes_per_s: float | None = None, title: str = ""
+    summary: pd.DataFrame, *, line_rate_bytes_per_s: float | None = None
 ) -> alt.LayerChart | alt.VConcatChart:
     """Draw the median bus bandwidth of each operation against the message size, and how far single ones lie apart.
 
@@ -450,7 +450,7 @@ def bandwidth(
     rows = summary[summary["bus_bytes_per_s"].notna() & (summary["bytes"] > 0)]
     checks.known(rows, "operation", OPERATION_COLOURS)
     if rows.empty:
-        return nothing(title or "No bandwidth", NO_COLLECTIVE)
+        return nothing("No bandwidth", NO_COLLECTIVE)
     top = max(float(rows["max_bus_bytes_per_s"].max()), line_rate_bytes_per_s or 0.0)
     scale = unit(top, roofline.BYTES)
     drawn = _rows(rows, scale)
@@ -472,7 +472,7 @@ def bandwidth(
     best = rows.iloc[rows["bus_bytes_per_s"].argmax()]
     fastest = float(best["bus_bytes_per_s"])
     reach = f"{OPERATION_NAMES[best['operation']]} reaches up to {roofline.rate(fastest, roofline.BYTES)}"
-    title = title or f"{reach[:1].upper()}{reach[1:]} at {size(best['bytes'])}"
+    title = f"{reach[:1].upper()}{reach[1:]} at {size(best['bytes'])}"
     notes = _explained(
         drawn, len(summary) - len(rows), (line_rate_bytes_per_s or float("inf")) / scale.size
     )

@@ -57,10 +57,11 @@ BOUND_COLOURS = {
 BOUND_NAMES = {"small_grid": "latency: grid too small"}
 ROOF_COLOUR = "#808080"
 LONGEST_NAME, HEIGHT = 400, 360  # characters, pixels
+NARROW = 420  # pixels of a picture in which the names of a roof and of its ridge would touch
 
 
 def roofline(
-    points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram", title: str = ""
+    points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram"
 ) -> alt.LayerChart:
     """Draw each point at its intensity and performance, below the roofs of its GPU.
 
@@ -91,7 +92,7 @@ def roofline(
         shown &= points[column].gt(0) & points[column].lt(np.inf)
     placed = points[shown & points["bound"].ne("refused")] if "bound" in points else points[shown]
     if placed.empty:
-        return nothing(title or "No kernel has a place on the roofline", _left_out(points, placed))
+        return nothing("No kernel has a place on the roofline", _left_out(points, placed))
     drawn = _rows(placed, level)
     roofs = roof_layers(ceilings, set(placed["precision"].astype(str)), level)
     ridges = ridge_layers(roofs)
@@ -103,7 +104,7 @@ def roofline(
         reach += f", {percent(share)} of its roof"
     return layered(
         [*_roofs(lines(roofs, frame), ridges, axes), _points(drawn, axes)],
-        title or reach,
+        reach,
         _left_out(points, placed),
         picture=f"Roofline on logarithmic axes, {len(drawn)} points, roofs {', '.join(roofs['label']) or 'unknown'}",
         size=(WIDTH, HEIGHT),
@@ -180,27 +181,23 @@ def _roofs(lines: pd.DataFrame, ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y])
     ]
     texts = lines[lines["label"] != ""]
     level = texts["intensity"] == lines["intensity"].max()
-    layers += [
-        _text(part, axes, flat)
-        for part, flat in ((texts[~level], False), (texts[level], True))
-        if len(part)
-    ]
-    if len(ridges):
-        layers += [ridge_marks(ridges, axes), _text(ridges, axes, True)]
-    return layers
+    for part, apart in ((texts[~level], 9), (texts[level], 2)):
+        if len(part):
+            layers.append(text(part, axes, apart))
+    return [*layers, *ridge_marks(ridges, axes)] if len(ridges) else layers
 
 
-def ridge_marks(ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
-    """Return a mark where roofs meet."""
+def ridge_marks(ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
+    """Return marks where roofs meet, with their names where the picture has room for them."""
     look = {"shape": "diamond", "filled": True, "size": 45, "color": ROOF_COLOUR, "opacity": 1}
-    return theme.marked(ridges, "point", *axes, hover(("label", "roofs meet")), **look)
+    marks = theme.marked(ridges, "point", *axes, hover(("label", "roofs meet")), **look)
+    has_room = alt.ExprRef(f"width < {NARROW} ? 0 : 1")
+    return [marks, text(ridges, axes, opacity=has_room)]
 
 
-def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y], ends: bool) -> alt.Chart:
-    """Return text above and left of its place, where no point lies, and nearer to it if it `ends` a line."""
-    return theme.words(
-        rows, *axes, alt.Text("label:N"), dx=-2 if ends else -9, dy=-8, align="right"
-    )
+def text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y], apart: int = 2, **look: Any) -> alt.Chart:
+    """Return text above and left of its place, where no point lies, `apart` pixels from it."""
+    return theme.words(rows, *axes, alt.Text("label:N"), dx=-apart, dy=-8, align="right", **look)
 
 
 def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:

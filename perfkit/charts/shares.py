@@ -83,7 +83,7 @@ NO_CPU = "CPU time was not recorded: `hpcrun -e CPUTIME` does."
 LONGEST_LABEL = 46
 
 
-def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def parts(breakdown: pd.DataFrame) -> alt.LayerChart:
     """Draw how the time of each device splits into work and idleness.
 
     `breakdown`: columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns,
@@ -92,7 +92,7 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """
     seen = worked(breakdown)
     if seen.empty:
-        return nothing(title or "No activity", NO_WORK)
+        return nothing("No activity", NO_WORK)
     shown = _idlest(seen, MOST_BARS)
     drawn = segments(shown, pd.DataFrame({"device": theme.devices(shown)}), shown["span_ns"])
     length = drawn["end"] - drawn["begin"]
@@ -117,14 +117,14 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     dark = [KIND_NAMES["computation"], KIND_NAMES["other_kernels"]]
     return layered(
         [marks, _text(drawn, "part", dark, alt.Y("device:N", sort=None), alt.Text("figure:N"))],
-        title or _idle_title(seen),
+        _idle_title(seen),
         f"Communication and copies count only where no computation hides them.{_few(seen, MOST_BARS)}",
         picture=f"Stacked bar per GPU of {', '.join(drawn['part'].unique())}",
         size=(WIDTH, alt.Step(34)),
     )
 
 
-def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def time(ledger: pd.DataFrame) -> alt.LayerChart:
     """Draw where the time of each device went, each moment once; of many devices the idlest.
 
     `ledger`: columns rank, gpu, kind, cause, owner, ns (`analysis.ledger.LEDGER`). A tooltip names who has most of a
@@ -136,7 +136,7 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     known = names.known(ledger)
     ledger = names.told(ledger)
     if not ledger["ns"].sum():
-        return nothing(title or "No activity", untold or NO_WORK)
+        return nothing("No activity", untold or NO_WORK)
     spans = _spans(ledger)
     shown = _idlest(spans, MOST_DEVICES)
     long = _parts_of_time(ledger.merge(shown[["rank", "gpu", "span_ns"]], on=["rank", "gpu"]))
@@ -167,7 +167,7 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
             bars(drawn, "part", shades, axis="share of the time", shown=tips),
             figures(drawn, "part", TIME_DARK),
         ],
-        title or _exposed_title(ledger, known) or _idle_title(spans, known),
+        _exposed_title(ledger, known) or _idle_title(spans, known),
         [
             f"Communication and copies count only while no computation runs.{_few(spans, MOST_DEVICES)}",
             *([untold] if untold else []),
@@ -184,14 +184,14 @@ def time_shades(keys: pd.Series) -> alt.Scale:
     return alt.Scale(domain=shown, range=[TIME_COLOURS[name] for name in shown])
 
 
-def wall(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def wall(ledger: pd.DataFrame) -> alt.LayerChart:
     """Draw what the wall time of a call-path profile is made of, and below it the GPU's work alone where it is small.
 
     `ledger`: columns rank, gpu, kind, cause, owner, ns (`analysis.ledger.LEDGER`), as from `diagnosis.path_ledger`.
     """
     need(ledger, "rank", "gpu", "kind", "cause", "owner", "ns")
     if not ledger["ns"].sum():
-        return nothing(title or "No activity", NO_GPU)
+        return nothing("No activity", NO_GPU)
     drawn = _wall_bars(ledger)
     whole = duration(int(ledger["ns"].sum()))
     of_all = names.shares(ledger)
@@ -209,8 +209,7 @@ def wall(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     idle = float(of_all[[key for key in of_all.index if key not in BUSY]].sum())
     return layered(
         [drawn_bars, figures(drawn, "part", TIME_DARK)],
-        title
-        or (
+        (
             f"The GPU works {percent(1 - idle)} of {whole}"
             if idle
             else f"The GPU's work takes {whole}"
@@ -393,7 +392,7 @@ def _text(
     return coloured
 
 
-def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def host_and_gpu(summary: pd.DataFrame) -> alt.LayerChart:
     """Draw the CPU time of each rank or entry point beside the time of the GPU operations that it started.
 
     `summary`: columns rank, host_ns, kernel_ns, copy_ns, operation_ns and, if there, entry; NaN where not recorded.
@@ -404,7 +403,7 @@ def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     rows = _checked(summary, ["host_ns", *parts], parts)
     host, gpu = rows["host_ns"].sum(min_count=1), rows["operation_ns"].sum(min_count=1)
     if not host > 0 and not gpu > 0:
-        return nothing(title or "No CPU or GPU time", f"{NO_CPU} {NO_GPU}")
+        return nothing("No CPU or GPU time", f"{NO_CPU} {NO_GPU}")
     beside = f"{duration(host)} of CPU time and" if host > 0 else "CPU time was not recorded;"
     both = f"{beside} {duration(gpu)} of GPU operations" if gpu > 0 else ""
     whole = rows[["host_ns", "operation_ns"]].sum(axis=1)
@@ -431,7 +430,7 @@ def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     )
     return layered(
         [marks, ink(inline(drawn), dx=5).encode(length, label, offset, alt.Text("told:N"))],
-        title or both or f"{duration(host)} of CPU time, no GPU operation recorded",
+        both or f"{duration(host)} of CPU time, no GPU operation recorded",
         "Sums over all threads and over all GPU operations: neither is wall time, their ratio is no utilisation.",
         picture=f"Bars of {', '.join(drawn['series'].unique())} for {', '.join(drawn['label'].unique()[:8])}",
         size=(WIDTH - 60, alt.Step(22)),
@@ -470,7 +469,7 @@ def _labels(summary: pd.DataFrame) -> list[str]:
     return [f"{rank} · {entry}" for rank, entry in zip(ranks, entries, strict=True)]
 
 
-def gpu_time(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def gpu_time(summary: pd.DataFrame) -> alt.LayerChart:
     """Draw what the GPU's time is made of, one bar per rank or entry point, and one of all if there are several.
 
     `summary`: columns rank, kernel_ns, copy_ns, implicit_copy_ns, memset_ns, allocation_ns, synchronisation_ns,
@@ -482,7 +481,7 @@ def gpu_time(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     rows = _checked(summary, parts, parts)
     rows = rows[rows["operation_ns"] > 0]
     if rows.empty:
-        return nothing(title or "No GPU time", NO_GPU)
+        return nothing("No GPU time", NO_GPU)
     whole = rows.drop(columns="label").sum().to_frame().T.assign(label="all")
     drawn = _bar_segments(pd.concat([whole, rows], ignore_index=True) if len(rows) > 1 else rows)
     first = drawn[drawn["label"] == drawn["label"].iloc[0]]
@@ -494,7 +493,7 @@ def gpu_time(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     segments = bars(drawn, "part", shades, axis="share of the time of GPU operations", shown=shown)
     return layered(
         [segments, figures(drawn, "part", DARK)],
-        title or f"{part} {verb} {largest['share']} of the GPU's time",
+        f"{part} {verb} {largest['share']} of the GPU's time",
         f"Of {duration(float(rows['operation_ns'].sum()))} in GPU operations; operations that overlap count in full.",
         picture=f"Stacked bars of {', '.join(drawn['part'].unique())}",
         size=(WIDTH, alt.Step(34)),

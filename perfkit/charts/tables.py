@@ -41,7 +41,7 @@ from perfkit.format import (
 SHORT, LONG = 70, 400  # characters of a name in its cell, and in the tooltip
 NARROW = 24  # characters of a text that needs no second line
 SENTENCE, PROSE = 44, 300  # characters of a sentence on one line, and on several
-LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
+LONGEST_WORD = 40  # of a sentence; names of kernels have longer ones
 HERTZ = (Unit("Hz", 1), Unit("kHz", 1e3), Unit("MHz", 1e6), Unit("GHz", 1e9))
 # Longer suffixes first: _bytes_per_s ends in _per_s.
 LADDERS: dict[str, tuple[Unit, ...]] = {
@@ -120,7 +120,7 @@ def show(
     Kernels: 1 row of name, total (ms)
     """
     _, made, text = _formatted(frame, columns, caption, rows, len(frame))
-    return Shown(_html(made, caption, len(frame), rows), text)
+    return Shown(_html(made, caption, len(frame), rows), text, is_empty=frame.empty)
 
 
 def card(frame: pd.DataFrame, *, caption: str = "") -> Shown:
@@ -141,12 +141,11 @@ def _html(made: list[Cells], caption: str, total: int, rows: int) -> str:
     if not total:
         return f"<p>{label}: no rows.</p>"
     head = "".join(f'<th scope="col"{align(c)}>{escape(c.header)}</th>' for c in made)
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{align(c)}>{cell}</td>" for c, cell in zip(made, cells, strict=True))
-        + "</tr>"
-        for cells in zip(*(c.cells for c in made), strict=True)
-    )
+    names = [f'{align(c)} data-head="{escape(c.header)}"' for c in made]
+    columns = [
+        [f"<td{name}>{cell}</td>" for cell in c.cells] for c, name in zip(made, names, strict=True)
+    ]
+    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
     named = f"<caption>{label}</caption>" if caption else ""
     lines = _lines(made)
     note = f"<p>{total - rows:,} more rows are not shown.</p>" if total > rows else ""
@@ -193,7 +192,7 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
         )
     if _numeric(values):
         return Cells(header, _each(values, number), True)
-    is_made = name in CODED and values.dropna().astype(str).str.fullmatch(r"\w+").all()
+    is_made = name in CODED and values.dropna().astype(str).str.fullmatch(r"[\w ]+").all()
     return Cells(
         header,
         _each(values, lambda value: _text(_title(value, "_frac") if is_made else value)),
@@ -241,6 +240,7 @@ _WORDS |= {
     "helps": "usual remedy",
 }
 _WORDS |= {"instead": "use instead", "detail": "cause in detail", "times_mean": "times the mean"}
+_WORDS |= {"start_up": "start-up", "per_step_count": "count per step"}
 
 
 def _title(name: str, suffix: str = "") -> str:
@@ -303,7 +303,8 @@ def searchable(
     """
     every = len(frame) if total is None else total
     seen, made, text = _formatted(frame, columns, caption, rows, every)
-    return Searchable(_searchable_html(seen, made, caption, every), text, frame)
+    html = _searchable_html(seen, made, caption, every)
+    return Searchable(html, text, is_empty=not every, data=frame)
 
 
 def _formatted(

@@ -18,7 +18,7 @@ import pandas as pd
 from altair.utils import schemapi
 
 from perfkit.charts.vega import MIME
-from perfkit.format import MISSING
+from perfkit.format import EMPTY, MISSING
 
 with Path(__file__).with_name("words.toml").open("rb") as _file:
     WORDS: dict[str, dict[str, str]] = tomllib.load(_file)
@@ -231,6 +231,7 @@ def _theme() -> alt.theme.ThemeConfig:
                 "titleFontWeight": "normal",
                 "titlePadding": 8,
                 "labelLimit": LABEL_WIDTH,
+                "labelSeparation": 6,
                 "maxExtent": LABEL_WIDTH
                 + 20,  # of labels, beyond which the title stands; Vega's is less
                 "gridOpacity": 0.35,
@@ -344,7 +345,11 @@ def colours(
 def nothing(title: str, why: str) -> alt.LayerChart:
     """Return a chart without marks that states under `title` why there is nothing to draw."""
     blank: alt.Chart = alt.Chart(alt.InlineData(values=[{}])).mark_point(opacity=0, tooltip=False)
-    return layered([blank], title, why, picture="Nothing to draw", size=(WIDTH, 1))
+    chart = layered(
+        [blank], title, why.replace("`", ""), picture="Nothing to draw", size=(WIDTH, 1)
+    )
+    chart.name = EMPTY
+    return chart
 
 
 def devices(frame: pd.DataFrame) -> pd.Series:

@@ -39,7 +39,6 @@ GESTURES = "Drag to choose a window, double-click to choose all."
 def lanes(
     bins: pd.DataFrame,
     *,
-    title: str = "",
     steps: pd.DataFrame | None = None,
     window: tuple[int, int] | None = None,
 ) -> alt.LayerChart:
@@ -57,7 +56,7 @@ def lanes(
     checks.known(bins, "kind", [kind for kind in KIND_COLOURS if kind != "idle"])
     checks.fraction(bins, "busy_frac")
     if bins.empty:
-        return nothing(title or "No activity", NO_WORK)
+        return nothing("No activity", NO_WORK)
     first, last = window or (
         int(bins["start_ns"].min()),
         int((bins["start_ns"] + bins["dur_ns"]).max()),
@@ -84,7 +83,7 @@ def lanes(
             _fills(drawn, axis, place),
             *_rules(steps, axis, first, last, scale),
         ],
-        title or f"Activity of {streams} over {duration(last - first)}",
+        f"Activity of {streams} over {duration(last - first)}",
         f"A lane filled to the top was busy {percent(full)} of the bin's time; grey is idle.{limit}",
         picture=f"Timeline of {', '.join(labels[:8])}{' and more' if len(labels) > 8 else ''}",
         size=(WIDTH, int(min(max(320 / len(labels), 14), 40) * len(labels))),
@@ -202,7 +201,7 @@ def _room(places: NDArray[np.float64]) -> list[float]:
 
 
 def activity(
-    bins: pd.DataFrame, *, span: tuple[int, int], title: str = "", width: float | str = WIDTH
+    bins: pd.DataFrame, *, span: tuple[int, int], width: float | str = WIDTH
 ) -> alt.Chart | alt.LayerChart:
     """Draw when each GPU was busy: one strip per GPU, the stronger in colour the busier, full at 100 %.
 
@@ -215,7 +214,7 @@ def activity(
     checks.fraction(bins, "busy_frac")
     if bins.empty:
         return nothing(
-            title or f"No activity in {duration(span[1] - span[0])}", "Nothing of the choice ran."
+            f"No activity in {duration(span[1] - span[0])}", "Nothing of the choice ran."
         )
     theme.register()
     scale = unit(span[1] - span[0], TIME)
@@ -238,7 +237,7 @@ def activity(
     count, whole = len(busiest[DEVICE].drop_duplicates()), len(bins[DEVICE].drop_duplicates())
     gpus = f"{whole} GPUs" if whole > 1 else str(drawn["gpu"].iloc[0])
     limit = f" These are the busiest {count} of {whole} GPUs." if count < whole else ""
-    text = title or f"When {gpus} worked, over {duration(span[1] - span[0])}"
+    text = f"When {gpus} worked, over {duration(span[1] - span[0])}"
     explained = f"Full colour: busy 100 % of the time. Any colour: something ran. {GESTURES}{limit}"
     return _chart(drawn, span, scale, count).properties(
         width=width,
@@ -268,7 +267,7 @@ def _chart(drawn: pd.DataFrame, span: tuple[int, int], scale: Unit, count: int) 
     return strips
 
 
-def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def phases(found: pd.DataFrame) -> alt.LayerChart:
     """Draw which part of each rank's time is start-up, loop, pause or end.
 
     Of more phases than a browser can draw, or ranks than have room, the longest and the first are shown.
@@ -279,7 +278,7 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     )
     checks.known(found, "phase", theme.PHASE_COLOURS)
     if found.empty:
-        return nothing(title or "No phases", NO_WORK)
+        return nothing("No phases", NO_WORK)
     ranks = found["rank"].drop_duplicates()
     shown = found[found["rank"].isin(ranks.iloc[:MOST_LANES])].nlargest(theme.MOST_ROWS, "dur_ns")
     few = (
@@ -299,7 +298,7 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     named = _phase_names(found)
     drawn = _phase_rows(shown, scale, named)
     shades = theme.colours(theme.PHASE_COLOURS, named, shown["phase"].astype(str))
-    colour = alt.Color("phase:N", scale=shades, title=None, legend=alt.Legend(orient="bottom"))
+    colour = alt.Color("phase:N", scale=shades, title=None)
     lane = alt.Y(
         "rank:N",
         title=None,
@@ -324,7 +323,7 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     lanes = min(len(ranks), MOST_LANES)
     return layered(
         [theme.marked(drawn, "rect", axis, alt.X2("end:Q"), lane, colour, hover(*tips))],
-        title or f"{named[str(longest.index[0])].capitalize()}: {part} of the time",
+        f"{named[str(longest.index[0])].capitalize()}: {part} of the time",
         f"What is start-up, pause or end happens once; perfkit judges the rest.{few}",
         picture="Strip of the phases of each rank over time",
         size=(WIDTH, TALL if lanes == 1 else 18 * lanes),
@@ -359,7 +358,7 @@ def _phase_rows(shown: pd.DataFrame, scale: Unit, named: Mapping[str, str]) -> p
     return pd.DataFrame(columns).iloc[order.to_numpy()]
 
 
-def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def histogram(hist: pd.DataFrame) -> alt.LayerChart:
     """Draw how much idle time lies in gaps of which length, stacked by cause.
 
     `hist`: columns lower_ns (above 0), upper_ns, cause, count, total_ns: one row per bin and cause.
@@ -370,15 +369,14 @@ def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         raise ValueError(f"lower_ns: {hist['lower_ns'].min()} is not above 0")
     filled = hist[hist["total_ns"] > 0]
     if filled.empty:
-        return nothing(title or "No idle time", NO_GAP)
+        return nothing("No idle time", NO_GAP)
     per_bin = filled.groupby(["lower_ns", "upper_ns"], as_index=False)["total_ns"].sum()
     first = per_bin.loc[per_bin["total_ns"].idxmax()]
     part = percent(float(first["total_ns"] / per_bin["total_ns"].sum()))
     scale = unit(float(filled.groupby("lower_ns")["total_ns"].sum().max()), TIME)
     return layered(
         [_columns(_stacked_causes(filled, scale), scale)],
-        title
-        or f"Gaps of {_edge(first['lower_ns'])} to {_edge(first['upper_ns'])} hold {part} of the idle time",
+        f"Gaps of {_edge(first['lower_ns'])} to {_edge(first['upper_ns'])} hold {part} of the idle time",
         f"All devices together: {duration(float(hist['total_ns'].sum()))} in {int(hist['count'].sum()):,} gaps.",
         picture="Histogram of gap lengths on a logarithmic axis, stacked by cause",
         size=(WIDTH, 260),
@@ -430,7 +428,7 @@ def _columns(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
     )
 
 
-def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
+def causes(by_cause: pd.DataFrame) -> alt.LayerChart | alt.VConcatChart:
     """Draw what each device's idle time was spent waiting for, longest first; one panel per device.
 
     Of many devices the MOST_PANELS that are idle longest are drawn, which the chart says.
@@ -444,7 +442,7 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     checks.fraction(by_cause, "share_frac")
     filled = by_cause[by_cause["total_ns"] > 0]
     if filled.empty:
-        return nothing(title or "No idle time", NO_GAP)
+        return nothing("No idle time", NO_GAP)
     idle = filled.groupby(DEVICE)["total_ns"].sum().sort_values(ascending=False, kind="stable")
     few = (
         f"The {MOST_PANELS} of {len(idle):,} GPUs that are idle longest."
@@ -455,7 +453,7 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     scale = unit(float(filled["total_ns"].max()), TIME)
     drawn = _longest_first(filled, scale)
     first = drawn.iloc[drawn["time"].argmax()]
-    title = title or f"{first['share']} of {first['device']}'s idle time is {first['cause']}"
+    title = f"{first['share']} of {first['device']}'s idle time is {first['cause']}"
     # All panels share the length of their axes, and that of causes is equally wide in all.
     time, room = (
         f"idle time ({scale.symbol})",
@@ -485,13 +483,8 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
         panels.append(
             theme.panel(layers, str(device), picture="Bars of idle time by cause", size=size)
         )
-    if len(panels) == 1:
-        return panels[0].properties(title=title, description=f"{title}. {panels[0].description}")
-    whole: alt.VConcatChart = alt.VConcatChart(vconcat=panels, spacing=14).properties(
-        title=alt.TitleParams(text=title, subtitle=few) if few else title,
-        description=f"{title}. Bars of idle time by cause, one panel per GPU. {few}".rstrip(),
-    )
-    return whole
+    notes = [few] if few else []
+    return theme.together(panels, title, notes, picture="Bars of idle time by cause")
 
 
 def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:

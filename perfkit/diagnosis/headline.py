@@ -444,8 +444,8 @@ def _only_recorded(view: Selection) -> str:
     if len(inspected):
         members, ranks = inspected["member"].nunique(), int(inspected["ranks"].max())
         return (
-            f"The recording holds {len(inspected):,} operations of NCCL, of {members} of {ranks} ranks. Record every rank: "
-            "only the times of all ranks show the transfer without the wait."
+            f"The recording holds {len(inspected):,} operations of NCCL, of {members} of {ranks} ranks. "
+            "Record every rank: only the times of all ranks show the transfer without the wait."
         )
     if len(view.ops):
         held = f"{len(view.ops):,} operators of the CPU"

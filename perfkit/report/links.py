@@ -185,10 +185,8 @@ class _Trail:
             for label, own in labels.items()
         ]
         parts = [f"↑ In the summary: {several(back, MOST)}"] if back else []
-        files = {
-            path: table for led in figures for table, path in led.files.items()
-        }  # a file may have two names
-        names = [data(name, path) for path, name in files.items() if not self.is_one]
+        files = {called(name): link for led in figures for name, link in led.files.items()}
+        names = [data(name, link) for name, link in files.items() if not self.is_one]
         if names:
             parts.append(f"Data: {', '.join(names)}")
         return {"anchors": anchors, "html": " · ".join(parts)}

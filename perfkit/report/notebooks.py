@@ -24,8 +24,6 @@ MIME = "application/vnd.perfkit.record+json"
 NEEDS = "needs:"
 # Tag of a cell for the person at the notebook: the explorer and the prose about it, and what the summary says already.
 LIVE = "live"
-# Tag of a heading that is left out where no cell below it shows anything.
-OPTIONAL = "optional"
 BASELINE = "baseline"
 UNSHARED = (BASELINE, "published")  # parameters that choose nothing of the run
 JOB, RANKS = "job", "ranks"

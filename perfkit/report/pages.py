@@ -26,7 +26,7 @@ from perfkit.analysis.ranks import to_open
 from perfkit.diagnosis import recording
 from perfkit.diagnosis.finding import finite
 from perfkit.diagnosis.headline import AFTER_A_FAILURE, FAILED, nothing_found
-from perfkit.format import CODE, printable
+from perfkit.format import CODE, EMPTY, printable
 from perfkit.hardware import load_peaks
 from perfkit.report import earlier as earlier_runs
 from perfkit.report import html as report_html
@@ -37,7 +37,7 @@ from perfkit.report.first_page import CHECK, LISTS, steps_left
 from perfkit.report.html import Lead
 from perfkit.report.links import Report, presented
 from perfkit.report.machine import Machine, named
-from perfkit.report.notebooks import LIVE, MIME, NEEDS, OPTIONAL, Failure
+from perfkit.report.notebooks import LIVE, MIME, NEEDS, Failure
 from perfkit.report.output import TEXT
 from perfkit.report.printing import PRINTED
 from perfkit.run import Run, share
@@ -62,6 +62,26 @@ class Recorded:
     findings: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Block:
+    """Prose of a notebook, and the cells below it that show something; whether there are others."""
+
+    prose: list[nbformat.NotebookNode] = field(default_factory=list)
+    shown: list[nbformat.NotebookNode] = field(default_factory=list)
+    introduces: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The heading of a section with which the prose begins; empty without one."""
+        first = self.prose[0].source.partition("\n")[0] if self.prose else ""
+        return first if first.startswith(("# ", "## ")) else ""
+
+    @property
+    def is_about_nothing(self) -> bool:
+        """Whether cells follow the prose and none of them shows anything."""
+        return self.introduces and not self.shown and not self.heading.startswith("# ")
 
 
 def opened(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -273,33 +293,66 @@ def pictures(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
-    """Return the notebook as a reader wants it: without cells that only record, ``live``, or lack their tables."""
-    cells, silent = [], []
+    """Return the notebook as a reader wants it: without cells that only record, ``live``, or lack their tables.
+
+    Prose goes with the cells that it introduces where none of them shows anything.
+    """
+    blocks = [Block()]
+    silent: list[str] = []  # code of cells that are not shown: it stands above that of the next one
     for cell in map(nbformat.NotebookNode, notebook.cells):
         tags = cell.metadata.get("tags", [])
-        needs = [tag.removeprefix(NEEDS).split("|") for tag in tags if tag.startswith(NEEDS)]
-        is_answered = all(set(names) & set(tables) for names in needs)
-        if not is_answered or any(MIME in o.get("data", {}) for o in cell.get("outputs", [])):
+        is_live, is_answered = LIVE in tags, _is_answered(tags, tables)
+        if cell.cell_type != "code":
+            if is_answered and not is_live:
+                _add_prose(blocks, cell)
             continue
-        is_code, is_live = cell.cell_type == "code", LIVE in tags
-        if is_code and (is_live or not cell.outputs):
+        if any(MIME in output.get("data", {}) for output in cell.outputs):
+            continue
+        blocks[-1].introduces |= not is_live
+        cell.outputs = [each for each in cell.outputs if EMPTY not in each.get("metadata", {})]
+        if is_answered and cell.outputs and not is_live:
+            cell.source = "\n\n".join([*silent, cell.source])
+            blocks[-1].shown.append(cell)
+            silent.clear()
+        elif is_answered:
             silent.append(cell.source)
-        elif not is_live:
-            if is_code:
-                cell.source = "\n\n".join([*silent, cell.source])
-                silent.clear()
-            cells.append(cell)
-    following = [*cells[1:], None]
-    kept = [  # without headings that may go where nothing is below them: what follows is prose or the end
-        cell
-        for cell, after in zip(cells, following, strict=True)
-        if (after and after.cell_type != "markdown")
-        or OPTIONAL not in cell.metadata.get("tags", [])
-    ]
-    numbers = count(1)  # of the sections that are left
+    return nbformat.NotebookNode(notebook, cells=_sections(blocks))
+
+
+def _add_prose(blocks: list[Block], cell: nbformat.NotebookNode) -> None:
+    """Add prose to the block before, if that is prose of the same section so far, or as a new one."""
+    before, new = blocks[-1], Block([cell])
+    if before.prose and not before.introduces and not new.heading:
+        before.prose.append(cell)
+    else:
+        blocks.append(new)
+
+
+def _is_answered(tags: Iterable[str], tables: Collection[str]) -> bool:
+    """Return whether a run with these tables has what the tags of a cell ask for."""
+    needs = [tag.removeprefix(NEEDS).split("|") for tag in tags if tag.startswith(NEEDS)]
+    return all(set(names) & set(tables) for names in needs)
+
+
+def _sections(blocks: Iterable[Block]) -> list[nbformat.NotebookNode]:
+    """Return the cells that are left of blocks, their sections numbered anew.
+
+    Of prose that introduces nothing a section's heading stays where the section goes on.
+    """
+    kept: list[nbformat.NotebookNode] = []
+    goes_on = False
+    for block in reversed([*blocks]):
+        heading = block.heading
+        if block.is_about_nothing:
+            stays = bool(heading) and goes_on
+            block.prose = [nbformat.NotebookNode(block.prose[0], source=heading)] if stays else []
+        cells = [*block.prose, *block.shown]
+        goes_on = not heading and (goes_on or bool(cells))
+        kept = [*cells, *kept]
+    numbers = count(1)
     for cell in kept:
         cell.source = NUMBERED.sub(lambda _: f"## {next(numbers)}. ", cell.source)
-    return nbformat.NotebookNode(notebook, cells=kept)
+    return kept
 
 
 def failed(stored: nbformat.NotebookNode, failure: Failure) -> nbformat.NotebookNode:

@@ -13,7 +13,8 @@ function stays(cell) {
         const high = cell.offsetHeight;
         cell.classList.toggle(LESS, seen.boundingClientRect.top < (seen.rootBounds?.top ?? 0));
         cell.style.setProperty("--perfkit-less", `${Math.max(high - cell.offsetHeight, 0)}px`);
-    }, {root: cell.closest(".jp-WindowedPanel-outer"), threshold: 1});
+    // What is cut below does not count: one jump from there to the top would be no change.
+    }, {root: cell.closest(".jp-WindowedPanel-outer"), rootMargin: "0px 0px 1000000px 0px", threshold: 1});
     watch.observe(cell);
     return () => watch.disconnect();
 }

@@ -31,8 +31,8 @@ from perfkit.charts.theme import Chart, following
 from perfkit.charts.vega import MIME
 from perfkit.diagnosis.timeline import every_gap, explained
 from perfkit.errors import PerfkitError
+from perfkit.format import EMPTY, coded, printable, verbatim
 from perfkit.format import Shown as Table
-from perfkit.format import coded, printable, verbatim
 from perfkit.run import Run
 from perfkit.selection import Selection
 
@@ -160,7 +160,8 @@ class Shown:
 
         scripts = tables.loader() if (watched := is_watched()) else ""
         for part in self.parts:
-            display(bundle(part, scripts=scripts, follow=watched), raw=True)
+            about = {EMPTY: True} if _is_empty(part) else {}
+            display(bundle(part, scripts=scripts, follow=watched), metadata=about, raw=True)
             if scripts and isinstance(part, Searchable):
                 scripts = tables.again()
 
@@ -320,6 +321,13 @@ def follows(
     )
     view.__signature__ = told  # type: ignore[attr-defined]  # what help() shows
     return view  # type: ignore[return-value]  # mypy allows no named argument before those of P
+
+
+def _is_empty(part: Part) -> bool:
+    """Return whether a part is a table without rows, or a chart without marks."""
+    if isinstance(part, Table):
+        return part.is_empty
+    return getattr(part, "name", "") == EMPTY
 
 
 def bundle(part: Part, *, scripts: str = "", follow: bool = False) -> dict[str, Any]:

@@ -378,6 +378,7 @@ NOTHING_TO_CHOOSE = (
 # all of it under the pointer.
 STYLE = """<style>
 .perfkit-explorer .widget-slider .widget-readout{max-width:none;min-width:fit-content}
+.jp-RenderedMarkdown pre{white-space:pre-wrap;overflow-wrap:anywhere}
 .jp-Cell:has(.perfkit-stays){position:sticky;top:-1px;z-index:4;background:var(--jp-layout-color0)}
 .jp-Cell.perfkit-less:not(:hover,:focus-within){margin-bottom:var(--perfkit-less)}
 .jp-Cell.perfkit-less:not(:hover,:focus-within) :is(.perfkit-more,.jp-Cell-inputWrapper){display:none}

@@ -138,13 +138,11 @@ def samples(*levels: tuple[int, int, int | None], gpu: int = 0, rank: int = 0) -
     return sampled.allocated(*scaled, rank=rank, gpu=gpu)
 
 
-def chart(
-    *tables: pd.DataFrame, bins: int = 500, title: str = ""
-) -> alt.LayerChart | alt.VConcatChart:
+def chart(*tables: pd.DataFrame, bins: int = 500) -> alt.LayerChart | alt.VConcatChart:
     """The picture of what the analyses say of these samples."""
     table = sampled.together(*tables)
     binned = analysis_memory.bins(analysis_memory.timeline(table), bins=bins)
-    return memory(binned, analysis_memory.peak(table), title=title)
+    return memory(binned, analysis_memory.peak(table))
 
 
 LEVELS = (0, 2, 10), (10, 8, 10), (40, 4, 10), (50, 4, 20)
@@ -174,6 +172,6 @@ def test_the_host_only_where_no_gpu_is_and_nothing_without_samples() -> None:
     assert ["allocated"] == spec["layer"][0]["encoding"]["color"]["scale"]["domain"]
     assert not [view for view in spec["layer"] if view["mark"]["type"] == "line"]
     assert "At most 0 B allocated" in title(chart(samples((0, 0, 0))))
-    none = chart(SAMPLES.empty(), title="Memory of rank 3")
-    assert "Memory of rank 3" == title(none)
+    none = chart(SAMPLES.empty())
+    assert "No memory was recorded" == title(none)
     assert "profile_memory=True" in subtitle(none)[0]

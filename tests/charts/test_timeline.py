@@ -167,13 +167,13 @@ def test_each_device_has_its_panel() -> None:
     assert [f"rank {rank}" for rank in range(992, 1_000)] == [
         title(panel)[:8] for panel in spec["vconcat"]
     ]
-    assert "The 8 of 1,000 GPUs that are idle longest." == spec["title"]["subtitle"]
+    assert ["The 8 of 1,000 GPUs that are idle longest."] == spec["title"]["subtitle"]
 
 
 def test_without_work_or_gaps_the_charts_say_so() -> None:
     for chart in (lanes(_bins()), parts(_breakdown((0, 0, 0, 0, 0, 0, 0)))):
         assert "No kernel or copy ran" in subtitle(chart)[0]
-    assert "Nothing" == activity(span=(0, 1000), title="Nothing")["title"]["text"]
+    assert "No activity in 1.00 µs" == activity(span=(0, 1000))["title"]["text"]
     for chart in (histogram(_hist()), causes(_causes())):
         assert ["No device was idle in this window."] == subtitle(chart)
 

@@ -42,6 +42,22 @@ def test_the_container_starts_a_command_of_perfkit(file: str) -> None:
     assert set(command) - {""} <= set(project()["scripts"])  # type: ignore[call-overload]
 
 
+def test_binder_installs_perfkit_and_prepares_notebooks_and_labs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binder = ROOT / "binder"
+    version = (binder / "runtime.txt").read_text("utf-8").strip().removeprefix("python-")
+    assert version in SpecifierSet(str(project()["requires-python"]))
+    assert (binder / "requirements.txt").read_text("utf-8").split() == ["."]
+    assert os.access(binder / "postBuild", os.X_OK)  # repo2docker runs no other
+    monkeypatch.chdir(tmp_path)
+    exec((binder / "postBuild").read_text("utf-8"))
+    assert "start.ipynb" in {path.name for path in tmp_path.rglob("*.ipynb")}
+    labs = [path.read_text("utf-8") for path in (tmp_path / "perfkit-lab" / "labs").iterdir()]
+    assert labs
+    assert not any("BEGIN SOLUTION" in text for text in labs)
+
+
 @pytest.mark.matrix
 def test_the_commands_install_the_wheel(file: str, tmp_path: Path) -> None:
     """In an environment with only Python; what perfkit needs is taken from this one instead of a registry."""

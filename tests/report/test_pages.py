@@ -18,6 +18,7 @@ import perfkit
 from make import Shape, capture
 from perfkit import diagnosis, report
 from perfkit.errors import PerfkitError
+from perfkit.format import EMPTY
 from perfkit.report.notebooks import MIME, answering, record
 from perfkit.report.pages import presentable
 from perfkit.report.printing import browser
@@ -165,9 +166,8 @@ def test_a_baseline_stands_beside_the_run_and_brings_its_notebook(
     figures = summary(made)["figures"]
     step = figures["step_median_ns"]["text"]
     assert "Before (run.sqlite) and after" in page
-    assert re.search(
-        rf"<td>Median step</td><td>{step}</td><td>{step}</td><td>1\.00, interval .*?</td>", page
-    )
+    cells = ("Median step", step, step, r"1\.00, interval .*?")
+    assert re.search("".join(f"<td[^>]*>{cell}</td>" for cell in cells), page)
     told = f"The median step takes {step} instead of {step}: cannot tell (ratio 1.00, interval 0.734 to 1.36)"
     assert (1, 1) == (page.count(told), compared.count(told))
     assert (made / "notebooks" / "6_compare.ipynb").exists()
@@ -236,10 +236,19 @@ def test_cells_for_a_page() -> None:
         shown("timeline(seen)"),
     ]
     assert ["look", "seen = explorer(view)\n\ntimeline(seen)"] == sources(cells)
-    may_go = new_markdown_cell("## 2. Two", metadata={"tags": ["optional"]})
-    cells = [new_markdown_cell("## 1. One"), shown("a"), may_go, new_code_cell("None")]
-    cells += [new_markdown_cell("## 3. Three"), shown("b")]
-    assert ["## 1. One", "a", "## 2. Three", "None\n\nb"] == sources(cells)
+    one, two, three = (new_markdown_cell(f"## {n}. {w}\n\nWhy") for n, w in enumerate("ABC", 1))
+    cells = [one, shown("a"), two, new_code_cell("None"), three, shown("b")]
+    assert ["## 1. A\n\nWhy", "a", "## 2. C\n\nWhy", "None\n\nb"] == sources(cells)
+
+
+def test_prose_about_empty_tables_is_left_out() -> None:
+    empty, other = shown("empty"), shown("other")
+    for cell in (empty, other):
+        cell.outputs[0].metadata = {EMPTY: True}
+    one, two = (new_markdown_cell(f"## {name}. A\n\nWhy") for name in (1, 2))
+    more, last = new_markdown_cell("more"), new_markdown_cell("last")
+    cells = [one, empty, more, shown("a"), two, last, other]
+    assert ["## 1. A", "more", "empty\n\na"] == sources(cells)
 
 
 def test_what_has_no_end_is_null_in_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def html(live: Live) -> list[str]:
 def displayed(monkeypatch: pytest.MonkeyPatch, view: Shown) -> list[dict[str, Any]]:
     stored: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "IPython.display.display", lambda data, raw: stored.append(data) if raw else None
+        "IPython.display.display", lambda data, raw, **_: stored.append(data) if raw else None
     )
     view._ipython_display_()
     return stored

@@ -3,6 +3,7 @@ const lines = (text, size, width) =>
 
 const LEGENDS = ["color", "shape", "strokeDash"]; // channels that have one
 const LIMITS = ["labelLimit", "minExtent", "maxExtent"];
+const MARGIN = 20; // pixels right of a picture: half of its last label
 
 // Gives the legend of a channel as many columns as its longest name leaves room for.
 function legendFitted(channel, width) {
@@ -29,12 +30,12 @@ function fitted(spec, width, isWhole) {
   }
 }
 
-// Gives panels below each other this much more width, and breaks their titles.
-function stretched(panels, room, width) {
+// Gives panels below each other one width, and breaks their titles.
+function panelled(panels, width) {
   for (const panel of panels) {
-    panel.width = Math.max(panel.width + room, 100);
+    panel.width = Math.max(width, 100);
     const text = [panel.title?.text].flat().join(" ");
-    if (text) panel.title.text = lines(text, 6.4, width - 30);
+    if (text) panel.title.text = lines(text, 6.4, width);
   }
 }
 
@@ -55,20 +56,26 @@ for (const figure of document.querySelectorAll("figure.chart")) {
   };
   const spec = JSON.parse(figure.querySelector("script").textContent);
   const isSingle = typeof spec.width === "number"; // takes the width of the page, and follows it
-  const free = () => place.clientWidth - Number(place.querySelector("svg").getAttribute("width"));
+  const whole = place.parentElement.clientWidth;
   const draw = () => vegaEmbed(place, spec, options);
-  const widen = (view) => {
-    if (isSingle && view.width() + free() > 100) view.width(view.width() + free()).resize().runAsync();
+  // What the labels at the left of a picture take; a long title or legend takes nothing of its width.
+  const labels = () => {
+    const svg = place.querySelector("svg");
+    const seen = svg.getBoundingClientRect(); // smaller than it was drawn, where the page is narrow
+    const left = svg.querySelector(".role-scope .background").getBoundingClientRect().left - seen.left;
+    return (left * svg.getAttribute("width")) / seen.width;
   };
   const follow = ({ view }) => {
-    widen(view);
-    if (!spec.vconcat || Math.abs(free()) < 10) return;
-    stretched(spec.vconcat, free(), place.clientWidth);
+    const free = place.clientWidth - Number(place.querySelector("svg").getAttribute("width"));
+    if (isSingle && view.width() + free > 100) view.width(view.width() + free).resize().runAsync();
+    const width = spec.vconcat ? place.clientWidth - labels() - MARGIN : 0;
+    if (!spec.vconcat || Math.abs(width - spec.vconcat[0].width) < 10) return;
+    panelled(spec.vconcat, width);
     draw();
   };
-  if (isSingle) spec.width = place.parentElement.clientWidth; // at first too wide, so that no title is the widest part
-  fitted(spec, place.parentElement.clientWidth, true);
-  stretched(spec.vconcat ?? [], 0, place.parentElement.clientWidth);
+  if (isSingle) spec.width = whole; // at first too wide, so that no title is the widest part
+  fitted(spec, whole, true);
+  panelled(spec.vconcat ?? [], whole);
   draw().then((drawn) => {
     follow(drawn);
     addEventListener("resize", () => follow(drawn));
