@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from perfkit import names
 from perfkit.analysis.causes import where
-from perfkit.analysis.kernels import Float, first, wide
+from perfkit.analysis.intervals import Bool, Float
+from perfkit.analysis.kernels import first, wide
 from perfkit.analysis.roofline import speed_of_light
 from perfkit.analysis.warps import main_stall, occupancy, positive, tail_lost
 from perfkit.errors import PerfkitError
@@ -38,7 +39,7 @@ _SECTORS = "memory_l2_theoretical_sectors_global"
 _USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 _L1_HIT, _L2_HIT = "l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct"
 _LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
-Rule = Callable[[pd.DataFrame], tuple[Float, NDArray[np.bool_]]]
+Rule = Callable[[pd.DataFrame], tuple[Float, Bool]]
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Unit(NamedTuple):
 
 
 def _per_request(kind: str) -> Rule:
-    def rule(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+    def rule(values: pd.DataFrame) -> tuple[Float, Bool]:
         sectors, requests = (
             values[kind.format(what)].to_numpy() for what in ("sectors", "requests")
         )
@@ -81,7 +82,7 @@ def _per_request(kind: str) -> Rule:
     return rule
 
 
-def _conflicts(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+def _conflicts(values: pd.DataFrame) -> tuple[Float, Bool]:
     conflicts, wavefronts = values[_CONFLICTS].to_numpy(), values[_WAVEFRONTS].to_numpy()
     none = np.where(conflicts == 0, 0.0, np.nan)  # known also where the wavefronts were not counted
     return first(
@@ -89,7 +90,7 @@ def _conflicts(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
     ), wavefronts == 0
 
 
-def _excess(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+def _excess(values: pd.DataFrame) -> tuple[Float, Bool]:
     moved, ideal = values[_SECTORS].to_numpy(), values[f"{_SECTORS}_ideal"].to_numpy()
     return (moved - ideal) / positive(moved), moved == 0
 
@@ -342,7 +343,7 @@ def target_checks(
     Performance guide, table "Key Nsight Compute metrics"; stalls: Nsight Compute, rule CPIStall.
     """
     metrics = wide(launches, counters, [_L2_HIT, _WAVES])
-    stall = main_stall(STALLS.empty() if stalls is None else stalls).set_index(["rank", "launch"])
+    stall = main_stall(STALLS.given(stalls)).set_index(["rank", "launch"])
     stall = stall.reindex(pd.MultiIndex.from_frame(launches[["rank", "launch"]]))
     columns = ["sm_frac", "tensor_frac", "dram_frac", "achieved_occupancy_frac"]
     sm, tensor, dram, occupancy = (launches[column].to_numpy("float64") for column in columns)

@@ -35,9 +35,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Axis, Int, Intervals, ends, union
+from perfkit.analysis.intervals import Axis, Bool, Int, Intervals, ends, union
 from perfkit.schema import stretches, unique
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
@@ -316,12 +315,12 @@ def is_memory(name: str) -> bool:
     return MEMORY_CALL.match(name) is not None
 
 
-def where(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool_]:
+def where(names: pd.Series, fulfils: Callable[[str], object]) -> Bool:
     """Return which rows of a category column fulfil a condition, asked once per category."""
     return np.asarray(answered(names, fulfils)[names.cat.codes.to_numpy()], np.bool_)
 
 
-def answered(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool_]:
+def answered(names: pd.Series, fulfils: Callable[[str], object]) -> Bool:
     """Return which categories fulfil a condition; the last answer is that of a missing name, no."""
     return np.array([bool(fulfils(str(name))) for name in names.cat.categories] + [False])
 

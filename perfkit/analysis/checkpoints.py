@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.intervals import Int, Window, ends
+from perfkit.analysis.intervals import Bool, Int, Window, ends
 from perfkit.analysis.steps import outlasting
 from perfkit.schema import Column, Table
 from perfkit.tables import (
@@ -231,7 +230,7 @@ def _steps(steps: pd.DataFrame, pauses: pd.DataFrame) -> Int:
     return np.where(of_rank, np.append(steps["step"], -1)[place], -1)
 
 
-def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> NDArray[np.bool_]:
+def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> Bool:
     """Tell which pauses look like a checkpoint: rare and long, in steady steps, and much is copied to the host."""
     alike = np.zeros(len(pauses), bool)
     for (rank, gpu), rows in pauses.groupby(["rank", "gpu"]):

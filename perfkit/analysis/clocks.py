@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import covered
 from perfkit.analysis.communication import matched, with_start
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import ends, union
+from perfkit.analysis.intervals import Float, ends, union
 from perfkit.schema import Column, Table
 from perfkit.tables import COLLECTIVES, KERNELS, RANK
 
@@ -114,8 +113,8 @@ class Clock(NamedTuple):
 class Recorded(NamedTuple):
     """When the collectives of a process group end on a rank and how long they last, ns, and how many it recorded."""
 
-    end_ns: NDArray[np.float64]
-    dur_ns: NDArray[np.float64]
+    end_ns: Float
+    dur_ns: Float
     recorded: int
 
 
@@ -263,7 +262,7 @@ def _compared(reference: Recorded, other: Recorded) -> Clock:
     return Clock(offset, drift, 2 * error, count)  # twice a standard deviation of one collective
 
 
-def _scatter(values: NDArray[np.float64]) -> float:
+def _scatter(values: Float) -> float:
     return NORMAL * float(np.median(np.abs(values - np.median(values))))
 
 

@@ -106,7 +106,7 @@ def kernels(
     `main_stall` string and `main_stall_frac`; `operator`, `python` (the line that led to the launch), `call_path`
     string; `missing` string, empty if nothing. float64 columns are NaN and strings NA where not known.
     """
-    LAUNCHES.check(launches := LAUNCHES.empty() if launches is None else launches)
+    launches = LAUNCHES.given(launches)
     kernels = KERNELS.check(kernels)
     timeline, group = numbered(kernels, ["name", "full_name", "family", *CONFIGURATION])
     timeline["count"] = np.bincount(group, minlength=len(timeline))
@@ -121,9 +121,7 @@ def kernels(
     table = ranked(table.reset_index().astype({"family": "string"}), "total_ns", ["name"])
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     table = table.join(_measured(match, launches, timeline, devices), on="name")
-    table = table.join(
-        _main_stall(match, launches, STALLS.empty() if stalls is None else stalls), on="name"
-    )
+    table = table.join(_main_stall(match, launches, STALLS.given(stalls)), on="name")
     table["matched_by"] = pd.Categorical(table["matched_by"].fillna("none"), categories=MATCHED_BY)
     table["measured_count"] = table["measured_count"].fillna(0).astype("int64")
     table["same_grid_frac"] = table["same_grid_frac"].fillna(0.0)
@@ -300,7 +298,7 @@ def call_paths(calltree: pd.DataFrame, call_metrics: pd.DataFrame | None = None)
     A kernel stands below a placeholder `<gpu kernel>`; in a tree without any it is what has no callees. Of several
     paths the one with the most time is taken, without metrics the first.
     """
-    metrics = CALL_METRICS.empty() if call_metrics is None else call_metrics
+    metrics = CALL_METRICS.given(call_metrics)
     sites = launched(calltree, metrics)[["row", "full_name", "total_ns"]]
     if sites.empty and not calltree["name"].eq(KERNEL).any():
         parent = parents(calltree)

@@ -196,32 +196,20 @@ def positive(**arguments: float) -> None:
             raise ValueError(f"{name}: {value} is not a number above 0")
 
 
-def flops_per_token(
-    *, parameters: float, layers: int = 0, heads: int = 0, head_size: int = 0, sequence: int = 0
-) -> float:
-    """Return the FLOP that training on one token takes: 6 N + 12 L H Q T.
+def flops_per_token(*, parameters: float) -> float:
+    """Return the FLOP that training on one token takes without attention: 6 per parameter, 2 forward and 4 backward.
 
-    2 per parameter forward and 4 backward, and the attention over the whole sequence, without the half that a causal
-    mask leaves out. Nothing that is computed a second time is in it.
+    Nothing that is computed a second time is in it. Attention over the whole sequence would add 12 x layers x heads x
+    size of a head x tokens of a sequence: 8 % for a model of 70e9 parameters at 4096 tokens, 16 % for one of 7e9.
 
-    `parameters`: N, parameters that a token passes through: without embeddings that are only looked up; of a
-    mixture-of-experts model the active ones.
-    `layers`, `heads`, `head_size`, `sequence`: L, H, Q (size of a head) and T (tokens of a sequence) of the attention.
-    Without them the attention is left out: 8 % of the operations of a model of 70e9 parameters at 4096 tokens, 16 % of
-    one of 7e9.
-
-    ValueError if there are no parameters, or only some of the four figures of the attention are given.
+    `parameters`: those that a token passes through: without embeddings that are only looked up; of a
+    mixture-of-experts model the active ones. ValueError if there are none.
 
     >>> flops_per_token(parameters=70e9) / 1e9
     420.0
-    >>> flops_per_token(parameters=70e9, layers=80, heads=64, head_size=128, sequence=4096) / 1e9
-    452.21225472
     """
     positive(parameters=parameters)
-    attention = {"layers": layers, "heads": heads, "head_size": head_size, "sequence": sequence}
-    if any(attention.values()):
-        positive(**attention)
-    return 6 * parameters + 12 * layers * heads * head_size * sequence
+    return 6 * parameters
 
 
 def samples_per_s(*, global_batch: float, step_ns: float) -> float:
@@ -235,18 +223,3 @@ def samples_per_s(*, global_batch: float, step_ns: float) -> float:
     """
     positive(global_batch=global_batch, step_ns=step_ns)
     return global_batch / (step_ns / 1e9)
-
-
-def tokens_per_s(*, global_batch: float, sequence: float, step_ns: float) -> float:
-    """Return the tokens of all GPUs that are trained per second: global batch x tokens of a sample / step time.
-
-    The global batch is the batch of a replica times the replicas; the GPUs that share a replica (tensor and pipeline
-    parallelism) train on the same tokens and count once.
-
-    64 replicas with a batch of 4 each:
-
-    >>> tokens_per_s(global_batch=4 * 64, sequence=4096, step_ns=2.5e9)
-    419430.4
-    """
-    positive(sequence=sequence)
-    return samples_per_s(global_batch=global_batch, step_ns=step_ns) * sequence

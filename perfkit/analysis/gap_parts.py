@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import (
     CAUSES,
@@ -29,7 +28,7 @@ from perfkit.analysis.causes import (
     placed,
     where,
 )
-from perfkit.analysis.intervals import Axis, Int, Intervals, Window, ends, merge, union
+from perfkit.analysis.intervals import Axis, Bool, Int, Intervals, Window, ends, merge, union
 from perfkit.schema import stretches
 
 ALIKE = 2  # factor within which waits of one kind have one cause (convention)
@@ -124,9 +123,9 @@ def _keys(tables: Sequence[pd.DataFrame], numbers: Sequence[Int]) -> pd.DataFram
 def attributed(
     start: Int,
     end: Int,
-    edge: NDArray[np.bool_],
+    edge: Bool,
     call: Int,
-    touched: NDArray[np.bool_],
+    touched: Bool,
     api_calls: pd.DataFrame,
     host: Host,
     device: Int,
@@ -231,8 +230,8 @@ def _explained(
     returned: Int,
     of_wait: Int,
     around: list[tuple[pd.DataFrame, Int]],
-    answers: list[NDArray[np.bool_]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    answers: list[Bool],
+) -> tuple[Int, Int]:
     """Return the ns of each detail in [start, called), and the codes of the call and range of [start, returned).
 
     `of_wait` is the thread of each wait; `around` has the rows of API_CALLS, RANGES and OS_CALLS with theirs,

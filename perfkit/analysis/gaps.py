@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import (
     CAUSES,
@@ -29,6 +28,7 @@ from perfkit.analysis.gap_parts import Host, attributed, cut_off
 from perfkit.analysis.grouping import counted, numbered
 from perfkit.analysis.intervals import (
     Axis,
+    Bool,
     Int,
     Intervals,
     Windows,
@@ -113,8 +113,8 @@ def idle_gaps(
     if at_least_ns < 0:
         raise ValueError(f"at_least_ns: {at_least_ns} is negative. Give 0 or more.")
     API_CALLS.check(api_calls)
-    ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
-    os_calls = OS_CALLS.empty() if os_calls is None else OS_CALLS.check(os_calls)
+    ranges = RANGES.given(ranges)
+    os_calls = OS_CALLS.given(os_calls)
     tables = [KERNELS.check(kernels), COPIES.check(copies)]
     index, groups = devices(*tables)
     first, last = spans(tables, groups, len(index), window)
@@ -157,8 +157,8 @@ class _Reach(NamedTuple):
 
     first: Int
     last: Int
-    begun: NDArray[np.bool_]  # whether the device worked before its window
-    continued: NDArray[np.bool_]  # whether it works after it
+    begun: Bool  # whether the device worked before its window
+    continued: Bool  # whether it works after it
 
 
 def _reach(operations: list[Int], first: Int, last: Int) -> _Reach:

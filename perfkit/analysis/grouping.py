@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Float, Int
 
 
 class SpeedupBounds(NamedTuple):
@@ -24,10 +24,8 @@ class SpeedupBounds(NamedTuple):
     high: float
 
 
-MOST = 2**62
-FEW = 2**16  # codes
 SPREAD, ROOM = 16, 2**20  # numbers that lie further apart are looked up by hashing, which is slower
-Values = NDArray[np.int64] | NDArray[np.float64]
+Values = Int | Float
 
 
 def keys_of(by: str | Sequence[str], legal: Sequence[str]) -> list[str]:
@@ -183,35 +181,14 @@ def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
     >>> combinations.to_numpy().tolist(), group.tolist()
     ([[5, 'x'], [5, 'y'], [3, 'x']], [0, 1, 2])
     """
-    group, span = np.zeros(len(frame), np.int64), 1
+    group = np.zeros(len(frame), np.int64)
     for key in keys:
-        code, values = _codes(frame[key])
-        if values > MOST // span:  # numbered anew, the product fits
-            group, span = pd.factorize(group)[0].astype(np.int64, copy=False), max(len(frame), 1)
-        group, span = group * values + code if values > 1 else group, span * values
-    if span > FEW:
-        group = pd.factorize(group)[0].astype(np.int64, copy=False)
-        span = int(group.max(initial=-1)) + 1
-    first = np.full(span, len(group))
+        code, values = pd.factorize(frame[key], use_na_sentinel=False)
+        if len(values) > 1:
+            group = pd.factorize(group * len(values) + code)[0].astype(np.int64, copy=False)
+    first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     first[group[::-1]] = np.arange(len(group))[::-1]
-    if span <= FEW:  # a table of all codes takes a fraction of the time
-        order = np.argsort(first)[: np.count_nonzero(first < len(group))]
-        number = np.zeros(span, np.int64)
-        number[order] = np.arange(len(order))
-        first, group = first[order], number[group]
     return frame[keys].iloc[first].reset_index(drop=True), group
-
-
-def _codes(column: pd.Series) -> tuple[Int, int]:
-    """Return numbers from 0 that tell the values of a column apart, and a number that is above all of them."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy().astype(np.int64) + 1, len(column.cat.categories) + 1
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind == "i" and len(column):
-        low, high = int(column.min()), int(column.max())
-        if high - low < len(column):
-            return column.to_numpy().astype(np.int64) - low, high - low + 1
-    code: Int = pd.factorize(column)[0].astype(np.int64, copy=False) + 1
-    return code, int(code.max(initial=0)) + 1
 
 
 def rows_of(frame: pd.DataFrame, key: str, rank: Int, number: Int) -> Int:
@@ -237,9 +214,7 @@ def ranked(frame: pd.DataFrame, total: str, keys: list[str]) -> pd.DataFrame:
     return frame.iloc[order].reset_index(drop=True)
 
 
-def speedup_bounds(
-    shares: Sequence[float], removed: Sequence[float], *, exclusive: Sequence[float] | None = None
-) -> SpeedupBounds:
+def speedup_bounds(shares: Sequence[float], removed: Sequence[float]) -> SpeedupBounds:
     """Return the range of the speed-up if a fraction of each share of one timeline is removed.
 
     With shares p, removed fractions r and exclusive parts x (what no other share covers): low = 1 / (1 - sum of r x),
@@ -249,8 +224,8 @@ def speedup_bounds(
 
     `shares`, `removed`: Share of the timeline of each measure's target, and the fraction of it that the measure
     removes, 0..1.
-    `exclusive`: The part of each share that none of the others covers, 0..share. Without it the least that is possible
-    for any overlap: the share less the sum of the others, and at least 0.
+    The exclusive part of a share is the least that is possible for any overlap: the share less the sum of the others,
+    and at least 0.
 
     SpeedupBounds: 1 <= low <= high; (1, 1) without measures. ValueError if the lengths differ or a value lies outside
     its range. Source: G. M. Amdahl, "Validity of the single processor approach to achieving large scale computing
@@ -258,24 +233,14 @@ def speedup_bounds(
 
     >>> speedup_bounds([0.784], [0.6]).high.__round__(3)
     1.888
-    >>> [round(bound, 3) for bound in speedup_bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])]
-    [1.29, 3.189]
     """
     total = sum(shares)
-    alone = (
-        [max(0.0, share - (total - share)) for share in shares]
-        if exclusive is None
-        else list(exclusive)
-    )
-    if not len(shares) == len(removed) == len(alone):
-        raise ValueError(
-            f"removed: {len(removed)} fractions and {len(alone)} exclusive parts for {len(shares)} shares"
-        )
-    for share, fraction, own in zip(shares, removed, alone, strict=True):
-        if not (0 <= share <= 1 and 0 <= fraction <= 1 and 0 <= own <= share):
-            raise ValueError(
-                f"shares: {share}, {fraction} removed, {own} exclusive; fractions lie between 0 and 1"
-            )
+    alone = [max(0.0, share - (total - share)) for share in shares]
+    if len(shares) != len(removed):
+        raise ValueError(f"removed: {len(removed)} fractions for {len(shares)} shares")
+    for share, fraction in zip(shares, removed, strict=True):
+        if not (0 <= share <= 1 and 0 <= fraction <= 1):
+            raise ValueError(f"shares: {share}, {fraction} removed; fractions lie between 0 and 1")
     saved = sum(r * x for r, x in zip(removed, alone, strict=True))
     left = max((p * (1 - r) for p, r in zip(shares, removed, strict=True)), default=1.0)
     least = max(left, 1 - sum(r * p for p, r in zip(shares, removed, strict=True)))

@@ -19,17 +19,15 @@ Source: Nsight Systems, report ``cuda_kern_exec_sum``.
 """
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.grouping import grouped, in_unit, keys_of, numbered, ranked, totals
-from perfkit.analysis.intervals import Int, Window, bounds, cut, ends, total, union
+from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
+from perfkit.analysis.intervals import Bool, Int, Window, bounds, cut, ends, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
 from perfkit.schema import Column, Table
@@ -46,7 +44,6 @@ from perfkit.tables import (
     THREAD,
 )
 
-SPAN_KEYS = ("domain", "name", "kind", "rank", "process", "thread", "depth")
 # Calls that return only when the GPU is done, and why (CUDA Runtime and Driver API references, "API
 # synchronization behavior"; HIP follows the same rules). Suffixes _ptsz and _ptds do not matter.
 BLOCKING = {
@@ -88,33 +85,6 @@ OF_KERNEL = (
     "name",
     "full_name",
 )  # what a latency says of it
-_SUMMARY_KEYS = ("name", "full_name")
-
-
-def calls(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
-    """Return count, statistics of the durations and share of the CUDA calls per function.
-
-    By falling `total_ns`, ties by falling count, then name: `name`, `count`, `total_ns`, `mean_ns`, `median_ns`,
-    `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one call), `share_frac`, total_ns over the sum of this table.
-    Source: The vendor's `cuda_api_sum`.
-    """
-    return totals(cut(API_CALLS.check(api_calls), window), ["name"])
-
-
-def spans(
-    ranges: pd.DataFrame,
-    *,
-    window: Window | None = None,
-    by: Sequence[str] = ("domain", "name", "kind"),
-) -> pd.DataFrame:
-    """Return count, statistics of the durations and share of the ranges, grouped; marks are left out.
-
-    `by` is one or more of SPAN_KEYS, else ValueError. The key columns are as in RANGES, the others and the order those
-    of `calls`. Source: The vendor's `nvtx_sum`, whose Range is "domain:name".
-    """
-    keys = keys_of(by, SPAN_KEYS)
-    inside = cut(RANGES.check(ranges), window)
-    return totals(inside[inside["kind"] != "mark"], keys)
 
 
 def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
@@ -139,7 +109,7 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     return ranked(table, "total_ns", keys)
 
 
-def blocks(api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+def blocks(api_calls: pd.DataFrame) -> Bool:
     """Return which calls are `BLOCKING`."""
     return causes.where(
         api_calls["name"], lambda name: _BLOCKING.fullmatch(causes.VARIANT.sub("", name))
@@ -270,16 +240,15 @@ def latency(
     return pd.DataFrame({name: columns[name] for name in LATENCY.column_names}, copy=False)
 
 
-def latency_summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
-    """Return the statistics of launches per rank, process, thread, gpu, call and kernel name ("name" or "full_name").
+def latency_summary(latency: pd.DataFrame) -> pd.DataFrame:
+    """Return the statistics of launches per rank, process, thread, gpu, call and kernel name.
 
-    One row per group, by falling total_mean_ns: rank, process, thread, gpu, api, `by`, count (launches), queue_count
+    One row per group, by falling total_mean_ns: rank, process, thread, gpu, api, name, count (launches), queue_count
     (those with a queue time), then for each of total, api, queue and dur the columns <quantity>_mean_ns, _median_ns,
     _min_ns, _max_ns, _std_ns (float64; std of a sample, NaN for one value, all of queue NaN where queue_count is 0).
     """
-    if by not in _SUMMARY_KEYS:
-        raise ValueError(f"by: {by!r} is not one of {', '.join(_SUMMARY_KEYS)}")
-    table, group = numbered(LATENCY.check(latency), ["rank", "process", "thread", "gpu", "api", by])
+    keys = ["rank", "process", "thread", "gpu", "api", "name"]
+    table, group = numbered(LATENCY.check(latency), keys)
     for quantity in ("total", "api", "queue", "dur"):
         column = latency[f"{quantity}_ns"]
         valid = column.notna().to_numpy()

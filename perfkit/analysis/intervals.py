@@ -23,6 +23,8 @@ from perfkit.errors import PerfkitError
 from perfkit.schema import stretches
 
 Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+Float = NDArray[np.float64]
 BLOCK = 1 << 20  # intervals at once, so that what is made of each in between takes little memory
 
 
@@ -239,7 +241,7 @@ def _summed(group: Int, at: Int, length: Int) -> tuple[Int, Int, Int]:
     return group[new], at[new], np.add.reduceat(length, new)
 
 
-def share(part: Int, whole: Int) -> NDArray[np.float64]:
+def share(part: Int, whole: Int) -> Float:
     """Return `part` as a fraction of `whole`, element by element: float64 in 0..1, NaN where `whole` is 0.
 
     A part that is negative or exceeds its whole raises PerfkitError: the numbers contradict each other.

@@ -25,18 +25,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import names
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked, shared, totals
-from perfkit.analysis.intervals import Int, Window, cut, devices, ends, spans, total, union
+from perfkit.analysis.intervals import Float, Int, Window, cut, devices, ends, spans, total, union
 from perfkit.analysis.operators.totals import launching
 from perfkit.names import decode
 from perfkit.names.parsing import canonical
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COUNTERS, KERNELS, LAUNCHES, OPS
 
-Float = NDArray[np.float64]
 MATCHED_BY = ("full_name", "name", "base", "none")
 CONFIGURATION = ["grid_blocks", "block_threads"]
 _CAST = re.compile(r"\([a-z_ ]+\)(?=-?\d)")

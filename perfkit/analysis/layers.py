@@ -13,11 +13,10 @@ import re
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import started_by, where
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Int
 from perfkit.tables import PYTHON_CALLS, RANGES
 
 MODULE = "nn.Module: "
@@ -110,10 +109,10 @@ def _is_pass(name: str) -> bool:
     return told and LOOP.search(name) is None and OPERATOR.search(name) is None
 
 
-def _outermost(spans: pd.DataFrame) -> NDArray[np.bool_]:
+def _outermost(spans: pd.DataFrame) -> Bool:
     """Tell which spans, by thread and start, lie in no earlier one of their thread."""
     _, thread = numbered(spans, ["process", "thread"])
     end = spans["start_ns"] + spans["dur_ns"]
     reached = end.groupby(thread).cummax().groupby(thread).shift(fill_value=np.iinfo(np.int64).min)
-    outermost: NDArray[np.bool_] = (spans["start_ns"] >= reached).to_numpy(bool)
+    outermost: Bool = (spans["start_ns"] >= reached).to_numpy(bool)
     return outermost

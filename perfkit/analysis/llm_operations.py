@@ -77,6 +77,8 @@ OPERATIONS = Table(
 )
 MEMORY = "dram"
 BEYOND = 1.1  # of a peak: more than boost clocks and the rounding of data sheets explain
+# Sequences of a batch, their positions, and the heads of the model with their size.
+BATCH, SEQUENCE, HEADS, HEAD_SIZE = 4, 4096, 64, 128
 NORM, SOFTMAX, SILU = 7, 5, 4  # FLOP per element, counted in their formulas; see `work`
 
 
@@ -129,44 +131,35 @@ def _rates(peaks: Peaks | None) -> dict[str, float]:
     }
 
 
-def work(
-    *,
-    batch: int = 4,
-    sequence: int = 4096,
-    heads: int = 64,
-    head_size: int = 128,
-    element_bytes: int = 2,
-) -> pd.DataFrame:
+def work(*, element_bytes: int = 2) -> pd.DataFrame:
     """Return FLOP, bytes and intensity of the operations that language models are made of: OPERATIONS by intensity.
 
     The matrix product is that of all tokens, batch x sequence, with a square matrix of the model's width, heads x head
     size; while text is generated it is that of a single token. Attention has a query for every position, or for the new
     one only; where it is not fused the scores of all pairs of positions are written and read again; fused, it is the
-    limit of FlashAttention: each tensor moved once. ValueError if a size is not above 0. Elements of a layer norm take
-    7 FLOP (sum, difference, square, sum, scale, weight, bias), of a softmax 5 (maximum, difference, exponential, sum,
-    quotient), of a SiLU 4 (sign, exponential, sum, quotient).
+    limit of FlashAttention: each tensor moved once. Elements of a layer norm take 7 FLOP (sum, difference, square, sum,
+    scale, weight, bias), of a softmax 5 (maximum, difference, exponential, sum, quotient), of a SiLU 4 (sign,
+    exponential, sum, quotient).
 
-    `batch` sequences of `sequence` positions are computed together. The width of the model is `heads` x `head_size`. An
-    element has `element_bytes`: 2 for BF16 and FP16, 4 for FP32.
+    The sizes are those of a model of 70e9 parameters: BATCH, SEQUENCE, HEADS and HEAD_SIZE. An element has
+    `element_bytes`: 2 for BF16 and FP16, 4 for FP32; ValueError if that is not above 0.
 
-    A product of 4096 x 4096 matrices, and of one row with such a matrix:
+    A product of one row with a matrix of 8192 x 8192, and of 16384 rows with it:
 
-    >>> found = work(batch=1, heads=32)
+    >>> found = work()
     >>> found["intensity"][found["operation"].str.startswith("matrix product")].round(4).tolist()
-    [0.9995, 1365.3333]
+    [0.9998, 3276.8]
     """
-    given = {"batch": batch, "sequence": sequence, "heads": heads, "head_size": head_size}
-    for name, value in {**given, "element_bytes": element_bytes}.items():
-        if not value > 0:
-            raise ValueError(f"{name}: {value} is not above 0")
-    made = _rows(batch, sequence, heads, head_size, element_bytes)
+    if not element_bytes > 0:
+        raise ValueError(f"element_bytes: {element_bytes} is not above 0")
+    made = _rows(element_bytes)
     rows = pd.DataFrame(made, columns=[c for c in OPERATIONS.column_names if c != "intensity"])
     return OPERATIONS.make(rows.assign(intensity=rows["flops"] / rows["bytes"]))
 
 
-def _rows(batch: int, sequence: int, heads: int, head_size: int, element: int) -> Iterator[Row]:
+def _rows(element: int) -> Iterator[Row]:
     """Yield matrix products, attention, what touches every element once or twice, and what looks up."""
-    tokens, width = batch * sequence, heads * head_size
+    tokens, width = BATCH * SEQUENCE, HEADS * HEAD_SIZE
     formula = "2 M N K / (e (M K + K N + M N))"
     for what, rows, guide in (("all tokens", tokens, "200 to 1000"), ("one token", 1, "1 to 10")):
         moved = element * (2 * rows * width + width**2)
@@ -178,11 +171,11 @@ def _rows(batch: int, sequence: int, heads: int, head_size: int, element: int) -
             f"{formula}, M = {rows}",
             guide,
         )
-    scores, elements = batch * heads * sequence**2, tokens * width
-    flops, unfused = 4 * head_size * scores, 4 * element * (elements + scores)
+    scores, elements = BATCH * HEADS * SEQUENCE**2, tokens * width
+    flops, unfused = 4 * HEAD_SIZE * scores, 4 * element * (elements + scores)
     yield "attention, scores in memory", "attention", flops, unfused, "Q T / (e (Q + T))", "5 to 10"
     yield "attention, fused", "attention", flops, 4 * element * elements, "T / e", "50 to 100"
-    one = elements / sequence
+    one = elements / SEQUENCE
     yield (
         "attention, one new token",
         "attention",

@@ -386,21 +386,17 @@ def pageable_async(copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFram
     return table[where(table["api"], lambda name: _ASYNC.match(name))].reset_index(drop=True)
 
 
-def small_copies(
-    copies: pd.DataFrame, *, at_most_bytes: int = SMALL_BYTES, window: Window | None = None
-) -> pd.DataFrame:
-    """Return how many copies of each direction move at most `at_most_bytes` (0 or more); memsets are not copies.
+def small_copies(copies: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return how many copies of each direction move at most SMALL_BYTES; memsets are not copies.
 
     A copy that the window cuts counts by its whole size. One row per direction that occurs, by falling `total_ns`:
     `direction`; `count`, `bytes`, `total_ns` of the small copies; `count_frac`, count over all copies of that
     direction.
     """
-    if at_most_bytes < 0:
-        raise ValueError(f"at_most_bytes: {at_most_bytes} is not 0 or more")
     inside = cut(COPIES.check(copies), window)
     inside = inside[inside["direction"] != "memset"]
     table, group = numbered(inside, ["direction"])
-    small = inside["bytes"].to_numpy() <= at_most_bytes
+    small = inside["bytes"].to_numpy() <= SMALL_BYTES
     for name, column in (("bytes", "bytes"), ("total_ns", "dur_ns")):
         figures = grouped(inside[column].to_numpy()[small], group[small], len(table))
         table["count"], table[name] = figures["count"], figures["total"]

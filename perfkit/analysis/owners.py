@@ -22,11 +22,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import THREAD, on_one_axis
 from perfkit.analysis.gaps import GAPS
-from perfkit.analysis.intervals import union
+from perfkit.analysis.intervals import Bool, union
 from perfkit.analysis.owner_evidence import FEWEST, Evidence, deciding_threads
 from perfkit.analysis.stacks import Frames, shown
 from perfkit.schema import Column, Table
@@ -98,22 +97,18 @@ def owned(
     part of the gap. Tables that are omitted, or empty, name no owner.
     """
     given = {
-        "ranges": _given(RANGES, ranges),
-        "os_calls": _given(OS_CALLS, os_calls),
-        "stacks": _given(STACKS, stacks),
-        "schedule": _given(SCHEDULE, schedule),
-        "overhead": _given(OVERHEAD, overhead),
-        "python_calls": _given(PYTHON_CALLS, python_calls),
+        "ranges": RANGES.given(ranges),
+        "os_calls": OS_CALLS.given(os_calls),
+        "stacks": STACKS.given(stacks),
+        "schedule": SCHEDULE.given(schedule),
+        "overhead": OVERHEAD.given(overhead),
+        "python_calls": PYTHON_CALLS.given(python_calls),
     }
     GAPS.check(gaps)
     API_CALLS.check(api_calls)
     if not len(gaps):
         return OWNED.empty()
-    return Evidence(gaps, api_calls, Frames(_given(FRAMES, frames)), **given).table()
-
-
-def _given(table: Table, frame: pd.DataFrame | None) -> pd.DataFrame:
-    return table.empty() if frame is None else table.check(frame)
+    return Evidence(gaps, api_calls, Frames(FRAMES.given(frames)), **given).table()
 
 
 def samples_in(gaps: pd.DataFrame, api_calls: pd.DataFrame, stacks: pd.DataFrame) -> pd.DataFrame:
@@ -123,7 +118,7 @@ def samples_in(gaps: pd.DataFrame, api_calls: pd.DataFrame, stacks: pd.DataFrame
     return samples[_inside(deciding, samples, THREAD)]
 
 
-def _inside(gaps: pd.DataFrame, samples: pd.DataFrame, keys: Sequence[str]) -> NDArray[np.bool_]:
+def _inside(gaps: pd.DataFrame, samples: pd.DataFrame, keys: Sequence[str]) -> Bool:
     """Tell which samples were taken in a gap of the same keys."""
     (start, end), (moment, _) = on_one_axis([gaps, samples.assign(dur_ns=0)], keys)
     idle = union(start, end)

@@ -88,11 +88,9 @@ class Owners:
             raise ValueError(f"by: {by!r} is not one of {', '.join(BY)}")
         KERNELS.check(kernels)
         call = started_by(kernels, API_CALLS.check(api_calls))
-        ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
-        ops = OPS.empty() if ops is None else OPS.check(ops)
-        python_calls = (
-            PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
-        )
+        ranges = RANGES.given(ranges)
+        ops = OPS.given(ops)
+        python_calls = PYTHON_CALLS.given(python_calls)
         launches = np.flatnonzero(np.bincount(call[call >= 0], minlength=len(api_calls)))
         calls = api_calls[PLACE[:4]].take(launches)
         # On Linux the number of the main thread is that of the process.

@@ -100,7 +100,7 @@ def phases(
     tables = [marked, OPS.check(ops), PYTHON_CALLS.check(python_calls)]
     tables += [API_CALLS.check(api_calls), OS_CALLS.check(os_calls)]
     tables += [KERNELS.check(kernels), COPIES.check(copies)]
-    tables.append(completeness.STRETCHES.empty() if collecting is None else collecting)
+    tables.append(completeness.STRETCHES.given(collecting))
     rows: list[dict[Hashable, object]] = []
     for rank in sorted({*kernels["rank"].unique(), *copies["rank"].unique()}):
         spans, operators, functions, calls, system, launched, copied, collector = (

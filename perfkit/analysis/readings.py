@@ -16,10 +16,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int, Intervals, Window, bounds, devices, total, union
+from perfkit.analysis.intervals import (
+    Bool,
+    Float,
+    Int,
+    Intervals,
+    Window,
+    bounds,
+    devices,
+    total,
+    union,
+)
 from perfkit.tables import SAMPLES
 
-Float = NDArray[np.float64]
 DEVICE = ["rank", "gpu"]
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 BUSY = ("gpu_busy_frac", "graphics_active_frac")
@@ -137,7 +146,7 @@ def _holds(time: Int, first: Int) -> tuple[Int, Int]:
     return hold, usual
 
 
-def means(found: Readings, value: Float | NDArray[np.bool_] | None = None) -> Float:
+def means(found: Readings, value: Float | Bool | None = None) -> Float:
     """Return the time-weighted mean of each series, of `value` where that is given instead of the readings' own.
 
     >>> frame = pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": [0, 10, 40], "metric": "power_w", "value": [1.0, 2.0, 9]})
@@ -179,7 +188,7 @@ def as_of(other: Readings, found: Readings) -> Float:
     return value
 
 
-def is_lowered(samples: pd.DataFrame, found: Readings, cause: str) -> NDArray[np.bool_]:
+def is_lowered(samples: pd.DataFrame, found: Readings, cause: str) -> Bool:
     """Tell at which readings some metric says that a cause lowered the clock."""
     values = [as_of(readings(samples, metric), found) for metric in CAUSES[cause]]
     return np.asarray(np.any([value > 0 for value in values], axis=0), bool)

@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis import layers, steps
 from perfkit.analysis.causes import covered, started_by
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import Int, Window, ends
+from perfkit.analysis.intervals import Bool, Int, Window, ends
 from perfkit.format import elided
 from perfkit.tables import KERNELS, PYTHON_CALLS, RANGES
 
@@ -41,7 +40,7 @@ class Repetitions(NamedTuple):
 
     start: Int
     end: Int
-    steady: NDArray[np.bool_]
+    steady: Bool
     how: str
     name: str
 
@@ -57,8 +56,8 @@ class Work(NamedTuple):
     start: Int
     end: Int
     launched: Int
-    is_kernel: NDArray[np.bool_]
-    tells: NDArray[np.bool_]
+    is_kernel: Bool
+    tells: Bool
 
     @property
     def span(self) -> Window:
@@ -106,7 +105,7 @@ def work(frame: pd.DataFrame, api_calls: pd.DataFrame) -> Work:
     return Work(frame, start, end, launched, is_kernel, tells)
 
 
-def _main(frame: pd.DataFrame, is_kernel: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _main(frame: pd.DataFrame, is_kernel: Bool) -> Bool:
     """Return which operations run on the stream with most time in kernels that compute; all if none does."""
     _, stream = numbered(frame, ["gpu", "process", "stream"])
     computes = is_kernel & (frame["family"] != "communication").to_numpy()
@@ -235,7 +234,7 @@ def _moved(of: Work, marked: pd.DataFrame, how: str) -> Repetitions:
     return Repetitions(start, end, _typical(again), how, name)
 
 
-def _typical(found: pd.DataFrame) -> NDArray[np.bool_]:
+def _typical(found: pd.DataFrame) -> Bool:
     """Return which steps are typical: all but first ones that last more than `steps.SLOW` times as long as the steady.
 
     The last one is complete, too: it only seems short where nothing shows when the next one would have begun.

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import names
 from perfkit.analysis import warps
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.kernels import Float, wide
+from perfkit.analysis.intervals import Float, Int
+from perfkit.analysis.kernels import wide
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent
 from perfkit.hardware import PRECISIONS, Peaks
@@ -173,7 +173,7 @@ def ceilings(
             of_sheet.assign(count=0, spread_frac=np.nan, source=source), how="cross"
         )
     else:
-        roofs = _measured(launches, COUNTERS.empty() if counters is None else counters)
+        roofs = _measured(launches, COUNTERS.given(counters))
     _refuse(devices, roofs)
     is_memory = roofs["roof"].isin(LEVELS)
     bandwidth = roofs[roofs["roof"] == "dram"].set_index(["rank", "gpu"])["peak"]
@@ -315,7 +315,7 @@ def points(
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
     LAUNCHES.check(launches)
-    counters = COUNTERS.empty() if counters is None else counters
+    counters = COUNTERS.given(counters)
     operations = launches[list(_FLOPS)].rename(columns=_FLOPS)
     operations = pd.concat([operations, flops(launches, counters)], axis=1)
     # A report prints waves with two decimals: of a small grid they are worked out, or known to be few.
@@ -359,7 +359,7 @@ def points(
     return POINTS.make(table)
 
 
-def _sum(values: pd.Series, group: NDArray[np.int64], groups: int) -> Float:
+def _sum(values: pd.Series, group: Int, groups: int) -> Float:
     """Return the sum of each group; NaN if any part is."""
     return np.bincount(group, values.to_numpy("float64"), groups).astype(np.float64, copy=False)
 
@@ -438,7 +438,7 @@ def speed_of_light(sm_frac: pd.Series, memory_frac: pd.Series, waves: pd.Series)
 
 def _shares(points: pd.DataFrame, ceilings: pd.DataFrame | None) -> pd.DataFrame:
     """Return the ridge and the share of every roof for each point."""
-    roofs = CEILINGS.empty() if ceilings is None else CEILINGS.check(ceilings)
+    roofs = CEILINGS.given(ceilings)
     precision = points["precision"].astype(object)
     peak = _peak(points, precision, roofs, "flops_per_s")
     # FP16 accumulation has a roof of its own on some GPUs; elsewhere that of FP32 accumulation is the same.

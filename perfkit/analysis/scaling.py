@@ -41,15 +41,13 @@ def training_time(*, tokens: float, tokens_per_s: float) -> float:
     return tokens / tokens_per_s * 1e9
 
 
-def all_reduce_time(
-    *, size_bytes: float, ranks: int, bytes_per_s: float, latency_ns: float = 0.0
-) -> float:
-    """Return the time of an all-reduce over a ring, ns: 2 (n - 1) / n x size / bandwidth + 2 (n - 1) x latency.
+def all_reduce_time(*, size_bytes: float, ranks: int, bytes_per_s: float) -> float:
+    """Return the time of an all-reduce over a ring, ns: 2 (n - 1) / n x size / bandwidth.
 
     `size_bytes` is what every rank sums: the gradients in their own type, which may be wider than the weights; `ranks`
     is n, at least 1 (nothing to exchange); `bytes_per_s` a rank's bus bandwidth, which nccl-tests prints as busbw for
-    large messages, less than the line rate; `latency_ns` that of one of the 2 (n - 1) steps, not negative, 0 for large
-    messages only. How much of it the training waits for depends on what overlaps with it.
+    large messages, less than the line rate. Small messages take longer: each of the 2 (n - 1) steps has a latency. How
+    much of it the training waits for depends on what overlaps with it.
 
     140 GB over 64 ranks at 50 and at 200 GB/s:
 
@@ -59,9 +57,7 @@ def all_reduce_time(
     positive(size_bytes=size_bytes, bytes_per_s=bytes_per_s)
     if not ranks >= 1:
         raise ValueError(f"ranks: {ranks} is not at least 1")
-    if not 0 <= latency_ns < math.inf:
-        raise ValueError(f"latency_ns: {latency_ns} is not a number of at least 0")
-    return 2 * (ranks - 1) / ranks * size_bytes / bytes_per_s * 1e9 + 2 * (ranks - 1) * latency_ns
+    return 2 * (ranks - 1) / ranks * size_bytes / bytes_per_s * 1e9
 
 
 def decode_floor(

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import members
 from perfkit.analysis.grouping import grouped
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Float, Int
 
 FEWEST = 3
 # A distance within a quarter of the usual one is even; it lets optional elements come and go.
@@ -69,7 +68,7 @@ def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
     return other if len(other[0]) > len(stretches[0]) else stretches
 
 
-def _least(length: float | NDArray[np.float64]) -> NDArray[np.float64]:
+def _least(length: float | Float) -> Float:
     return np.where(np.asarray(length) < SHORT, EXPLAINED_SHORT, EXPLAINED)
 
 
@@ -97,7 +96,7 @@ def _candidates(code: Int) -> list[_Anchors]:
     return found
 
 
-def _similar(fit: Int, usual: NDArray[np.float64]) -> list[Int]:
+def _similar(fit: Int, usual: Float) -> list[Int]:
     """Split elements by falling distance where the distance drops by a tenth below the group's first."""
     groups: list[list[int]] = []
     for symbol in fit.tolist():
@@ -125,7 +124,7 @@ def _content(code: Int, first: Int, stop: Int, length: int) -> Int:
     return counts.reshape(len(first), buckets)
 
 
-def _held(content: Int, even: NDArray[np.bool_] | slice, length: int) -> NDArray[np.bool_]:
+def _held(content: Int, even: Bool | slice, length: int) -> Bool:
     """Tell which stretches contain the typical content, that of the median of the even ones."""
     sample = content[even]
     typical = (

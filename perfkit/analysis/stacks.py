@@ -17,10 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Float, Int
 from perfkit.tables import FRAMES
 
-Bool = NDArray[np.bool_]
 NEARLY_ALL = 0.95  # convention
 THREAD = ["rank", "process", "thread"]
 SYSTEM_MODULE = re.compile(
@@ -195,7 +194,7 @@ class Frames:
         np.add.at(deep, of_cell, (weight[place] * depth).astype(float))
         return self._chosen(cells, total, deep / np.maximum(total, 1), groups)
 
-    def _chosen(self, cells: Int, total: Int, depth: NDArray[np.float64], groups: int) -> Named:
+    def _chosen(self, cells: Int, total: Int, depth: Float, groups: int) -> Named:
         """Return, per group, the innermost of the functions that hold nearly all of the commonest one's weight."""
         group, function = np.divmod(cells, len(self.functions) + 1)
         most = np.zeros(groups, np.int64)

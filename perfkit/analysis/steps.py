@@ -25,12 +25,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis import layers
 from perfkit.analysis.causes import covered, started_by, where
 from perfkit.analysis.grouping import numbered, over
-from perfkit.analysis.intervals import Int, Intervals, Window, ends, total, union
+from perfkit.analysis.intervals import Bool, Int, Intervals, Window, ends, total, union
 from perfkit.analysis.intervals import bounds as checked
 from perfkit.analysis.sequences import ALIKE, EVEN, FEWEST, repeats
 from perfkit.schema import Column, Table
@@ -129,7 +128,7 @@ def detect(
 
 def _in_window(
     steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame | None, window: Window
-) -> NDArray[np.bool_]:
+) -> Bool:
     """Tell which STEPS lie in a window whole: by what they launch where that is known, else by their own times."""
     start, end = ends(steps)
     if api_calls is not None and steps["how"].ne("kernel sequence").all():
@@ -159,7 +158,7 @@ def of_program(
     return of_processes[~_is_beside(of_processes, api_calls)]
 
 
-def _is_beside(ranges: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+def _is_beside(ranges: pd.DataFrame, api_calls: pd.DataFrame) -> Bool:
     """Tell which ranges lie on a thread that never calls CUDA, and do not say that they are steps."""
     place = ["rank", "process", "thread"]
     calling = api_calls[place].drop_duplicates()
@@ -408,7 +407,7 @@ def _most(frame: pd.DataFrame, keys: list[str]) -> Int:
     return np.flatnonzero(number == np.bincount(number, minlength=1).argmax())
 
 
-def settled(dur: Int) -> NDArray[np.bool_]:
+def settled(dur: Int) -> Bool:
     """Tell which steps are typical: after the warm-up, and not the last if nothing shows when it ended."""
     if not len(dur):
         return np.zeros(0, bool)

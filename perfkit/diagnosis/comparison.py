@@ -200,18 +200,12 @@ def _moved(
     old: Side, new: Side, how: Resampling, matters: float, tolerance: float
 ) -> dict[str, Any]:
     """Return steps, their parts, families and kernels side by side."""
-    chosen: dict[str, Any] = {
-        "confidence": how.confidence,
-        "seed": how.seed,
-        "matters": matters,
-        "noise": how.noise,
-    }
-    chosen["are_pairs"] = old.are_pairs
+    how = how._replace(are_pairs=old.are_pairs)
     return {
-        "steps": compare.steps(old.steps, new.steps, **chosen),
-        "parts": compare.parts(old.parts, new.parts, **chosen),
-        "families": compare.families(old.kernels, new.kernels, **chosen),
-        "kernels": compare.kernels(old.kernels, new.kernels, by="grid", tolerance=tolerance),
+        "steps": compare.steps(old.steps, new.steps, how=how, matters=matters),
+        "parts": compare.parts(old.parts, new.parts, how=how, matters=matters),
+        "families": compare.families(old.kernels, new.kernels, how=how, matters=matters),
+        "kernels": compare.kernels(old.kernels, new.kernels, tolerance=tolerance),
     }
 
 

@@ -32,6 +32,7 @@ KINDS = (
     "temporary",
     "other",
 )
+MOMENTS = 240  # at which a picture shows what is held
 NEVER = np.iinfo("int64").max  # the event at which memory is freed that is held to the end
 NO_LINE = "(no line of Python)"
 PEAK = Table(
@@ -256,7 +257,7 @@ def _before(level: pd.DataFrame, rank: int, gpu: int, event: int) -> int:
     return int(earlier.iloc[-1]) if len(earlier) else 0
 
 
-def over_time(allocations: pd.DataFrame, *, bins: int = 240) -> pd.DataFrame:
+def over_time(allocations: pd.DataFrame) -> pd.DataFrame:
     """Return the bytes of each kind that each GPU holds at equally spaced events: rank, gpu, event, kind, bytes."""
     rows = kinds(allocations)
     found = []
@@ -264,7 +265,7 @@ def over_time(allocations: pd.DataFrame, *, bins: int = 240) -> pd.DataFrame:
         own = _of(rows, rank, gpu)
         freed = own["freed_event"].to_numpy()
         last = max(int(own["event"].max()), int(freed[freed < NEVER].max(initial=0)))
-        moments = np.unique(np.linspace(0, last, bins).astype(np.int64))
+        moments = np.unique(np.linspace(0, last, MOMENTS).astype(np.int64))
         for kind, of_kind in own.groupby("kind", observed=True):
             begun = _sums(of_kind["event"].to_numpy(), of_kind["bytes"].to_numpy(), moments)
             gone = _sums(of_kind["freed_event"].to_numpy(), of_kind["bytes"].to_numpy(), moments)

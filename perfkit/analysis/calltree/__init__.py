@@ -20,7 +20,7 @@ from perfkit.analysis.calltree.paths import MPI, hot_path, kernel_stalls, kernel
 from perfkit.analysis.calltree.totals import called, exclusive, inclusive, threads
 from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered, rows_of
-from perfkit.analysis.intervals import ends, total, union
+from perfkit.analysis.intervals import Bool, Float, ends, total, union
 from perfkit.analysis.warps import ISSUING, TOTALS
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
@@ -212,7 +212,6 @@ def utilisation(
     threads: pd.DataFrame | None = None,
     *,
     wall_ns: float | None = None,
-    gpus: int | None = None,
 ) -> pd.DataFrame:
     """Return the time in which the GPUs worked over wall time x GPUs: meaning (a) of "GPU utilisation".
 
@@ -223,15 +222,15 @@ def utilisation(
     (not `ended`), or was moved to 1 ns after its predecessor (hpcrun, gpu_trace_start_adjust), and is left out.
 
     TRACE and THREADS of the same profile give the lower bound. `wall_ns` is the length of the run, ns, such as
-    `CAPTURE.dur_ns`; without it the span of `trace`. `gpus` is the number of GPUs of each rank; without it that of the
-    GPU contexts among the `threads` of the rank, idle GPUs left out. UTILISATION has a row per rank with GPU
+    `CAPTURE.dur_ns`; without it the span of `trace`. The GPUs of a rank are those of
+    the GPU contexts among its `threads`, idle GPUs left out. UTILISATION has a row per rank with GPU
     operations.
 
     PerfkitError if wall time, the number of GPUs or GPU operations are not known, or they contradict each other: the
     GPUs worked longer than wall time x GPUs. A sum over several streams can exceed it with right numbers.
     """
-    TRACE.check(trace := TRACE.empty() if trace is None else trace)
-    THREADS.check(threads := THREADS.empty() if threads is None else threads)
+    trace = TRACE.given(trace)
+    threads = THREADS.given(threads)
     summary = gpu_summary(calltree, call_metrics)
     table = summary[["rank"]].assign(operation_ns=summary[WORK].sum(axis=1, min_count=1))
     if len(table) and table["operation_ns"].isna().all():
@@ -243,10 +242,9 @@ def utilisation(
     context = streams["name"].astype("string").str.replace(r"[ ,]*stream.*", "", regex=True)
     streams = streams.assign(gpu=streams["mpi_rank"].astype("string").fillna("") + " " + context)
     table["wall_ns"] = _wall(trace, wall_ns) if len(table) else np.nan
-    traced = table["rank"].map(streams.groupby("rank")["gpu"].nunique()).fillna(0)
-    count = traced if gpus is None else pd.Series(gpus, table.index)
+    count = table["rank"].map(streams.groupby("rank")["gpu"].nunique()).fillna(0)
     if (count < 1).any():
-        raise PerfkitError(f"gpus: {count.min():g} GPUs are known. {RECORD}, or give gpus=.")
+        raise PerfkitError(f"gpus: {count.min():g} GPUs are known. {RECORD}.")
     table["gpus"] = count.astype("int64")
     table["denominator_ns"] = table["wall_ns"] * table["gpus"]
     busy = _busy(calltree, trace, streams)
@@ -301,7 +299,7 @@ def _bounded(table: pd.DataFrame) -> pd.DataFrame:
         )
         raise PerfkitError(
             f"gpus: GPU operations of {row['high_ns']:g} ns do not fit into {row['gpus']} x {row['wall_ns']:g} ns. "
-            f"{untraced or 'Give '}the right wall_ns= and gpus=."
+            f"{untraced or 'Give '}the right wall_ns=."
         )
     return UTILISATION.make(table)
 
@@ -352,7 +350,7 @@ def _sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     )
     names = call_metrics["metric"].cat.categories.astype(str)
 
-    def summed(rows: totals.Bool) -> totals.Floats:
+    def summed(rows: Bool) -> Float:
         count = np.bincount(metric[rows], minlength=len(names))
         return np.where(count > 0, np.bincount(metric[rows], value[rows], len(names)), np.nan)
 

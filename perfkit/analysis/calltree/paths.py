@@ -15,7 +15,7 @@ from perfkit.analysis.calltree import totals
 from perfkit.analysis.calltree.totals import text
 from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered, rows_of
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Float, Int
 from perfkit.analysis.warps import stall_shares
 from perfkit.schema import Column, Table
 from perfkit.tables import CALL_METRICS, CALLTREE, NODE, RANK, STALLS
@@ -115,19 +115,16 @@ def hot_path(
     *,
     metric: str,
     entry: str = "",
-    at_least: float = AT_LEAST,
 ) -> pd.DataFrame:
     """Return the way down from the root with the largest value, always into the child with the largest.
 
     The way starts at the root of `entry`, or at the largest of all entry points and ranks. It ends where the largest
-    child has less than `at_least` (0..1) of its parent's inclusive value: from there on the value is spread over
+    child has less than AT_LEAST of its parent's inclusive value: from there on the value is spread over
     several children or is the context's own. HOT_PATH has no rows where no root has a value above 0.
     (HPCToolkit's hpcviewer, "hot path"; Hatchet, GraphFrame.hot_path(threshold=0.5).)
 
-    ValueError if `metric` was not recorded, `entry` is none of the tree, or `at_least` lies outside 0..1.
+    ValueError if `metric` was not recorded, or `entry` is none of the tree.
     """
-    if not 0 <= at_least <= 1:
-        raise ValueError(f"at_least: {at_least} is not within 0 to 1")
     values = totals.measured(calltree, call_metrics, metric)
     value = np.full(len(calltree), np.nan)
     value[values.row] = values.inclusive
@@ -153,7 +150,7 @@ def hot_path(
         child = int(largest[root])
         root = (
             child
-            if child >= 0 and value[child] > 0 and value[child] >= at_least * value[root]
+            if child >= 0 and value[child] > 0 and value[child] >= AT_LEAST * value[root]
             else -1
         )
     at = np.array(path, np.int64)
@@ -270,7 +267,7 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
 
 def _amount(
     calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, row: Int, placeholder: Int
-) -> totals.Floats:
+) -> Float:
     """Return a metric's value of each kernel, 0 where none was stored."""
     values = totals.measured(calltree, call_metrics, metric)
     inclusive, alone = np.zeros((2, len(calltree)))
@@ -334,9 +331,7 @@ def kernels(
     table["mean_ns"] = table["total_ns"] / table["launch_count"].where(table["launch_count"] > 0)
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     parent = totals.parents(calltree)
-    every = _waiting(
-        calltree, parent, sites, STALLS.empty() if stalls is None else STALLS.check(stalls)
-    )
+    every = _waiting(calltree, parent, sites, STALLS.given(stalls))
     largest = every[every["place"].eq(1).fillna(False) & every["value"].gt(0)].set_index(
         "full_name"
     )

@@ -12,29 +12,26 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered, rows_of
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Float, Int
 from perfkit.names.parsing import qualified
 from perfkit.schema import Column, Table
 from perfkit.tables import CALL_METRICS, CALL_THREAD, CALLTREE, RANK, THREAD_METRICS, THREADS
 
-Bool = NDArray[np.bool_]
 PYTHON = "<logical python>"  # the module HPCToolkit gives to frames of the Python interpreter's own stack
 SEPARATOR = " > "
 # HPCToolkit's marks of functions without line information and without a name.
 _LIBRARY = re.compile(r"(?<=\S) (\[[^\[\]]*\.so[^\[\]]*\])\Z")
-Floats = NDArray[np.float64]
 
 
 class Measured(NamedTuple):
     """The values of a metric: rows in the call tree, the values there, and their unit."""
 
     row: Int
-    inclusive: Floats
-    exclusive: Floats
+    inclusive: Float
+    exclusive: Float
     unit: str
 
 
@@ -208,7 +205,7 @@ def threads(threads: pd.DataFrame, thread_metrics: pd.DataFrame, *, metric: str)
     )
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
+def _share(part: Float, whole: Float) -> Float:
     return part / np.where(whole != 0, whole, np.nan)
 
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.calltree import totals
+from perfkit.analysis.intervals import Float, Int
 from perfkit.analysis.ledger import LEDGER
 from perfkit.tables import CALLTREE
 
@@ -98,7 +98,7 @@ def branches(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str)
     )
 
 
-def _children(parent: NDArray[np.int64]) -> dict[int, list[int]]:
+def _children(parent: Int) -> dict[int, list[int]]:
     """Return the rows of the callees of each context."""
     children: dict[int, list[int]] = {}
     for row, above in enumerate(parent.tolist()):
@@ -106,9 +106,7 @@ def _children(parent: NDArray[np.int64]) -> dict[int, list[int]]:
     return children
 
 
-def _divided(
-    root: int, value: NDArray[np.float64], children: dict[int, list[int]]
-) -> dict[int, float]:
+def _divided(root: int, value: Float, children: dict[int, list[int]]) -> dict[int, float]:
     """Return the value of each part below a root, by row; -1 stands for all that is small."""
     least = LEAST_PATH * value[root]
     open_parts = [root]

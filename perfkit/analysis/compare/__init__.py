@@ -5,10 +5,8 @@ table raises SchemaError. A difference is after less before, a ratio after over 
 are per step wherever kernels carry a step (`in_steps`): runs are recorded for different lengths; ValueError if only one
 side has steps.
 
-A ratio of step or family times has a confidence interval, resampled as `resampling` says, with `confidence` (above 0,
-below 1), the number of `resamples` (at least 100) and a `seed`: the same seed gives the same interval; ValueError if
-one cannot be used. Below three repeats a side it also holds the `noise`: the share by which two runs of one program
-differ. `are_pairs`: steps of one number do the same work on both sides. The interval is NaN where there are too few
+A ratio of step or family times has a confidence interval, resampled as `how` says (`resampling.Resampling`); ValueError
+if that cannot be used. The interval is NaN where there are too few
 values. A verdict needs the whole interval to lie further from 1 than what `matters`, 1 % by default. Values without an
 interval differ from 5 % (`tolerance`) on, and are then changed, not better or worse.
 """
@@ -295,12 +293,8 @@ def parts(
     before: resampling.Frames,
     after: resampling.Frames,
     *,
-    confidence: float = resampling.CONFIDENCE,
-    resamples: int = resampling.RESAMPLES,
-    seed: int = 0,
+    how: resampling.Resampling = resampling.PLAIN,
     matters: float = MATTERS,
-    noise: float = 0.0,
-    are_pairs: bool = False,
 ) -> pd.DataFrame:
     """Return PARTS: the parts of the steps' time (`in_parts`) before and after, with an interval for the ratio.
 
@@ -313,7 +307,7 @@ def parts(
         [one for one in resampling.listed(side) if len(STEP_PARTS.check(one))]
         for side in (before, after)
     )
-    how = resampling.Resampling("mean", confidence, resamples, seed, noise, are_pairs).checked()
+    how = how._replace(statistic="mean").checked()
     if not old or not new:
         return PARTS.empty()
     step_ns = float(np.mean([frame.drop(columns="step").sum(axis=1).mean() for frame in old]))
@@ -335,12 +329,8 @@ def steps(
     before: resampling.Frames,
     after: resampling.Frames,
     *,
-    confidence: float = resampling.CONFIDENCE,
-    resamples: int = resampling.RESAMPLES,
-    seed: int = 0,
+    how: resampling.Resampling = resampling.PLAIN,
     matters: float = MATTERS,
-    noise: float = 0.0,
-    are_pairs: bool = False,
 ) -> pd.DataFrame:
     """Return how the steady steps of two runs, or of two groups of repeats, compare.
 
@@ -356,7 +346,7 @@ def steps(
     interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
     """
     old, new = series(before), series(after)
-    how = resampling.Resampling("median", confidence, resamples, seed, noise, are_pairs).checked()
+    how.checked()
     if not old or not new:
         return COMPARED_STEPS.empty()
     count = {"before_count": sum(map(len, old)), "after_count": sum(map(len, new))}

@@ -23,12 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from perfkit.analysis.intervals import Float
 from perfkit.schema import Column
 
-Floats = NDArray[np.float64]
-Runs = Sequence[Floats]
+Runs = Sequence[Float]
 STATISTICS = ("median", "mean")
 CONFIDENCE, RESAMPLES, LEAST_RESAMPLES = 0.95, 2_000, 100
 FEWEST = (
@@ -69,7 +68,7 @@ class _Drawn(NamedTuple):
     """A group's value, the logarithmic deviations of its resamples (None if one is 0), and independent values."""
 
     value: float
-    deviation: Floats | None
+    deviation: Float | None
     independent: float
 
 
@@ -100,6 +99,7 @@ class Resampling(NamedTuple):
         return self
 
 
+PLAIN = Resampling()
 # The one place that says which way a figure is better, by the pattern of its id; the first that matches holds.
 # A total depends on how long was recorded, a mean kernel on how much was fused: they have no direction.
 DIRECTIONS = tomllib.loads(Path(__file__).with_name("directions.toml").read_text(encoding="utf-8"))
@@ -169,7 +169,7 @@ def interval(runs: Runs, how: Resampling) -> tuple[float, float, float]:
     return drawn.value, drawn.value * low, drawn.value * high
 
 
-def _scored(values: Floats, statistic: str) -> Floats:
+def _scored(values: Float, statistic: str) -> Float:
     """Return what the statistic is the mean of: the values, or on which side of the median they lie."""
     if statistic == "mean":
         return values
@@ -177,7 +177,7 @@ def _scored(values: Floats, statistic: str) -> Floats:
     return np.where(values == middle, 0.5, values < middle)
 
 
-def _block(values: Floats) -> int:
+def _block(values: Float) -> int:
     """Return the length of blocks: the best for a first-order autoregressive series, 1 where neighbours differ.
 
     Politis, White: Automatic block-length selection for the dependent bootstrap, 2004 (corrected 2009), circular
@@ -212,8 +212,8 @@ def _drawn(runs: Runs, how: Resampling, length: int, rng: np.random.Generator) -
 
 
 def _of_run(
-    values: Floats, how: Resampling, length: int, rng: np.random.Generator
-) -> tuple[float, Floats, float]:
+    values: Float, how: Resampling, length: int, rng: np.random.Generator
+) -> tuple[float, Float, float]:
     """Return the statistic of one run, the deviations of its resamples, and the number of its blocks."""
     n, scores = len(values), _scored(values, how.statistic)
     length = max(min(length, max(n // FEWEST_BLOCKS, 1)), -(-n // MOST_BLOCKS))
@@ -229,7 +229,7 @@ def _of_run(
     return middle, np.quantile(values, np.clip(0.5 - away, 0, 1)) - middle, n / length
 
 
-def _limits(deviation: Floats, freedom: float, confidence: float) -> tuple[float, float]:
+def _limits(deviation: Float, freedom: float, confidence: float) -> tuple[float, float]:
     """Return the factors to the ends of the interval: percentiles, wider by Student's t over the normal quantile."""
     tail = (1 - confidence) / 2
     wider = _student(1 - tail, freedom) / NormalDist().inv_cdf(1 - tail)

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from perfkit.analysis.compare.resampling import FEWEST
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Float, Int
 from perfkit.analysis.steps import STEPS, settled
 from perfkit.tables import KERNELS
 
@@ -31,7 +30,6 @@ ALIKE = 0.9  # share of the work that two runs must have in common (convention)
 # Units of a rank at most, launches of a unit at least, and how much more work a unit holds than its longest kernel.
 MOST, LAUNCHES, LONGER = 20, 8, 4
 KEYS = ["full_name", "grid_blocks", "block_threads"]
-Floats = NDArray[np.float64]
 
 
 class Units(NamedTuple):
@@ -178,7 +176,7 @@ def _of_ranks(kernels: pd.DataFrame, number: Int) -> list[_Launches]:
     return found
 
 
-def _cost(old: list[list[_Launches]], new: list[list[_Launches]]) -> Floats:
+def _cost(old: list[list[_Launches]], new: list[list[_Launches]]) -> Float:
     """Return the work of each kernel by its number: the mean of its medians before and after, ns."""
     medians = []
     for side in (old, new):
@@ -194,7 +192,7 @@ def _cost(old: list[list[_Launches]], new: list[list[_Launches]]) -> Floats:
     )
 
 
-def _alike(old: list[list[_Launches]], new: list[list[_Launches]], cost: Floats) -> float:
+def _alike(old: list[list[_Launches]], new: list[list[_Launches]], cost: Float) -> float:
     shares = []
     for side in (old, new):
         counts = np.zeros(len(cost))
@@ -206,7 +204,7 @@ def _alike(old: list[list[_Launches]], new: list[list[_Launches]], cost: Floats)
     return float(np.minimum(*shares).sum()) if len(cost) else np.nan
 
 
-def _length(repeats: list[list[_Launches]], cost: Floats) -> float:
+def _length(repeats: list[list[_Launches]], cost: Float) -> float:
     """Return the work of a unit, ns: that of the rank with the least work, over the units that it can make."""
     ranks = [rank for repeat in repeats for rank in repeat]
     if not ranks:
@@ -217,7 +215,7 @@ def _length(repeats: list[list[_Launches]], cost: Floats) -> float:
     return least / count if count else 0.0
 
 
-def _steps(repeat: list[_Launches], cost: Floats, length: float) -> pd.DataFrame:
+def _steps(repeat: list[_Launches], cost: Float, length: float) -> pd.DataFrame:
     """Return the units of each rank as STEPS: those whose end the recording shows, at the start of the next."""
     frames = []
     for of in repeat:
@@ -235,7 +233,7 @@ def _steps(repeat: list[_Launches], cost: Floats, length: float) -> pd.DataFrame
     return STEPS.make(pd.concat(frames, ignore_index=True)) if frames else STEPS.empty()
 
 
-def _steady(dur: Int) -> NDArray[np.bool_]:
+def _steady(dur: Int) -> Bool:
     """Return which units are typical: after slow first ones, and after the unit in which the warm-up ends."""
     steady = settled(dur)
     slow = int(steady.argmax()) if len(steady) else 0

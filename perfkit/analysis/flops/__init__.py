@@ -6,21 +6,19 @@ has one is always stated. The types are those of the operands: fp32 may have bee
 another table raises SchemaError.
 """
 
-import math
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import where
 from perfkit.analysis.efficiency import credible
 from perfkit.analysis.flops import shapes
 from perfkit.analysis.flops.shapes import Inputs, Work, parsed
 from perfkit.analysis.grouping import numbered, ranked
-from perfkit.analysis.intervals import Int, share
+from perfkit.analysis.intervals import Bool, Int, share
 from perfkit.analysis.operators.totals import enclosing, parents, rows_of, sums
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table, unique
@@ -209,7 +207,7 @@ def _work(row: dict[Hashable, Any]) -> Work | None:
     return None if work and max(work.flops or 0, work.bytes) > _MOST else work
 
 
-def _encloses(parent: Int, rows: Int) -> NDArray[np.bool_]:
+def _encloses(parent: Int, rows: Int) -> Bool:
     """Tell of every operator whether it encloses one of the rows."""
     encloses = np.zeros(len(parent), bool)
     for _, at in enclosing(parent, parent[rows]):
@@ -346,63 +344,24 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def mfu(
-    points: pd.DataFrame,
-    coverage: pd.DataFrame,
-    *,
-    peak_flops_per_s: float | None,
-    span_ns: int,
-    gpus: int = 1,
-    recomputed_flops: float = 0.0,
-) -> pd.DataFrame:
-    """Return the model FLOP utilisation: operations of the operators per second, over the peak of all GPUs.
+def mfu(points: pd.DataFrame, *, peak_flops_per_s: float, span_ns: int) -> float:
+    """Return the FLOP utilisation: operations of the operators per second, over the dense peak of the GPU.
 
-    hfu = flops / (span x gpus x peak), with all that the operators executed. Where activations are computed a second
-    time for the backward pass (checkpointing), that is more than the model needs: mfu leaves `recomputed_flops` out.
-    Both are lower bounds as far as the coverage is below 1, since operators without a model count for nothing.
+    flops / (span x peak) counts all that the operators executed, also what is computed a second time for the backward
+    pass (checkpointing). It is a lower bound: operators without a model count for nothing.
 
-    `points` and `coverage` are of the functions of that name (`roofline`, `coverage`), for the same operators and
-    kernels, and may hold several ranks, with `gpus` GPUs together. `peak_flops_per_s` is the dense peak of one GPU in
-    the precision of the operators, such as ``hardware.peaks(name).flops("bf16_tensor")``: there is no default.
-    `span_ns` is the wall time in which the kernels ran, such as that of some whole steps.
-
-    One row: `flops` float64, FLOP; `span_ns` int64; `gpus` int64; `peak_flops_per_s` float64, of one GPU; `mfu_frac`,
-    `hfu_frac` float64, 0..1; `coverage_frac` float64, 0..1, share of the kernel time whose operators' FLOP are known;
-    `note` string, what to check where `hfu_frac` is above 0.7, else empty.
-
-    PerfkitError if no peak is known, no operator has both FLOP and GPU time, or the result is above 1, which cannot be;
-    ValueError if the span is not positive, there is no GPU, or more is recomputed than there is.
+    `points` is of `roofline`; `peak_flops_per_s` is the dense peak of the GPU in the precision of the operators;
+    `span_ns` is the wall time in which the kernels ran, above 0, such as that of some whole steps. PerfkitError if no
+    operator has both FLOP and GPU time, or the result is above 1, which cannot be.
 
     Source: Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
     """
-    OPERATOR_POINTS.check(points)
-    flops = float(points["flops"].sum())
-    if peak_flops_per_s is None or not 0 < peak_flops_per_s < math.inf:
-        raise PerfkitError(
-            "mfu: no peak is known. Pass the dense peak of the GPU in the operators' precision."
-        )
+    flops = float(OPERATOR_POINTS.check(points)["flops"].sum())
     if not flops > 0:
         raise PerfkitError(
-            "mfu: no operator has both known operations and GPU time. Record with `record_shapes=True`, and with CUDA "
-            "activities."
+            "mfu: no operator has both known operations and GPU time. "
+            "Record with `record_shapes=True`, and with CUDA activities."
         )
-    if not span_ns > 0 or not gpus >= 1:
-        raise ValueError(
-            f"span_ns, gpus: {span_ns} and {gpus} are not a positive time and at least one GPU"
-        )
-    if not 0 <= recomputed_flops <= flops:
-        raise ValueError(
-            f"recomputed_flops: {recomputed_flops} is not within 0 and the operations, {flops}"
-        )
-    hfu = flops / (span_ns / 1e9 * gpus * peak_flops_per_s)
-    note = credible(hfu, what="mfu", gpus=gpus)
-    timed, modelled = int(coverage["gpu_ns"].sum()), int(coverage["flops_ns"].sum())
-    row = {
-        "flops": flops,
-        "span_ns": int(span_ns),
-        "gpus": int(gpus),
-        "peak_flops_per_s": peak_flops_per_s,
-    }
-    row |= {"mfu_frac": hfu * (1 - recomputed_flops / flops), "hfu_frac": hfu}
-    row["coverage_frac"] = modelled / timed if timed else math.nan
-    return pd.DataFrame([row]).assign(note=pd.array([note], "string"))
+    share = flops / (span_ns / 1e9 * peak_flops_per_s)
+    credible(share, what="mfu")
+    return share

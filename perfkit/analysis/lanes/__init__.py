@@ -27,9 +27,9 @@ from perfkit.analysis.causes import (
 from perfkit.analysis.gap_parts import Host, cut_off
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import ranked
-from perfkit.analysis.intervals import Int, Window, bounds, device_key, devices, share, tiles
+from perfkit.analysis.intervals import Bool, Int, Window, bounds, device_key, devices, share, tiles
 from perfkit.analysis.intervals import spans as spans_of
-from perfkit.analysis.lanes.lane import Bool, Columns, Key, Lane, Works, lanes
+from perfkit.analysis.lanes.lane import Columns, Key, Lane, Works, lanes
 from perfkit.analysis.timeline import KINDS
 from perfkit.schema import stretches, unique
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
@@ -66,9 +66,7 @@ class Lanes:
         """Say which kernels a pattern and families choose, to be given as `names`; empty ones choose all.
 
         A pattern chooses kernels whose short or full name contains this text, or matches it where it holds ``*`` or
-        ``?``; upper and lower case are alike. A family that does not exist raises ValueError. The answer is bool, one
-        per category of the column `name` of KERNELS; where kernels of one name have several full names or families, or
-        none, more follow.
+        ``?``; upper and lower case are alike. A family that does not exist raises ValueError.
         """
         return self._works.matching(pattern, families)
 
@@ -101,8 +99,8 @@ class Lanes:
         """Return the busy time of each stream in equal bins of one time axis, kind by kind.
 
         `bins` is at least 1; no more are made than the window has nanoseconds. Empty `ranks` and `gpus` keep all.
-        `names` chooses kernels: bool for each category of the column `name`, or what `matching` returns; all when
-        omitted. The answer is `perfkit.analysis.timeline.bins` of the operations kept, with the same window.
+        `names` chooses kernels: what `matching` returns; all when omitted. The answer is that of
+        `perfkit.analysis.timeline.bins` of the operations kept, with the same window.
 
         ValueError if `bins` is below 1, the window does not end after it starts, a rank or GPU has no operation in the
         run, or `names` is of another dtype or length.
@@ -323,8 +321,8 @@ class Idle:
         self._devices, groups = devices(*frames)
         self._first, self._last = spans_of(frames, groups, len(self._devices), None, own=True)
         gaps = idle_gaps(kernels, copies, api_calls, ranges=ranges, os_calls=os_calls)
-        ranges = RANGES.empty() if ranges is None else ranges
-        self._host = Host(api_calls, ranges, OS_CALLS.empty() if os_calls is None else os_calls)
+        ranges = RANGES.given(ranges)
+        self._host = Host(api_calls, ranges, OS_CALLS.given(os_calls))
         # What lies before and after all work of a device depends on which others are chosen with it.
         self._gaps = gaps[gaps["cause"] != "edge"].reset_index(drop=True)
         self._start = self._gaps["start_ns"].to_numpy()
@@ -408,7 +406,7 @@ class Idle:
         )
         return judged(operations, lacking, int(there.sum()), int((there & ~filled).sum()))
 
-    def _chosen(self, ranks: Ids, gpus: Ids) -> NDArray[np.bool_]:
+    def _chosen(self, ranks: Ids, gpus: Ids) -> Bool:
         kept = np.ones(len(self._devices), bool)
         for column, wanted in (("rank", ranks), ("gpu", gpus)):
             kept &= (
@@ -506,9 +504,7 @@ class Spans:
             counts.append(last - first + np.count_nonzero(self._end[candidate:first] > window[0]))
         return np.array(counts, np.int64)
 
-    def rows(
-        self, window: Window, groups: NDArray[np.bool_], *, at_least: int = 0
-    ) -> tuple[Int, Int]:
+    def rows(self, window: Window, groups: Bool, *, at_least: int = 0) -> tuple[Int, Int]:
         """Return the rows of some `groups` (bool, one per group) in the window, whole: they are not cut at its edges.
 
         Positions in the table of rows that last `at_least` this long, ns, by group and start, and the group of each.

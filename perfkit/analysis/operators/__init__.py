@@ -37,7 +37,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import THREAD as THREAD_KEYS
 from perfkit.analysis.causes import (
@@ -51,14 +50,13 @@ from perfkit.analysis.causes import (
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import grouped, numbered, ranked
 from perfkit.analysis.host import blocks
-from perfkit.analysis.intervals import Axis, Int, Window, cut, devices, ends, spans
+from perfkit.analysis.intervals import Axis, Bool, Int, Window, cut, devices, ends, spans
 from perfkit.analysis.operators import totals
 from perfkit.analysis.operators.totals import (
     HOW,
     Operators,
     backward,
     kernels_of,
-    launched,
     summary,
 )
 from perfkit.analysis.steps import STEPS
@@ -78,7 +76,7 @@ from perfkit.tables import (
     THREAD,
 )
 
-SHORT_NS = 10_000
+SHORT_NS = 10_000  # median duration from which on kernels are not short (convention)
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,6 @@ __all__ = [
     "Operators",
     "backward",
     "kernels_of",
-    "launched",
 ]
 __all__ += ["many_small", "summary", "synchronisation_summary", "synchronisations", "unexpected"]
 
@@ -171,7 +168,7 @@ def unexpected(
 
 
 def _of_check(
-    check: Check, ops: pd.DataFrame, parent: Int, having: NDArray[np.bool_], cpu: Int, gpu: Int
+    check: Check, ops: pd.DataFrame, parent: Int, having: Bool, cpu: Int, gpu: Int
 ) -> pd.DataFrame:
     """Return the rows of one check; `cpu` is negative for operators outside of the window."""
     matches = where(ops["name"], re.compile(check.pattern).fullmatch) & having
@@ -194,7 +191,7 @@ def _traits(
     kernels: pd.DataFrame,
     copies: pd.DataFrame,
     api_calls: pd.DataFrame,
-) -> tuple[dict[str, NDArray[np.bool_]], Int]:
+) -> tuple[dict[str, Bool], Int]:
     """Return what each operator does, itself or (cuda, gpu) in those nested in it, and its GPU time with these."""
     op_of_call = np.append(totals.open_at(ops, api_calls), -1)
     launches = [op_of_call[started_by(table, api_calls)] for table in (kernels, copies)]
@@ -227,13 +224,11 @@ def many_small(
     kernels: pd.DataFrame,
     api_calls: pd.DataFrame,
     *,
-    below_ns: int = SHORT_NS,
     steps: pd.DataFrame | None = None,
     window: Window | None = None,
 ) -> pd.DataFrame:
-    """Return the operators whose kernels have a median duration below `below_ns`, by falling number of launches.
+    """Return the operators whose kernels have a median duration below SHORT_NS, by falling number of launches.
 
-    `below_ns`: Median from which on an operator's kernels are not short, ns, above 0, else ValueError.
     `steps`: What `perfkit.analysis.steps.detect` returned, for launches per step.
     `window`: Only kernels that start in it; none is cut.
 
@@ -244,11 +239,7 @@ def many_small(
     is none; `per_step_count` float64, kernels that start in a step over the number of steps of all ranks, NaN without
     steps.
     """
-    if below_ns <= 0:
-        raise ValueError(
-            f"below_ns: {below_ns} is not positive. Give a duration in ns, such as {SHORT_NS}."
-        )
-    steps = STEPS.empty() if steps is None else STEPS.check(steps)
+    steps = STEPS.given(steps)
     call, op = totals.launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     launches = kernels[["rank", "start_ns", "dur_ns"]].assign(
         name=totals.named(ops, op), interval=_intervals(api_calls, call)
@@ -269,7 +260,7 @@ def many_small(
         group[np.asarray((at >= 0) & (start < np.append(end, 0)[at]))], minlength=len(table)
     )
     table["per_step_count"] = inside / (len(steps) or np.nan)
-    return ranked(table[table["median_ns"] < below_ns], "count", ["name"])
+    return ranked(table[table["median_ns"] < SHORT_NS], "count", ["name"])
 
 
 def _intervals(api_calls: pd.DataFrame, call: Int) -> Int:
@@ -304,9 +295,7 @@ def synchronisations(
     SYNCHRONISATIONS; `gpu` -1 where the device waited for is not known, and `idle_ns` NA there.
     """
     parent = totals.parents(OPS.check(ops))
-    python_calls = (
-        PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
-    )
+    python_calls = PYTHON_CALLS.given(python_calls)
     row = np.flatnonzero(
         _waiting(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls))
     )
@@ -326,9 +315,7 @@ def synchronisations(
     return SYNCHRONISATIONS.make(table[SYNCHRONISATIONS.column_names])
 
 
-def _waiting(
-    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
-) -> NDArray[np.bool_]:
+def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> Bool:
     """Tell which calls return only when the GPU is done."""
     waits = blocks(api_calls)
     pageable = (copies["direction"] == "D2H") & (copies["dst_memory"] == "pageable")

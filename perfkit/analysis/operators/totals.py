@@ -35,8 +35,8 @@ from perfkit.analysis.causes import (
     started_by,
     where,
 )
-from perfkit.analysis.grouping import keys_of, numbered, ranked, totals
-from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
+from perfkit.analysis.grouping import keys_of, numbered, ranked
+from perfkit.analysis.intervals import Bool, Int, Window, bounds, cut, last_open, maxima
 from perfkit.schema import unique
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
@@ -52,7 +52,7 @@ class _Grouping(NamedTuple):
     """The operators: the row around each, whether it is in no other of its group, its group; and how many groups."""
 
     parent: Int
-    first: NDArray[np.bool_]
+    first: Bool
     group: Int
     groups: int
 
@@ -183,7 +183,7 @@ def rolled_up(values: Int, parent: Int) -> Int:
     return total
 
 
-def outermost(parent: Int, group: Int, row: Int) -> NDArray[np.bool_]:
+def outermost(parent: Int, group: Int, row: Int) -> Bool:
     """Tell which of the operators in `row` lie in no operator of their own group."""
     first = np.ones(len(row), bool)
     for who, at in enclosing(parent, parent[row]):
@@ -204,7 +204,7 @@ def named(calls: pd.DataFrame, row: Int) -> pd.Categorical:
     return pd.Categorical.from_codes(codes[row], calls["name"].cat.categories)
 
 
-def starts_inside(frame: pd.DataFrame, window: Window | None) -> NDArray[np.bool_]:
+def starts_inside(frame: pd.DataFrame, window: Window | None) -> Bool:
     """Tell which rows start in the window."""
     if window is None:
         return np.ones(len(frame), bool)
@@ -213,16 +213,8 @@ def starts_inside(frame: pd.DataFrame, window: Window | None) -> NDArray[np.bool
     return np.asarray((start >= first) & (start < last))
 
 
-def kernels_of(
-    ops: pd.DataFrame,
-    kernels: pd.DataFrame,
-    api_calls: pd.DataFrame,
-    *,
-    window: Window | None = None,
-) -> pd.DataFrame:
+def kernels_of(ops: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the operator that launched each kernel: the innermost one that runs when the launch call begins.
-
-    With a window only kernels that start in it.
 
     One row per kernel, with the index of `kernels`: `rank` int32; `op` int64, as in OPS, unique in its rank, -1 where
     there is none; `how` category: "launch", launched in that operator; "outside", the launch call lies in no operator;
@@ -230,32 +222,10 @@ def kernels_of(
     """
     call, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     how = np.select([row >= 0, call >= 0], [0, 1], 2)
-    table = kernels[["rank"]].assign(
+    return kernels[["rank"]].assign(
         op=np.append(ops["op"].to_numpy(), -1)[row],
         how=pd.Categorical.from_codes(how, pd.Index(HOW)),
     )
-    return table[starts_inside(kernels, window)]
-
-
-def launched(
-    ops: pd.DataFrame,
-    kernels: pd.DataFrame,
-    api_calls: pd.DataFrame,
-    *,
-    window: Window | None = None,
-) -> pd.DataFrame:
-    """Return count and time of the kernels that each operator launches itself, per operator and kernel name.
-
-    In a window kernels count with the part inside. By falling `total_ns`, ties by falling count, then names: `operator`
-    category, missing for kernels without operator; `kernel` category, the kernel's name; `count` int64; `total_ns`,
-    `min_ns`, `max_ns` int64; `mean_ns`, `median_ns` float64; `std_ns` float64, of a sample, NaN for one launch;
-    `share_frac` float64, total_ns over the time of all kernels, NaN where that is 0.
-    """
-    _, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
-    inside = cut(
-        kernels.rename(columns={"name": "kernel"}).assign(operator=named(ops, row)), window
-    )
-    return totals(inside, ["operator", "kernel"])
 
 
 def lines(python_calls: pd.DataFrame, moments: pd.DataFrame) -> pd.Categorical:
@@ -388,7 +358,7 @@ def backward(
     return ranked(table, "backward_ns", ["operator", "node"])
 
 
-def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[NDArray[np.bool_], Int, Int]:
+def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[Bool, Int, Int]:
     """Return which operators are nodes of autograd, their rows, and the row of the operator that made each, or -1."""
     engine, named_node = (
         where(ops["name"], one) for one in (lambda name: name.startswith(ENGINE), NODE.fullmatch)
@@ -422,7 +392,7 @@ def forward_of(ops: pd.DataFrame, op: Int) -> Int:
     return made[node_around(parent, node, op)]
 
 
-def node_around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
+def node_around(parent: Int, node: Bool, row: Int) -> Int:
     """Return the innermost node that the operator in each row is or lies in, -1 where there is none."""
     around = np.full(len(row), -1, np.int64)
     for who, at in enclosing(parent, row):

@@ -39,7 +39,7 @@ import pandas as pd
 
 from perfkit.analysis.causes import determinable
 from perfkit.analysis.host import recorded as graphs_recorded
-from perfkit.analysis.intervals import Axis, Int, Window
+from perfkit.analysis.intervals import Axis, Bool, Int, Window
 from perfkit.analysis.whatif.changes import (
     Calls,
     Change,
@@ -60,7 +60,6 @@ from perfkit.analysis.whatif.program import (
     MID,
     NONE,
     VIEWS,
-    Bool,
     HostWaits,
     Program,
     predecessor,
@@ -206,7 +205,7 @@ def prepared(
     ranges: pd.DataFrame | None = None,
 ) -> Prepared:
     """Return what every replay of a run begins with; arguments and errors as in `replay`."""
-    ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
+    ranges = RANGES.given(ranges)
     tables = Tables(
         KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls), ranges
     )

@@ -37,7 +37,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import (
     KERNEL_WAIT_NS,
@@ -48,9 +47,8 @@ from perfkit.analysis.causes import (
     started_by,
 )
 from perfkit.analysis.grouping import grouped
-from perfkit.analysis.intervals import Axis, Int, Window, bounds, ends
+from perfkit.analysis.intervals import Axis, Bool, Int, Window, bounds, ends
 
-Bool = NDArray[np.bool_]
 # What a call does, by rising weight: of a call and those nested in it the greatest counts.
 OTHER, QUERY, LAUNCH, BLOCKING_COPY, MEMORY, FREE, EVENT_SYNC, STREAM_SYNC, DEVICE_SYNC = range(9)
 POLL_NS = 100_000

@@ -22,12 +22,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import started_by
-from perfkit.analysis.intervals import Axis, Int, Window, bounds
+from perfkit.analysis.intervals import Axis, Bool, Float, Int, Window, bounds
 from perfkit.analysis.whatif import program
 from perfkit.analysis.whatif.program import (
     MID,
     NONE,
-    Bool,
     Handovers,
     HostWaits,
     Lags,
@@ -46,7 +45,7 @@ LEAST_FRAC = 0.8
 LEAST_STEPS = 10
 CANDIDATES = 64
 BY_HAND = "Choose a window of some steps."
-Values = NDArray[np.float64]
+Values = Float
 
 
 class Edges(NamedTuple):

@@ -125,7 +125,7 @@ ONE_READING = "Each metric was read once, which is no course over time. Record f
 
 
 def dashboard(
-    bins: pd.DataFrame, *, limits: pd.DataFrame | None = None, title: str = ""
+    bins: pd.DataFrame, *, limits: pd.DataFrame | None = None
 ) -> alt.VConcatChart | alt.LayerChart:
     """Draw the metrics of all GPUs over time, a panel for each quantity, and when their clock was lowered.
 
@@ -143,7 +143,7 @@ def dashboard(
         need(limits, *DEVICE, "quantity", "limit", "at_limit_frac")
     drawn = bins[bins["metric"].isin(DRAWN_METRICS)]
     if drawn["start_ns"].nunique() < 2:
-        return nothing(title or "No metrics over time", NO_SAMPLES if drawn.empty else ONE_READING)
+        return nothing("No metrics over time", NO_SAMPLES if drawn.empty else ONE_READING)
     places = drawn[DEVICE].drop_duplicates().sort_values(DEVICE)
     rows = pd.concat([drawn, bins[bins["metric"].isin(BESIDE)]]).sort_values(
         "start_ns", kind="stable"
@@ -160,7 +160,7 @@ def dashboard(
     ]
     pictures = _pictures(quantities, stretches(shown), frame)
     panels = theme.together(
-        pictures, title or title_of(rows, limits), explained(rows, frame), picture=DASHBOARD_PICTURE
+        pictures, title_of(rows, limits), explained(rows, frame), picture=DASHBOARD_PICTURE
     )
     apart: alt.VConcatChart = panels.resolve_scale(strokeDash="independent")
     return apart

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import tables
+from perfkit.analysis.intervals import Int
 from perfkit.errors import ReadError
 from perfkit.format import number
 from perfkit.logs import text
@@ -59,7 +59,7 @@ ASKED = (
 BLANKS = [*range(2147483632, 2147483636), *range(140737488355328, 140737488355332)]
 BLANK_INT64 = 9223372036854775792.0
 OVERSHOOT = 1.1  # a ratio of two counters that are not read at the same time: NVIDIA/DCGM issue 152
-Points = tuple[NDArray[np.int64], fields.Values]
+Points = tuple[Int, fields.Values]
 
 
 def sniff(path: Path) -> bool:

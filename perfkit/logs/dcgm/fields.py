@@ -16,8 +16,8 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfkit.analysis.intervals import Float, Int
 from perfkit.format import printable, several
 from perfkit.readers.text import csv_rows
 
@@ -48,7 +48,7 @@ NEEDED = (
     ),
 )
 
-Values = NDArray[np.float64]
+Values = Float
 
 DIGITS = 4  # of the number of a GPU on its node
 NEVER = np.iinfo(np.int64).min  # stands for a time that is none
@@ -92,7 +92,7 @@ class Series:
     field: Field
     host: str
     gpu: int
-    times_ns: NDArray[np.int64]
+    times_ns: Int
     values: Values
     instance: str = ""
 
@@ -139,7 +139,7 @@ class Raw(NamedTuple):
 
     name: str
     labels: Labels
-    times_ns: NDArray[np.int64]
+    times_ns: Int
     values: Values
 
 

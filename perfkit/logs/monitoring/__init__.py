@@ -30,13 +30,12 @@ from perfkit.schema import stretches
 from perfkit.tables import SAMPLES
 
 HIGH = 0.8  # of the time; convention of this project
-# The link of each metric, its peak, and how many times that of one direction the metric may reach.
 LINKS = {
-    "pcie_rx_bytes_per_s": ("PCIe to the GPU", "pcie", 1),
-    "pcie_tx_bytes_per_s": ("PCIe from the GPU", "pcie", 1),
-    "nvlink_rx_bytes_per_s": ("NVLink to the GPU", "nvlink", 1),
-    "nvlink_tx_bytes_per_s": ("NVLink from the GPU", "nvlink", 1),
-    "nvlink_bytes_per_s": ("NVLink, both ways", "nvlink", 2),
+    "pcie_rx_bytes_per_s": "PCIe to the GPU",
+    "pcie_tx_bytes_per_s": "PCIe from the GPU",
+    "nvlink_rx_bytes_per_s": "NVLink to the GPU",
+    "nvlink_tx_bytes_per_s": "NVLink from the GPU",
+    "nvlink_bytes_per_s": "NVLink, both ways",
 }
 # A GPU that was monitored has one of these, whatever else the samples hold.
 OF_A_DEVICE = (
@@ -50,12 +49,11 @@ OF_A_DEVICE = (
 _OF_LIMIT = ["mean", "worst", "limit", "mean_frac", "worst_frac", "at_limit_frac", "source"]
 _BY = {"power": "the power limit", "thermal": "heat", "other": "another reason than idleness"}
 _CAUSES = ["power_frac", "thermal_frac", "other_frac", "throttled_frac"]
-# Conventions of this project: for how much of the time high utilisation is consistent, from which shares on memory and
-# links are full, below which share power is low, and how much throttling does not matter.
-CONSISTENT, FULL_MEMORY, LOW_POWER, THROTTLED, FULL_LINK = 0.9, 0.95, 0.5, 0.01, 0.8
+# Conventions of this project: for how much of the time high utilisation is consistent, from which
+# share on memory is full, below which power is low, and how much throttling does not matter.
+CONSISTENT, FULL_MEMORY, LOW_POWER, THROTTLED = 0.9, 0.95, 0.5, 0.01
 FEWEST = 3
 Facts = Mapping[Any, Any]
-Peaks = Mapping[str, float | None]
 
 
 class Answer(NamedTuple):
@@ -68,7 +66,7 @@ class Answer(NamedTuple):
     reason: str
 
 
-def _utilisation(fact: Facts, _: Peaks) -> Answer:
+def _utilisation(fact: Facts) -> Answer:
     high, count = fact["busy_high_frac"], fact["busy_count"]
     if not count >= FEWEST:
         what: str = (
@@ -85,7 +83,7 @@ def _utilisation(fact: Facts, _: Peaks) -> Answer:
     return Answer(_judged(high < CONSISTENT), high, CONSISTENT, "frac", reason)
 
 
-def _memory(fact: Facts, _: Peaks) -> Answer:
+def _memory(fact: Facts) -> Answer:
     share = fact["memory_worst_frac"]
     if pd.isna(share):
         used = fact["memory_used_bytes"]
@@ -107,7 +105,7 @@ def _memory(fact: Facts, _: Peaks) -> Answer:
     return Answer(_judged(full), share, FULL_MEMORY, "frac", reason + advice)
 
 
-def _power(fact: Facts, _: Peaks) -> Answer:
+def _power(fact: Facts) -> Answer:
     share = fact["power_mean_frac"]
     if pd.isna(share) and not pd.isna(fact["power_limit"]):
         reason = (
@@ -130,7 +128,7 @@ def _power(fact: Facts, _: Peaks) -> Answer:
     )
 
 
-def _throttling(fact: Facts, _: Peaks) -> Answer:
+def _throttling(fact: Facts) -> Answer:
     share = fact["throttling_throttled_frac"]
     near = _near_slowdown(fact)
     fracs = {cause: frac for cause in _BY if not pd.isna(frac := fact[f"throttling_{cause}_frac"])}
@@ -161,30 +159,24 @@ def _near_slowdown(fact: Facts) -> list[str]:
     return found
 
 
-def _traffic_answer(fact: Facts, peaks: Peaks) -> Answer:
+def _traffic_answer(fact: Facts) -> Answer:
     rates = {metric: float(fact[metric]) for metric in LINKS if not pd.isna(fact[metric])}
     if not rates:
         reason = "no traffic is recorded: `nvidia-smi dmon -s t`, or DCGM fields 1009 to 1012"
         return Answer("cannot tell", math.nan, math.nan, "bytes_per_s", reason)
-    busiest = ", ".join(f"{LINKS[metric][0]} {size(rate)}/s" for metric, rate in rates.items())
-    shares = {
-        m: rate / (LINKS[m][2] * peak)
-        for m, rate in rates.items()
-        if (peak := peaks[LINKS[m][1]]) is not None
-    }
-    if not shares:
-        reason = f"95 % of the time at most {busiest}; without the links' peaks there is nothing to compare with"
-        return Answer("cannot tell", max(rates.values()), math.nan, "bytes_per_s", reason)
-    most = max(shares, key=lambda metric: shares[metric])
-    reason = f"95 % of the time at most {busiest}; {LINKS[most][0]} is nearest to its peak"
-    return Answer(_judged(shares[most] >= FULL_LINK), shares[most], FULL_LINK, "frac", reason)
+    busiest = ", ".join(f"{LINKS[metric]} {size(rate)}/s" for metric, rate in rates.items())
+    reason = (
+        f"95 % of the time at most {busiest}; "
+        "without the links' peaks there is nothing to compare with"
+    )
+    return Answer("cannot tell", max(rates.values()), math.nan, "bytes_per_s", reason)
 
 
 def _judged(wrong: bool) -> str:
     return "attention" if wrong else "ok"
 
 
-_CHECKS: Mapping[str, Callable[[Facts, Peaks], Answer]] = {
+_CHECKS: Mapping[str, Callable[[Facts], Answer]] = {
     "utilisation": _utilisation,
     "memory": _memory,
     "power": _power,
@@ -243,12 +235,7 @@ def facts(
 
 
 def checks(
-    samples: pd.DataFrame,
-    devices: pd.DataFrame,
-    *,
-    pcie_bytes_per_s: float | None = None,
-    nvlink_bytes_per_s: float | None = None,
-    window: Window | None = None,
+    samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None
 ) -> pd.DataFrame:
     """Return a verdict per device and check, each with its figure, its threshold and a reason.
 
@@ -257,23 +244,16 @@ def checks(
     from 0.95 on. power: mean over the limit; attention below 0.5, since power near the limit is a sign of work.
     throttling: share of the time with a lowered clock, from event reasons and violation counters alone; attention from
     0.01 on, or where the temperature came within 5 degrees of the recorded slowdown, or its margin to 5. traffic: the
-    95th percentile of the direction of a link that is nearest to its peak, over that peak; attention from 0.8 on. What
+    95th percentile of the busiest direction of a link, bytes/s, without a verdict: no log holds the links' peaks. What
     was not recorded is "cannot tell", and the reason says how to record it.
-
-    `pcie_bytes_per_s` and `nvlink_bytes_per_s` are the peak of one direction of a GPU's link, above 0, else ValueError;
-    there is no default. Without them traffic has a value in bytes/s, of the busiest direction, and no verdict.
 
     One row per rank, gpu (0 and up) and check (category: CHECKS) of every GPU that was monitored, in this order:
     `verdict` category: ok, attention or cannot tell; `value`, `threshold` float64, NaN where there is none; `unit`
     category: frac or bytes_per_s; `reason` string.
     """
-    peaks = {"pcie": pcie_bytes_per_s, "nvlink": nvlink_bytes_per_s}
-    for link, peak in peaks.items():
-        if peak is not None and not peak > 0:
-            raise ValueError(f"{link}_bytes_per_s: {peak} is not a number above 0")
     of_device = facts(SAMPLES.check(samples), devices, window=window).sort_index()
     rows = [
-        (*device, check, *answer(fact, peaks))
+        (*device, check, *answer(fact))
         for device, fact in zip(of_device.index, of_device.to_dict("records"), strict=True)
         for check, answer in _CHECKS.items()
     ]

@@ -5,15 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import hardware
 from perfkit.analysis.grouping import over
-from perfkit.analysis.intervals import Int, Window
+from perfkit.analysis.intervals import Bool, Float, Int, Window
 from perfkit.analysis.readings import (
     BUSY,
     DEVICE,
-    Float,
     Readings,
     as_of,
     means,
@@ -37,6 +35,7 @@ COMPARED = (
 )
 NEAR_POWER = NEAR_MEMORY = 0.95
 NEAR_TEMPERATURE_C = 5.0
+DIP = 0.5  # of the median utilisation: what is below is a dip (convention)
 SHEET = "data sheet of the GPU"
 ABOVE_SHEET = (
     1.1  # of the data sheet's limit; what draws more is another GPU, or has a limit of its own
@@ -52,7 +51,7 @@ class Stretches(NamedTuple):
     stop: Int
 
 
-def stretches(found: Readings, fulfils: NDArray[np.bool_]) -> Stretches:
+def stretches(found: Readings, fulfils: Bool) -> Stretches:
     """Return the longest runs of readings of one series that fulfil a condition, by series and time."""
     row = np.flatnonzero(fulfils)
     begins = np.flatnonzero((np.diff(row, prepend=-2) != 1) | np.isin(row, found.first))
@@ -158,26 +157,17 @@ def _figures(found: Readings, limit: Float, quantity: str) -> pd.DataFrame:
     return table[~of_each(np.logical_or, found, np.isnan(limit)).astype(bool)]
 
 
-def dips(
-    samples: pd.DataFrame,
-    *,
-    metric: str = "gpu_busy_frac",
-    below: float = 0.5,
-    window: Window | None = None,
-) -> pd.DataFrame:
-    """Return the stretches in which `metric` is below a share of the device's time-weighted median.
+def dips(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return the stretches in which the utilisation is below half of the device's time-weighted median.
 
-    A stretch reaches from its first low reading to the next reading that is not low. `below` is that share, above 0, at
-    most 1, else ValueError.
+    A stretch reaches from its first low reading to the next reading that is not low.
 
     One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings; `lowest`, `median`
-    float64, of the stretch and of the device, in the metric's unit. None where the median is 0.
+    float64, of the stretch and of the device. None where the median is 0.
     """
-    if not 0 < below <= 1:
-        raise ValueError(f"below: {below} is not within 0 and 1")
-    found = readings(samples, metric, window=window)
+    found = readings(samples, BUSY[0], window=window)
     median = percentiles(found, {"p50": 0.5})["p50"]
-    low = stretches(found, found.value < below * median[found.row_series])
+    low = stretches(found, found.value < DIP * median[found.row_series])
     table = found.series[DEVICE].take(low.series).reset_index(drop=True)
     return table.assign(
         start_ns=found.time[low.first],
@@ -213,21 +203,19 @@ def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
     return table[best].reset_index(drop=True)
 
 
-def imbalance(
-    samples: pd.DataFrame, *, metrics: tuple[str, ...] = COMPARED, window: Window | None = None
-) -> pd.DataFrame:
-    """Return by how much the time-weighted means of the devices differ, for each of `metrics`.
+def imbalance(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return by how much the time-weighted means of the devices differ, for each metric of COMPARED.
 
-    One row per metric (category) that two devices at least have, in the order of `metrics`: `devices` int64, how many;
+    One row per metric (category) that two devices at least have, in this order: `devices` int64, how many;
     `lowest`, `mean`, `highest` float64, over the devices, in the metric's unit; `lowest_rank`, `lowest_gpu`,
     `highest_rank`, `highest_gpu` int32; `spread_frac` float64, (highest - lowest) / highest, NaN where the highest is
     0.
     """
-    found = readings(samples, *metrics, window=window)
-    mean = wide(found, means(found), metrics)
+    found = readings(samples, *COMPARED, window=window)
+    mean = wide(found, means(found), COMPARED)
     rows = [
         (metric, *_spread(mean[metric].dropna()))
-        for metric in metrics
+        for metric in COMPARED
         if mean[metric].notna().sum() > 1
     ]
     places = [f"{which}_{key}" for which in ("lowest", "highest") for key in DEVICE]
@@ -236,7 +224,7 @@ def imbalance(
     kinds = (
         {"devices": "int64"} | dict.fromkeys(figures, "float64") | dict.fromkeys(places, "int32")
     )
-    return table.astype(kinds).assign(metric=pd.Categorical(table["metric"], metrics))
+    return table.astype(kinds).assign(metric=pd.Categorical(table["metric"], COMPARED))
 
 
 def _spread(mean: pd.Series) -> tuple[object, ...]:

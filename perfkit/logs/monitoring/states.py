@@ -23,12 +23,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Window
+from perfkit.analysis.intervals import Bool, Float, Int, Window
 from perfkit.analysis.readings import (
     BUSY,
     CAUSES,
     DEVICE,
-    Float,
     Readings,
     as_of,
     is_lowered,
@@ -40,7 +39,6 @@ from perfkit.diagnosis.logged import HARDLY
 from perfkit.logs.monitoring.levels import rated_power
 from perfkit.tables import DEVICES, SAMPLES
 
-Bool = NDArray[np.bool_]
 BY_CAUSE = {
     "thermal": "lowered by heat",
     "power": "lowered by power",
@@ -119,7 +117,7 @@ def _utilised(samples: pd.DataFrame, window: Window | None) -> Readings:
     return readings(kept[is_best | ~has_best], *BUSY, window=window)
 
 
-def _worked(found: Readings, is_work: Bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _worked(found: Readings, is_work: Bool) -> tuple[Int, Int]:
     """Return, at each reading, the first and the last reading of its GPU with work; -1 where none has."""
     row = np.arange(len(is_work))
     most = len(is_work)
@@ -128,7 +126,7 @@ def _worked(found: Readings, is_work: Bool) -> tuple[NDArray[np.int64], NDArray[
     return np.where(last < 0, -1, first), last
 
 
-def _of_each(over: np.ufunc, found: Readings, value: NDArray[np.int64]) -> NDArray[np.int64]:
+def _of_each(over: np.ufunc, found: Readings, value: Int) -> Int:
     """Return a reduction over the readings of each GPU, at each of its readings."""
     if not len(found.first):
         return value

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import tables
+from perfkit.analysis.intervals import Float, Int
 from perfkit.errors import ReadError
 from perfkit.format import duration, several
 from perfkit.logs.nvidia_smi import fields
@@ -51,7 +52,7 @@ READ = {
 HEAD = 1 << 16
 HEADLESS = re.compile(r"(?:\d+, )?\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, ")
 
-Values = dict[str, NDArray[np.float64]]
+Values = dict[str, Float]
 
 FAR = 10  # usual distances between rows; where two lie further apart, rows may be missing
 MANY = 10  # distances, at least, that make one of them usual
@@ -220,7 +221,7 @@ def _metrics(log: fields.Log) -> tuple[Values, list[str]]:
     return values, [f"not available: {', '.join(absent)}"] if absent else []
 
 
-def _samples(gpu: NDArray[np.int32], times: NDArray[np.int64], values: Values) -> pd.DataFrame:
+def _samples(gpu: NDArray[np.int32], times: Int, values: Values) -> pd.DataFrame:
     order = np.lexsort((times, gpu))
     gpus, starts = np.unique(gpu[order], return_index=True)
     points = {}
@@ -239,7 +240,7 @@ def _devices(log: fields.Log, values: Values) -> pd.DataFrame:
     if name is None:
         return tables.DEVICES.empty()
 
-    def number(metric: str) -> NDArray[np.float64]:
+    def number(metric: str) -> Float:
         return values.get(metric, np.full(len(log.gpu), np.nan))[first]
 
     capability = log.columns.get("compute_cap")
@@ -258,7 +259,7 @@ def _devices(log: fields.Log, values: Values) -> pd.DataFrame:
     return tables.DEVICES.make(pd.DataFrame(columns).assign(rank=0))
 
 
-def _texts(column: fields.Column, rows: NDArray[np.int64]) -> list[str]:
+def _texts(column: fields.Column, rows: Int) -> list[str]:
     return [column.texts[code] for code in column.codes[rows]]
 
 

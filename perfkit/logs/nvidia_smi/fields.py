@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit import profilers
+from perfkit.analysis.intervals import Float, Int
 from perfkit.errors import ReadError
 from perfkit.logs.text import EVERY, HARDWARE, HARDWARE_CAUSES, OTHER, THROTTLING, lowered
 from perfkit.profile import QUERY
@@ -130,7 +131,7 @@ class Log:
     tool: str
     columns: Mapping[str, Column]
     gpu: NDArray[np.int32]
-    time_ns: NDArray[np.int64]
+    time_ns: Int
     t0_unix_ns: int | None
     where: Callable[[int], str]
     names: Mapping[str, str]
@@ -156,7 +157,7 @@ def scale(unit: str, metric: str) -> float | None:
     return units.get(unit or next(iter(units)))
 
 
-def amounts(texts: Sequence[str], unit: str, metric: str) -> NDArray[np.float64]:
+def amounts(texts: Sequence[str], unit: str, metric: str) -> Float:
     """Return the value of each cell in the unit of `metric`, NaN where it says that there is none.
 
     ValueError with the position of the first cell that is neither.
@@ -184,7 +185,7 @@ def is_missing(text: str) -> bool:
     return text in MISSING or (text.startswith("[") and text.endswith("]"))
 
 
-def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
+def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, Float], list[str]]:
     """Return the metrics of THROTTLING and ``idle_frac``, 1 or 0 per row, NaN where no reason tells, and notes.
 
     A note names each metric that only a part of its reasons tells; Unreadable at the first cell that is no reason.
@@ -207,7 +208,7 @@ def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, NDArray[np.floa
     }, _partly(asked)
 
 
-def _mask(name: str, column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _mask(name: str, column: Column) -> tuple[Int, Int]:
     """Read the column ``active``: a mask in hexadecimal."""
     masks = np.zeros(len(column.texts), np.int64)
     recorded = np.zeros(len(column.texts), np.int64)
@@ -224,7 +225,7 @@ def _mask(name: str, column: Column) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 def _from_singles(
     columns: Mapping[int, tuple[str, Column]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Int, Int]:
     """Join columns of one reason each."""
     rows = len(next(iter(columns.values()))[1].codes)
     active, recorded = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
@@ -261,7 +262,7 @@ class Mixed(ValueError):
 
 
 def numbered(
-    columns: Mapping[str, Column], times: NDArray[np.int64] | None
+    columns: Mapping[str, Column], times: Int | None
 ) -> tuple[NDArray[np.int32], list[str]]:
     """Return the GPU of each row and notes; Unreadable if an index is none, Mixed if rows of GPUs look alike."""
     if "index" in columns:
@@ -299,7 +300,7 @@ def indices(name: str, column: Column) -> NDArray[np.int32]:
     return np.array([int(text) for text in column.texts], np.int32)[column.codes]
 
 
-def _in_burst(times: NDArray[np.int64]) -> int:
+def _in_burst(times: Int) -> int:
     """Return how many rows come together."""
     steps = np.diff(times)
     if not len(steps) or steps.min() < 0:

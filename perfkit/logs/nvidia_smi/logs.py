@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.analysis.intervals import Int
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.logs.nvidia_smi import fields
@@ -71,7 +72,7 @@ PRINTED = re.compile(r"\w{3} (\w{3}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})
 LOCAL = "the times are local ones without a zone, taken as UTC"
 BACKWARDS = "the clock was set back while the log was written"
 
-Times = NDArray[np.int64]
+Times = Int
 
 
 def is_dmon(line: str) -> bool:
@@ -212,7 +213,7 @@ def _query_header(lines: Lines) -> tuple[list[str], dict[str, str]]:
 
 def _placed(
     columns: dict[str, Column], stamps: Column | None, rows: int
-) -> tuple[NDArray[np.int64], int | None, NDArray[np.int32], list[str]]:
+) -> tuple[Int, int | None, NDArray[np.int32], list[str]]:
     """Return time and GPU of each row, the wall clock of the first, and notes."""
     if stamps is None:
         gpu, notes = fields.numbered(columns, None)

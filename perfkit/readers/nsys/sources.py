@@ -398,10 +398,8 @@ def thread_of(global_tid: Int) -> Int:
     return np.where(global_tid < 0, np.int64(-1), global_tid & 0xFFFFFF)
 
 
-def whole(
-    value: object, name: str, notes: list[str], least: int = 0, most: int = 2**63 - 1
-) -> int | None:
-    """Return a value as a whole number from `least` to `most`; None, with a note, for anything but that and null.
+def whole(value: object, name: str, notes: list[str], most: int = 2**63 - 1) -> int | None:
+    """Return a value as a whole number from 0 to `most`; None, with a note, for anything but that and null.
 
     >>> notes = []
     >>> whole(108, "SMs", notes), whole(None, "SMs", notes), whole("many", "SMs", notes)
@@ -410,7 +408,7 @@ def whole(
     ["SMs: 'many' is not a whole number of this quantity: read as not recorded"]
     """
     number = int(value) if isinstance(value, float) and value.is_integer() else value
-    if isinstance(number, int) and not isinstance(number, bool) and least <= number <= most:
+    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= most:
         return number
     if value is not None:
         notes.append(
