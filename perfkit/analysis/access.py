@@ -124,8 +124,8 @@ _COLUMNS = ("check", "value", "target", "verdict", "sentence", "measure")
 _NO_TARGET = "How much the L1 cache serves; data used once, or kept in shared memory, need not hit."
 _UNUSED = "The launch made no such access."
 _UNCLEAR = (
-    "Right if each thread moves 8 or 16 bytes at once (8 or 16 sectors per request), else the threads of a warp use "
-    "addresses that lie apart; the share of excess sectors tells which."
+    "Right if each thread moves 8 or 16 bytes at once (8 or 16 sectors per request), else the "
+    "threads of a warp use addresses that lie apart; the share of excess sectors tells which."
 )
 _CONTRADICTORY = "The counters come from different passes and contradict each other: measure again."
 
@@ -354,8 +354,8 @@ def target_checks(
     if len(wrong):
         row, column = wrong[0]
         raise PerfkitError(
-            f"launch {launches['launch'].iloc[row]}: {NAMES[column]} is {value[row, column]:g}, not a fraction of its "
-            "peak. Record the counters again."
+            f"launch {launches['launch'].iloc[row]}: {NAMES[column]} is {value[row, column]:g}, "
+            "not a fraction of its peak. Record the counters again."
         )
     limit = speed_of_light(launches["sm_frac"], launches["memory_frac"], metrics[_WAVES]).to_numpy()
     applies = np.ones((len(launches), len(NAMES)), bool)

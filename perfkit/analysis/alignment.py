@@ -117,9 +117,9 @@ def _apart(found: Readings, busy: Intervals) -> str:
         for rank, gpu in found.series[DEVICE].drop_duplicates().itertuples(index=False)
     )
     return (
-        f"samples: no device ({devices_of[:200]}) has readings in the span of its kernels; the first is "
-        f"{duration(abs(late))} {way} the first kernel. Check the time zone of the log, and that rank and gpu of both "
-        "name the same devices."
+        f"samples: no device ({devices_of[:200]}) has readings in the span of its kernels; the "
+        f"first is {duration(abs(late))} {way} the first kernel. Check the time zone of the log, "
+        "and that rank and gpu of both name the same devices."
     )
 
 

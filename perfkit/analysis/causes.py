@@ -42,7 +42,8 @@ from perfkit.tables import API_CALLS, COPIES, KERNELS
 
 GRAPH_LAUNCH_CALLS = frozenset({"cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"})
 COOPERATIVE = ("LaunchCooperativeKernel", "LaunchCooperativeKernelMultiDevice")
-# Runtime, driver and HIP functions that put kernels on the GPU; COPY_CALL matches memory copies and memsets.
+# Runtime, driver and HIP functions that put kernels on the GPU; COPY_CALL matches memory copies and
+# memsets.
 LAUNCH_CALLS = GRAPH_LAUNCH_CALLS.union(
     (f"cuda{call}" for call in ("Launch", "LaunchKernel", "LaunchKernelExC", *COOPERATIVE)),
     (
@@ -75,7 +76,8 @@ SYNC_CALL = re.compile(
 )
 MEMORY_CALL = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
-    r"|(?:cu|hip)Mem(?:Alloc|Free|Create|Release|Map|Unmap|Address|SetAccess|Host(?:Alloc|Register|Unregister))"
+    r"|(?:cu|hip)Mem(?:Alloc|Free|Create|Release|Map|Unmap|Address|SetAccess|Host(?:Alloc|Register"
+    r"|Unregister))"
 )
 VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 
@@ -99,7 +101,8 @@ KERNEL_WAIT_NS = 30_000  # HTA's consecutive_kernel_delay, 30; its text says ns,
 LACKING_LIMIT_FRAC = 0.2
 DENSE = 4  # keys up to so many times their number are looked up, not searched for
 THREAD = ["rank", "process", "thread"]
-# "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch", "batch-generator"
+# "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch",
+# "batch-generator"
 DATA_LOADING = re.compile(
     r"data[ _-]?load|(?:next|get|load|fetch)[ _-]?batch|batch[ _-]?generator", re.IGNORECASE
 )
@@ -228,7 +231,8 @@ def longest(intervals: Placed, first: Int, last: Int) -> Int:
     >>> longest(calls, np.array([10, 5, 20]), np.array([50, 33, 30])).tolist()
     [8, 7, -1]
     """
-    # An interval inside an earlier one never covers more than that; without such, the ends ascend too.
+    # An interval inside an earlier one never covers more than that; without such, the ends ascend
+    # too.
     outer = np.flatnonzero(intervals.end > np.r_[-1, np.maximum.accumulate(intervals.end)[:-1]])
     start, end = intervals.start[outer], intervals.end[outer]
     lowest = np.searchsorted(end, first, side="right")
@@ -273,7 +277,8 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
         parent[inner] = order[below + np.searchsorted(order[below:above], inner) - 1]
     rows = np.full(len(first), -1, np.int64)
     wait = np.arange(len(first))
-    # What covers more than half of a wait contains its middle: climb from the last interval begun by then.
+    # What covers more than half of a wait contains its middle: climb from the last interval begun
+    # by then.
     place = np.searchsorted(intervals.start, first + (last - first) // 2, side="right") - 1
     while len(wait := wait[place >= 0]):
         place = place[place >= 0]
@@ -325,7 +330,8 @@ def answered(names: pd.Series, fulfils: Callable[[str], object]) -> Bool:
     return np.array([bool(fulfils(str(name))) for name in names.cat.categories] + [False])
 
 
-# What each detail of a wait is called in API_CALLS (0), RANGES (1) or OS_CALLS (2), in the order in which they count.
+# What each detail of a wait is called in API_CALLS (0), RANGES (1) or OS_CALLS (2), in the order in
+# which they count.
 CONDITIONS: tuple[tuple[int, Callable[[str], object]], ...] = (
     *((0, fulfils) for fulfils in (is_sync, is_launch, is_memory, bool)),
     *((1, fulfils) for fulfils in (DATA_LOADING.search, MPI.match)),

@@ -68,11 +68,13 @@ WITNESSES = ("range", "file", "copies")
 SHORTEST_NS = 1_000_000
 LONG_NS, LONGER, FEWEST_BYTES, MORE_BYTES, FEWEST_STEPS = 10_000_000, 5, 10_000_000, 10, 3
 _STATE = r"(?:model|check_?point|ckpt|snapshot|state|weights)"
-# save_checkpoint, torch.save's functions on the stack, DCP, "[Callback]ModelCheckpoint...", "writing the checkpoint"
+# save_checkpoint, torch.save's functions on the stack, DCP, "[Callback]ModelCheckpoint...",
+# "writing the checkpoint"
 SAVING = re.compile(
     rf"(?:save|saving|writ|dump|export|upload)\w*[ _.:\-]*(?:the[ _])?{_STATE}"
     rf"|{_STATE}[ _.:\-]*(?:save|saving|writ|dump)"
-    r"|torch/serialization\.py\(\d+\): _?(?:legacy_)?save|distributed/checkpoint/(?!.*load)|modelcheckpoint|async_save"
+    r"|torch/serialization\.py\(\d+\): _?(?:legacy_)?save|distributed/checkpoint/(?!.*load)"
+    r"|modelcheckpoint|async_save"
     r"|^(?:save|saving|checkpoint|checkpointing|ckpt)$",
     re.IGNORECASE,
 )
@@ -82,7 +84,8 @@ RECOMPUTING = re.compile(
 EVALUATING = re.compile(r"(?:^|[^a-z])(?:eval|valid|test|infer|predict)", re.IGNORECASE)
 WRITING = re.compile(
     r"(?:p?writev?2?(?:64)?|fwrite|fputs|fflush|fclose|f(?:data)?sync|sync|syncfs|msync"
-    r"|sync_file_range|f?truncate(?:64)?|posix_fallocate(?:64)?|fallocate(?:64)?|rename(?:at2?)?|sendfile(?:64)?"
+    r"|sync_file_range|f?truncate(?:64)?|posix_fallocate(?:64)?|fallocate(?:64)?|rename(?:at2?)?"
+    r"|sendfile(?:64)?"
     r"|copy_file_range|aio_write(?:64)?|io_submit|splice)$"
 )
 

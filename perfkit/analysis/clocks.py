@@ -249,15 +249,23 @@ def _compared(reference: Recorded, other: Recorded) -> Clock:
     shifted += [_scatter(later[: count - k] - (1 + drift) * time[k:]) for k in range(1, LAGS + 1)]
     if min(shifted) < error * (BETTER if reference.recorded == other.recorded else 1 / BETTER):
         return Clock(
-            reason="not known: the ends fit as well to collectives before or after. Are these the same steps?"
+            reason=(
+                "not known: the ends fit as well to collectives before or after. Are these the "
+                "same steps?"
+            )
         )
     if abs(drift) > MOST_DRIFT:
         return Clock(
-            reason="not known: the times drift apart faster than clocks do. Are these the same steps?"
+            reason=(
+                "not known: the times drift apart faster than clocks do. Are these the same steps?"
+            )
         )
     if np.mean(np.abs(ahead - drift * time - offset) <= transfer + 2 * resolution) < POSSIBLE:
         return Clock(
-            reason="not known: ends lie farther apart than the transfers last. Are these the same steps?"
+            reason=(
+                "not known: ends lie farther apart than the transfers last. Are these the same "
+                "steps?"
+            )
         )
     return Clock(offset, drift, 2 * error, count)  # twice a standard deviation of one collective
 

@@ -40,7 +40,8 @@ MATCHED = Table(
     ),
     ("collective", "start_ns", "rank", "gpu"),
 )
-# What a rank sends and receives over the bus, per byte of the message, with n ranks (nccl-tests, PERFORMANCE.md).
+# What a rank sends and receives over the bus, per byte of the message, with n ranks (nccl-tests,
+# PERFORMANCE.md).
 _TWICE_ALL_BUT_ONE = ("all_reduce",)
 _ALL_BUT_ONE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ONCE = ("broadcast", "reduce", "send_recv")
@@ -181,8 +182,9 @@ def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
     rows = matched(collectives)
     if len(rows) and not rows["together"].any():
         raise PerfkitError(
-            f"stragglers: in none of {rows['collective'].nunique()} collectives all ranks were there at one moment. "
-            "Record all ranks over the same steps, on nodes with synchronised clocks."
+            f"stragglers: in none of {rows['collective'].nunique()} collectives all ranks were "
+            "there at one moment. Record all ranks over the same steps, on nodes with "
+            "synchronised clocks."
         )
     timed = with_start(collectives).groupby(["rank", "gpu"]).size()
     table = _summed(rows).reindex(timed.index, fill_value=0) if len(timed) > 1 else _summed(rows)
@@ -253,11 +255,13 @@ def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
     ranks = frame[["rank", value]].dropna().sort_values("rank", kind="stable", ignore_index=True)
     if ranks["rank"].duplicated().any():
         raise ValueError(
-            f"frame: rank {ranks['rank'][ranks['rank'].duplicated()].iloc[0]} has several rows. Give one."
+            f"frame: rank {ranks['rank'][ranks['rank'].duplicated()].iloc[0]} has several rows. "
+            "Give one."
         )
     if (ranks[value] < 0).any():
         raise ValueError(
-            f"value: {value!r} is {ranks[value].min()} on a rank. Give a figure that is not negative."
+            f"value: {value!r} is {ranks[value].min()} on a rank. Give a figure that is not "
+            "negative."
         )
     mean = ranks[value].mean()
     top = (

@@ -39,7 +39,8 @@ STRETCHES = Table(
 )
 # From the end of the work to that of a wait; to return takes some 10 µs (convention).
 BEYOND_NS = 1_000_000
-# Of the time of queued operations: their GPU hardly waits between them (convention; at most 8 % in 47 traces).
+# Of the time of queued operations: their GPU hardly waits between them (convention; at most 8 % in
+# 47 traces).
 QUEUE_GAPS = 0.1
 # Of the usual operators or duration: a step with so many does the work of the others (convention).
 SIMILAR = 0.5

@@ -28,13 +28,14 @@ from perfkit.hardware import Peaks
 from perfkit.tables import MODULES, SAMPLES
 
 SUSPICIOUS_ABOVE = 0.7
-# Published dense training of language models in BF16 on A100 and H100: Llama 3 405B 38-43 %, Megatron-LM 41-48 %,
-# PaLM 46 %, the sequence-parallel Megatron-LM 56 %.
+# Published dense training of language models in BF16 on A100 and H100: Llama 3 405B 38-43 %,
+# Megatron-LM 41-48 %, PaLM 46 %, the sequence-parallel Megatron-LM 56 %.
 LADDER = {"poor": 0.0, "low": 0.2, "typical": 0.35, "good": 0.45, "excellent": 0.55}
 VERDICTS = (*LADDER, "suspicious")
 _CAUSES = (
-    "Check that work, time and GPUs are all global or all those of one GPU, that the peak is that of this GPU and of "
-    "the precision that ran, and that no work is counted that is not done, such as inactive parameters and look-ups."
+    "Check that work, time and GPUs are all global or all those of one GPU, that the peak is that "
+    "of this GPU and of the precision that ran, and that no work is counted that is not done, "
+    "such as inactive parameters and look-ups."
 )
 _RATES = ["forward_flops_per_s", "training_flops_per_s"]
 _TIMES = ["forward_ns", "backward_ns", "iteration_ns"]
@@ -84,7 +85,8 @@ def peak_flops(peaks: Peaks | None, precision: str, *, what: str) -> float:
     """Return the dense peak of `precision`, FLOP/s, or raise PerfkitError if there is none."""
     if peaks is None:
         raise PerfkitError(
-            f"{what}: no peak is known. Pass peaks=hardware.peaks(name of the GPU), or your own with hardware.Peaks."
+            f"{what}: no peak is known. Pass peaks=hardware.peaks(name of the GPU), or your own "
+            "with hardware.Peaks."
         )
     return peaks.flops(precision)
 
@@ -174,11 +176,14 @@ def credible(share: float, *, what: str, gpus: int = 1) -> str:
     if share > 1:
         least = math.ceil(share * gpus)
         raise PerfkitError(
-            f"{what}: {share:.4g} of the peak is impossible, that takes at least {least} such GPUs and {gpus} are "
-            f"counted. {_CAUSES}"
+            f"{what}: {share:.4g} of the peak is impossible, that takes at least {least} such GPUs "
+            f"and {gpus} are counted. {_CAUSES}"
         )
     if share > SUSPICIOUS_ABOVE:
-        return f"above 70 % of the peak, which no published training of a dense model reaches. {_CAUSES}"
+        return (
+            "above 70 % of the peak, which no published training of a dense model reaches. "
+            f"{_CAUSES}"
+        )
     return ""
 
 

@@ -164,7 +164,8 @@ def attributed(
     short = np.where(is_usual, usual, after) < KERNEL_WAIT_NS
     parts[-2] = after * short
     parts[-1] = after * ~short
-    # The row of the largest value of each column, the first of equals; `argmax` is slow over few rows.
+    # The row of the largest value of each column, the first of equals; `argmax` is slow over few
+    # rows.
     main, most = np.zeros(len(start), np.int64), parts[0].copy()
     for number, times in enumerate(parts[1:], 1):
         main[times > most] = number

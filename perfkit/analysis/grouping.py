@@ -136,7 +136,8 @@ def largest(frame: pd.DataFrame, column: str) -> pd.Series:
 
 def over(how: np.ufunc, values: NDArray[Any], first: Int, stop: Int) -> NDArray[Any]:
     """Return values[first:stop] joined by `how` for each of these ranges; of an empty range anything."""
-    # reduceat answers for what lies between two ranges as well; 0 stands behind the last value for its end.
+    # reduceat answers for what lies between two ranges as well; 0 stands behind the last value for
+    # its end.
     return np.asarray(
         how.reduceat(np.append(values, 0), np.stack([first, stop], axis=1).ravel())[::2]
     )

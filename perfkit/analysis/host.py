@@ -56,7 +56,9 @@ BLOCKING = {
     r"(cuda|hip)Free(?!.*Async).*|cu(MemFree|MipmappedArrayDestroy|ArrayDestroy)(?!.*Async).*": (
         "waits until no running work can use the memory"
     ),
-    r"(cuda|hip)DeviceReset|cuCtxDestroy|cuDevicePrimaryCtxRe(set|lease)": "waits, then destroys the context",
+    r"(cuda|hip)DeviceReset|cuCtxDestroy|cuDevicePrimaryCtxRe(set|lease)": (
+        "waits, then destroys the context"
+    ),
 }
 _BLOCKING = re.compile("|".join(f"(?:{pattern})" for pattern in BLOCKING))
 LATENCY = Table(

@@ -53,8 +53,8 @@ class Axis(NamedTuple):
         span = max((int(t.max()) for t in times if len(t)), default=0) - low + 1
         if span * groups + abs(low) > np.iinfo(np.int64).max:
             raise PerfkitError(
-                f"intervals: {groups} groups of {span} ns each do not fit into int64. Number the groups from 0, "
-                "and count times from the start of the capture."
+                f"intervals: {groups} groups of {span} ns each do not fit into int64. Number the "
+                "groups from 0, and count times from the start of the capture."
             )
         return cls(low, span)
 
@@ -253,7 +253,8 @@ def share(part: Int, whole: Int) -> Float:
     if len(wrong):
         at = wrong[0]
         raise PerfkitError(
-            f"share: {part[at]} ns of {whole[at]} ns is not in 0..1. Check the times of the capture."
+            f"share: {part[at]} ns of {whole[at]} ns is not in 0..1. Check the times of the "
+            "capture."
         )
     fraction = np.full(len(part), np.nan)
     np.divide(part, whole, out=fraction, where=whole != 0)

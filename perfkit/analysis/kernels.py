@@ -133,7 +133,8 @@ def _busy(kernels: pd.DataFrame, group: Int, total_ns: Int, window: Window | Non
     else:
         place = device * len(total_ns) + group
         shape = (len(index), len(total_ns))
-        # The table is sorted by device and start: a stable sort by place alone gives the order that union wants.
+        # The table is sorted by device and start: a stable sort by place alone gives the order that
+        # union wants.
         small = place.astype(np.uint16) if shape[0] * shape[1] <= 1 << 16 else place
         order = np.argsort(small, kind="stable")
         covered = union(start[order], stop[order], place[order])

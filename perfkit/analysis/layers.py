@@ -20,9 +20,11 @@ from perfkit.analysis.intervals import Bool, Int
 from perfkit.tables import PYTHON_CALLS, RANGES
 
 MODULE = "nn.Module: "
-# The name of one step or one pass. vLLM and SGLang name a step execute_context_1(888)_generation_0(0).
+# The name of one step or one pass. vLLM and SGLang name a step
+# execute_context_1(888)_generation_0(0).
 PASS = re.compile(
-    r"(?<![a-z])(?:time_?step|step|iter|iteration|(?:micro_?)?batch|forward|fwd|backward|bwd|prefill|request)(?![a-z])"
+    r"(?<![a-z])(?:time_?step|step|iter|iteration|(?:micro_?)?batch|forward|fwd|backward|bwd"
+    r"|prefill|request)(?![a-z])"
     r"|execute(?:_\d+)?_context_\d",
     re.IGNORECASE,
 )
@@ -30,7 +32,8 @@ LOOP = re.compile(r"(?<![a-z])(?:loop|epoch|all|every)(?![a-z])", re.IGNORECASE)
 # What PyTorch writes after the name of an operator (torch.autograd.profiler.emit_nvtx).
 OPERATOR = re.compile(r", (?:seq|op_id) = \d")
 SEQUENCE = re.compile(r", seq = \d")
-# MulBackward0, FlashAttnFuncBackward; RegisterPostBackwardFunction of FSDP belongs to the forward pass.
+# MulBackward0, FlashAttnFuncBackward; RegisterPostBackwardFunction of FSDP belongs to the forward
+# pass.
 BACKWARD = re.compile(r"Backward\d*(?:,|$)|autograd::engine")
 # A layer by its own name.
 LAYER = re.compile(

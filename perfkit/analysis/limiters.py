@@ -149,7 +149,8 @@ def _of_memory(table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """
     memory, dram = table["memory_frac"].to_numpy(), table["dram_frac"].to_numpy()
     l1, l2 = (table[name].to_numpy() for name in ("l1_frac", "l2_frac"))
-    # A cache works no more than the memory in all; its own counter may say so where it counts active cycles.
+    # A cache works no more than the memory in all; its own counter may say so where it counts
+    # active cycles.
     at_l1 = np.minimum(l1, memory)
     at_l2 = np.minimum(l2, memory)
     cache = np.fmax(at_l1, at_l2)

@@ -106,7 +106,8 @@ def ceilings(*, peaks: Peaks | None, measured: Peaks | None = None) -> pd.DataFr
     if (shares > BEYOND).any():
         worst = table.loc[shares == shares.max(), "roof"].iloc[0]
         raise PerfkitError(
-            f"{worst}: measured is {shares.max():.4g} of the data sheet's peak of {peaks.name if peaks else ''}, more "
+            f"{worst}: measured is {shares.max():.4g} of the data sheet's peak of "
+            f"{peaks.name if peaks else ''}, more "
             "than it can be. Check that both are of this GPU, and that the peaks are dense ones."
         )
     memory = table["roof"] == MEMORY

@@ -54,8 +54,8 @@ COPY_KEYS = (
     "process",
     "stream",
 )
-# Host-to-device copies up to 64 KB return before the data has arrived: they are staged with the command
-# (CUDA Runtime API, "API synchronization behavior").
+# Host-to-device copies up to 64 KB return before the data has arrived: they are staged with the
+# command (CUDA Runtime API, "API synchronization behavior").
 SMALL_BYTES = 65_536
 _ASYNC = re.compile(r"cu(?:da)?Mem(?:cpy|set).*Async")
 
@@ -70,7 +70,8 @@ def timeline(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataF
     axis = Axis.over(len(index), *times)
     here, there = (axis.at(group, time) for group, time in zip(groups, times, strict=True))
     new = np.flatnonzero(np.diff(here, prepend=-1))
-    # Several events may bear one time: the n-th of a metric was recorded with the n-th of the other.
+    # Several events may bear one time: the n-th of a metric was recorded with the n-th of the
+    # other.
     again = np.arange(len(here)) - np.repeat(new, np.diff(np.append(new, len(here))))
     place = np.minimum(np.searchsorted(there, here) + again, len(there))
     place = np.where(np.append(there, -1)[place] == here, place, -1)
@@ -221,8 +222,9 @@ def _idle_frac(levels: pd.DataFrame) -> pd.Series:
     if len(beyond):
         level = beyond.iloc[0]
         raise PerfkitError(
-            f"samples: {level['allocated_bytes']} bytes are allocated of {level['reserved_bytes']} reserved on gpu "
-            f"{level['gpu']} of rank {level['rank']} at {level['time_ns']} ns. Check how the memory was recorded."
+            f"samples: {level['allocated_bytes']} bytes are allocated of {level['reserved_bytes']} "
+            f"reserved on gpu {level['gpu']} of rank {level['rank']} at {level['time_ns']} ns. "
+            "Check how the memory was recorded."
         )
     return (reserved - levels["allocated_bytes"]) / reserved
 
@@ -262,7 +264,8 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
     time = levels["time_ns"].to_numpy()
     edges = tiles(window or ((int(time.min()), int(time.max()) + 1) if len(time) else (0, 1)), bins)
     index, (group,) = devices(levels)
-    # Device, bin and the levels [begin, end) of each row of the answer, for levels by device and time.
+    # Device, bin and the levels [begin, end) of each row of the answer, for levels by device and
+    # time.
     count = len(edges) - 1
     key = group * count + np.searchsorted(edges, time, side="right") - 1
     lowest = key[np.flatnonzero(np.diff(group, prepend=-1))]

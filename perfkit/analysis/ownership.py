@@ -32,23 +32,32 @@ from perfkit.tables import API_CALLS, KERNELS, OPS, PYTHON_CALLS, RANGES
 HOW = ("launch", "forward", "main", "outside", "none")
 BY = ("range", "operator", "module", "line", "phase")
 MODULE = "nn.Module: "  # PyTorch writes it before the class of a module
-# Names of ranges, operators and modules that say which phase they are; of several phases open at once the first counts.
+# Names of ranges, operators and modules that say which phase they are; of several phases open at
+# once the first counts.
 PHASES = (
     ("prefill", r"(?<![a-z])(?:prefill|context[ _-]?phase|prompt[ _-]?(?:phase|processing))"),
     (
         "decode",
-        r"^(?!.*(?:jpe?g|video|image|audio|vae|tokenizer))(?:.*[^a-z])?(?:decode|decoding|generation)(?![a-z])",
+        (
+            r"^(?!.*(?:jpe?g|video|image|audio|vae|tokenizer))(?:.*[^a-z])?(?:decode|decoding"
+            r"|generation)(?![a-z])"
+        ),
     ),
     ("optimizer", r"(?<![a-z])optimi[sz]er(?![a-z])"),
     (
         "backward",
-        r"(?<![a-z])(?:backward|backprop|backpropagation|bwd)(?![a-z])|autograd::engine::evaluate_function",
+        (
+            r"(?<![a-z])(?:backward|backprop|backpropagation|bwd)(?![a-z])"
+            r"|autograd::engine::evaluate_function"
+        ),
     ),
-    # emit_nvtx writes the number of the autograd node that an operator makes: only the forward pass makes any
+    # emit_nvtx writes the number of the autograd node that an operator makes: only the forward pass
+    # makes any
     ("forward", r"(?<![a-z])(?:forward|fwd)(?![a-z])|nn\.Module: |^(?!.*backward).*, seq ?= ?\d"),
 )
 _PHASES = {phase: re.compile(pattern, re.IGNORECASE) for phase, pattern in PHASES}
-# In names of ranges: what PyTorch's emit_nvtx adds behind an operator, and numbers that count or measure.
+# In names of ranges: what PyTorch's emit_nvtx adds behind an operator, and numbers that count or
+# measure.
 _ADDED = re.compile(r", (?:op_id|(?:stashed )?seq|sizes|input_op_ids) ?=.*", re.DOTALL)
 _NUMBER = re.compile(r"(?<![A-Za-z_\d.])\d[\d.]*")
 PLACE = ["rank", "process", "thread", "start_ns", "dur_ns", "name"]
@@ -103,7 +112,8 @@ class Owners:
             moments.insert(1, of_op.assign(rank=np.where(op < 0, -1, of_op["rank"])))
         frames, layers = _frames(by, ranges, ops, python_calls)
         if by == "range" and together:
-            # N for each number that stands alone, and without what PyTorch adds to an operator's name.
+            # N for each number that stands alone, and without what PyTorch adds to an operator's
+            # name.
             plain = [
                 _NUMBER.sub("N", _ADDED.sub("", str(name)))
                 for name in frames["name"].cat.categories

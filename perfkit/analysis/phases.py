@@ -58,12 +58,13 @@ PHASES = Table(
     ("rank", "start_ns"),
 )
 NAMES = ("start_up", "loop", "pause", "end", "whole")
-# Conventions: the share of a part from which on a pause is told, the share of the gaps or repetitions that may be
-# pauses, and how many repetitions tell what is part of each.
+# Conventions: the share of a part from which on a pause is told, the share of the gaps or
+# repetitions that may be pauses, and how many repetitions tell what is part of each.
 NOTABLE, FEW_GAPS, FEWEST = 0.03, 0.1, 3
 # Two lengths of steps differ by this factor, and each has this share of the steps, at least two.
 APART, SHARE_OF_KIND = 1.5, 0.05
-# Other work has this share of the kernel time; half of its time is busy, and half of that in kernels the loop has not.
+# Other work has this share of the kernel time; half of its time is busy, and half of that in
+# kernels the loop has not.
 WORK, HALF, ALIKE = 0.1, 0.5, 0.9
 OTHER, CHECKPOINT = "other kernels", "checkpoint"
 

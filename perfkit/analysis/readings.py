@@ -75,7 +75,8 @@ CAUSES = {
 }
 # Counters of the time with a lowered clock, which stand in for a cause without any of these.
 COUNTERS = {"power": ("power_violation_ns",), "thermal": ("thermal_violation_ns",)}
-# Counters of the event reasons themselves: they know what happened between two readings of the reasons.
+# Counters of the event reasons themselves: they know what happened between two readings of the
+# reasons.
 OF_REASONS = {
     "power": ("throttled_sw_power_ns", "throttled_power_brake_ns"),
     "thermal": ("throttled_sw_thermal_ns", "throttled_hw_thermal_ns"),
@@ -229,7 +230,8 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
         )
     sources = cause.groupby(of_series).agg(", ".join).reindex(range(len(table)), fill_value="")
     table = table.assign(source=sources.astype("string"))
-    # By how much each counter grew over the time between its readings: a row per device, a column each.
+    # By how much each counter grew over the time between its readings: a row per device, a column
+    # each.
     found = readings(samples, *COUNTED, window=window)
     gain, step = (np.diff(column, append=column[-1:]) for column in (found.value, found.time))
     forward = (np.diff(found.row_series, append=-1) == 0) & (gain >= 0)
@@ -291,8 +293,8 @@ def summary(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
     three readings; `mean`, `p5`, `p50`, `p95`, `min`, `max` float64, in the unit of the metric's suffix.
     """
     found = readings(samples, window=window)
-    # The share of ticks without a reading, NaN where a series has no regular ticks. The last reading has no interval
-    # after it: its own counts as regular, and is taken off again.
+    # The share of ticks without a reading, NaN where a series has no regular ticks. The last
+    # reading has no interval after it: its own counts as regular, and is taken off again.
     ticks = found.hold / np.maximum(found.usual, 1)[found.row_series]
     regular = of_each(np.add, found, (np.abs(ticks - 1) <= EVEN).astype(np.int64)) - 1
     skipped = of_each(np.add, found, np.maximum(np.rint(ticks) - 1, 0))

@@ -37,7 +37,8 @@ _METRIC = (
     r"sm__ops_path_tensor(?P<op>_op_[a-z]+)?_src_(?P<src>[a-z0-9]+)(?:_dst_(?P<dst>[a-z0-9]+))?"
     r"(?:_sparsity_(?P<sparsity>on|off))?\.sum"
 )
-# Which counters of a type stand for all of it: the sum over instruction kinds, then the split by sparsity.
+# Which counters of a type stand for all of it: the sum over instruction kinds, then the split by
+# sparsity.
 _ANSWERS = ((False, True), (False, False), (True, True), (True, False))
 CEILINGS = Table(
     "CEILINGS",
@@ -69,8 +70,8 @@ _CLOCKS = {
     "l1tex": ("l1tex__cycles_elapsed.avg.per_second",),
 }
 _L1 = "l1tex__lsu_writeback_active{}.sum.peak_sustained"
-# Unit whose clock counts, what one event is worth, and the metric; of several the first that was recorded.
-# A half-precision instruction works on two lanes: its multiply-add is 4 FLOP.
+# Unit whose clock counts, what one event is worth, and the metric; of several the first that was
+# recorded. A half-precision instruction works on two lanes: its multiply-add is 4 FLOP.
 _PEAKS = {
     "fp64": ("sm", 2, (_OP.format("d"),)),
     "fp32": ("sm", 2, (_OP.format("f"),)),
@@ -226,8 +227,8 @@ def _refuse(devices: pd.DataFrame, ceilings: pd.DataFrame) -> None:
                 lacking.append(f"no peak {what} is known for {device} of rank {rank}")
     if lacking:
         raise PerfkitError(
-            f"roofline: {'; '.join(lacking)}. Record with {RECORD}, or pass peaks=hardware.peaks(name of the GPU), "
-            "or your own with hardware.load_peaks."
+            f"roofline: {'; '.join(lacking)}. Record with {RECORD}, or pass "
+            "peaks=hardware.peaks(name of the GPU), or your own with hardware.load_peaks."
         )
 
 
@@ -264,7 +265,8 @@ def flops(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     parts = _parts(launches, counters)
     total = parts.sum(axis=1)
     split = parts.div(total.where(total > 0), axis=0).mul(counted, axis=0).fillna(0.0)
-    # A kernel's name tells the type where no counter does: `tensor` if it tells none that has a tensor peak.
+    # A kernel's name tells the type where no counter does: `tensor` if it tells none that has a
+    # tensor peak.
     decoded = {
         name: f"{names.decode(str(name)).precision}_tensor"
         for name in launches["full_name"].cat.categories
@@ -318,7 +320,8 @@ def points(
     counters = COUNTERS.given(counters)
     operations = launches[list(_FLOPS)].rename(columns=_FLOPS)
     operations = pd.concat([operations, flops(launches, counters)], axis=1)
-    # A report prints waves with two decimals: of a small grid they are worked out, or known to be few.
+    # A report prints waves with two decimals: of a small grid they are worked out, or known to be
+    # few.
     waves = warps.occupancy(launches, counters)["waves"].fillna(
         wide(launches, counters, [_WAVES])[_WAVES]
     )
@@ -441,7 +444,8 @@ def _shares(points: pd.DataFrame, ceilings: pd.DataFrame | None) -> pd.DataFrame
     roofs = CEILINGS.given(ceilings)
     precision = points["precision"].astype(object)
     peak = _peak(points, precision, roofs, "flops_per_s")
-    # FP16 accumulation has a roof of its own on some GPUs; elsewhere that of FP32 accumulation is the same.
+    # FP16 accumulation has a roof of its own on some GPUs; elsewhere that of FP32 accumulation is
+    # the same.
     peak = peak.fillna(
         _peak(points, precision.astype("string").str.removesuffix("_acc16"), roofs, "flops_per_s")
     )
@@ -517,13 +521,22 @@ def roofline_reason(row: Row) -> str:
     """Return the sentence for a verdict of the roof; `row` has verdict, shares, dram_intensity and ridge."""
     memory = percent(row["dram_share_frac"])
     if pd.isna(row["flops"]):
-        reached = f"it reaches {memory} of the DRAM bandwidth; its FLOP were not counted (record with {RECORD})"
+        reached = (
+            f"it reaches {memory} of the DRAM bandwidth; its FLOP were not counted (record with "
+            f"{RECORD})"
+        )
     else:
-        reached = f"it reaches {percent(row['compute_share_frac'])} of the peak and {memory} of the DRAM bandwidth"
+        reached = (
+            f"it reaches {percent(row['compute_share_frac'])} of the peak and {memory} of the DRAM "
+            "bandwidth"
+        )
     place = ""
     if pd.notna(row["dram_intensity"]) and pd.notna(row["ridge"]):
         side = "left" if row["dram_intensity"] < row["ridge"] else "right"
-        place = f", {side} of the ridge ({number(row['dram_intensity'])} and {number(row['ridge'])} FLOP/byte)"
+        place = (
+            f", {side} of the ridge ({number(row['dram_intensity'])} and {number(row['ridge'])} "
+            "FLOP/byte)"
+        )
     other = "" if row["nearest"] else "in another precision "
     return {
         "compute": f"Arithmetic {other}limits it: {reached}{place}.",
@@ -557,7 +570,10 @@ def refusal(row: Row) -> str:
 def unmeasured(row: Row) -> str:
     """Return what is lacking for a verdict and how to record it."""
     if pd.isna(row["flops"]):
-        return f"Not measured: neither its FLOP nor its throughputs were recorded. Record with {RECORD}."
+        return (
+            "Not measured: neither its FLOP nor its throughputs were recorded. Record with "
+            f"{RECORD}."
+        )
     if pd.isna(row["dram_bytes"]):
         return f"Not measured: its DRAM bytes were not counted. Record with {RECORD}."
     precision = "its precision" if pd.isna(row["precision"]) else row["precision"]

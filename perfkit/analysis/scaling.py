@@ -83,15 +83,16 @@ def decode_floor(
     """
     if peaks is None or memory_bytes is None:
         raise PerfkitError(
-            "decode_floor: memory or bandwidth of the GPU are not known. Pass memory_bytes, such as that of DEVICES, "
-            "and peaks=hardware.peaks(name of the GPU)."
+            "decode_floor: memory or bandwidth of the GPU are not known. Pass memory_bytes, such "
+            "as that of DEVICES, and peaks=hardware.peaks(name of the GPU)."
         )
     positive(weight_bytes=weight_bytes, gpus=gpus, memory_bytes=memory_bytes)
     if weight_bytes > gpus * memory_bytes:
         memory = size(gpus * memory_bytes)
         raise PerfkitError(
-            f"decode_floor: weights of {size(weight_bytes)} do not fit into {memory} of {gpus} GPUs. "
-            f"Spread them over at least {math.ceil(weight_bytes / memory_bytes)}, or store them in fewer bits."
+            f"decode_floor: weights of {size(weight_bytes)} do not fit into {memory} of {gpus} "
+            f"GPUs. Spread them over at least {math.ceil(weight_bytes / memory_bytes)}, or store "
+            "them in fewer bits."
         )
     return weight_bytes / (gpus * peaks.bandwidth()) * 1e9
 
@@ -115,13 +116,17 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     if len(wrong):
         row = wrong.iloc[0]
         raise ValueError(
-            f"runs: {row['throughput_per_s']} per second on {row['gpus']:.0f} GPUs are not both above 0"
+            f"runs: {row['throughput_per_s']} per second on {row['gpus']:.0f} GPUs are not both "
+            "above 0"
         )
     gpus, throughput = runs["gpus"], runs["throughput_per_s"]
     fewest = gpus.min()
     speedup = throughput / throughput[gpus == fewest].mean()
     efficiency = speedup / (gpus / fewest)
-    above = "above 1: check that all runs do the same work per step, and that nothing slowed the smallest one"
+    above = (
+        "above 1: check that all runs do the same work per step, and that nothing slowed the "
+        "smallest one"
+    )
     notes = pd.Series("", runs.index, dtype="string").mask(efficiency > 1, above)
     columns = {
         "baseline_gpus": fewest,

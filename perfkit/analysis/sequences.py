@@ -145,7 +145,8 @@ def _after_pause(code: Int, anchors: _Anchors, pause: Int) -> Int | None:
     stands_out = before[:, near].max(axis=1) > 2 * before[:, ~near].max(axis=1, initial=0)
     if stands_out.mean() < REGULAR:
         return None
-    # Where repetitions differ by a few elements, the pause and the element they start with tell the place.
+    # Where repetitions differ by a few elements, the pause and the element they start with tell the
+    # place.
     around = np.maximum(places[:, None] - np.arange(max(lead - slack, 0), lead + slack + 1), 0)
     each = np.arange(len(places))
     start = np.bincount(code[around[each, pause[around].argmax(axis=1)]]).argmax()
@@ -161,7 +162,8 @@ def _stretches(code: Int, first: Int, length: int) -> tuple[Int, Int]:
     stop = np.append(first[1:], len(code))
     usual_stop = np.minimum(first + length, stop)
     typical = _held(_content(code, first, usual_stop, length), slice(None), length)
-    # Beyond the usual length other work begins, unless the repetition itself is another (a warm-up).
+    # Beyond the usual length other work begins, unless the repetition itself is another (a
+    # warm-up).
     beyond = typical & ((stop - first > 1.5 * length) | (stop == len(code)))
     stop = np.where(beyond, usual_stop, stop)
     enough = len(first) >= FEWEST

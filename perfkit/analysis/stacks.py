@@ -23,14 +23,16 @@ from perfkit.tables import FRAMES
 NEARLY_ALL = 0.95  # convention
 THREAD = ["rank", "process", "thread"]
 SYSTEM_MODULE = re.compile(
-    r"lib(?:c|pthread|m|dl|stdc\+\+|gcc|gcc_s|cuda|dxcore)(?:-[\d.]+)?\.so|ld-|libnvidia|libcupti|libTools"
+    r"lib(?:c|pthread|m|dl|stdc\+\+|gcc|gcc_s|cuda|dxcore)(?:-[\d.]+)?\.so|ld-|libnvidia|libcupti"
+    r"|libTools"
     r"|(?:ntdll|kernel32|kernelbase|ucrtbase|msvcp\w*|vcruntime\w*|nvcuda)\.dll|\[",
     re.IGNORECASE,
 )
 CUDA_MODULE = re.compile(r"libcudart|cudart64", re.IGNORECASE)
 CUDA_FUNCTION = re.compile(r"__cudart\d|libcudart_static|(?:cuda|cu)[A-Z]\w+$")
 PYTHON_MODULE = re.compile(r"(?:lib)?python\d|.*\.cpython-\d")
-# Functions of the interpreter that say what the program does: take the next item, collect garbage, import, wait.
+# Functions of the interpreter that say what the program does: take the next item, collect garbage,
+# import, wait.
 PYTHON_WORK = re.compile(
     r"(?:enum|zip|map|filter|gen)_(?:iter)?next$|gc_collect\w*$|collect_generations$"
     r"|PyImport_Import\w*$|lock_PyThread_acquire_lock$"

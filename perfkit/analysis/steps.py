@@ -37,14 +37,18 @@ from perfkit.tables import API_CALLS, DUR, KERNELS, PYTHON_CALLS, RANGES, RANK, 
 
 CHANGED = 1.2  # of the shorter steps: how long the steps of another phase are (convention)
 LEVEL = ["process", "thread", "domain", "depth"]
-# A range with a name of the first list is an iteration, one with a name of the second a part of one.
+# A range with a name of the first list is an iteration, one with a name of the second a part of
+# one.
 ITERATION = re.compile(
     r"(?<![a-z])(?:time_?step|step|iter|iteration|(?:micro_?)?batch|token|decode)s?(?![a-z])"
     r"|execute(?:_\d+)?_context_\d",  # a step of vLLM and SGLang
     re.I,
 )
 PART = re.compile(
-    r"(?<![a-z])(?:forward|fwd|backward|bwd|optimi[sz]er|loss|prefill|data[ _-]?load(?:ing|er))(?![a-z])",
+    (
+        r"(?<![a-z])(?:forward|fwd|backward|bwd|optimi[sz]er|loss|prefill|data[ _-]?load(?:ing"
+        r"|er))(?![a-z])"
+    ),
     re.I,
 )
 # "aten::mm", "Optimizer.step#Adam.step", "{'mod': ...", "epoch 3", "ncclSend", "cublasSgemm_v2"

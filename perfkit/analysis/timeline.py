@@ -134,7 +134,8 @@ def breakdown(
     wrong = table[(parts < 0).any(axis=0)]
     if len(wrong):
         raise PerfkitError(
-            f"breakdown: {wrong.iloc[0].to_dict()} has a part below 0. Check the times of the capture."
+            f"breakdown: {wrong.iloc[0].to_dict()} has a part below 0. Check the times of the "
+            "capture."
         )
     return table
 

@@ -146,7 +146,8 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
         named[at] += np.where(named[at] == "", "", ", ") + str(limit).replace("_", " ")
     table["limiter"] = pd.Series(named, dtype="string").mask(np.isnan(smallest))
     waves = blocks / positive(smallest * offered["sms"].to_numpy())
-    # The measured waves, with all their digits where the rule gives the same; a printed 0.00 says nothing.
+    # The measured waves, with all their digits where the rule gives the same; a printed 0.00 says
+    # nothing.
     printed = metrics["launch__waves_per_multiprocessor"].to_numpy()
     same = (np.abs(waves - printed) <= _ROUNDED) | np.isnan(printed)
     table["waves"] = np.where(same, waves, positive(printed))

@@ -105,7 +105,10 @@ def over_time(levels: pd.DataFrame) -> alt.LayerChart:
     return theme.layered(
         [areas],
         f"What holds the memory of GPU {highest['gpu']}",
-        f"Tensors after {drawn['event'].nunique():,} of the allocator's events; the peak may lie between two.",
+        (
+            f"Tensors after {drawn['event'].nunique():,} of the allocator's events; the peak may "
+            "lie between two."
+        ),
         picture=f"Stacked areas of {', '.join(kinds)}",
         size=(theme.WIDTH + theme.LABEL_WIDTH, HEIGHT),
     )

@@ -31,7 +31,8 @@ RECORD = "torch.cuda.memory._record_memory_history(), then _dump_snapshot(FILE)"
 AGAIN = f"Record again: {RECORD}."
 MOST_STACKS = 200_000  # that are kept while the file is read
 ALLOC, RELEASED, FREED, REFUSED, RESERVED, RETURNED = range(1, 7)
-# What the allocator did, by its word. Memory that the program lets go is free when no stream uses it any more.
+# What the allocator did, by its word. Memory that the program lets go is free when no stream uses
+# it any more.
 ACTIONS = {
     "alloc": ALLOC,
     "free_requested": RELEASED,

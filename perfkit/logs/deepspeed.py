@@ -74,7 +74,8 @@ RATES = {  # labels that divide by a time after their "="
     "fwd+bwd flops per gpu": "training_flops_per_s",
 }
 
-# A module: its indentation, attribute and class; what follows begins with its figures, or they stand on the next line.
+# A module: its indentation, attribute and class; what follows begins with its figures, or they
+# stand on the next line.
 MODULE = re.compile(r"( *)(?:\(([^()]{1,200})\): +)?([A-Za-z_]\w{0,200})\((.*)")
 OF_MODULE = re.compile(
     r"\s*(\d{1,15}(?:\.\d{1,9})?) *([KkMGBT]?)(?:,| +=) +\S+% +Params, +"
@@ -412,7 +413,8 @@ def _training_notes(training: Training) -> list[str]:
     if training.damaged:
         where = f"{len(training.damaged)}, first in line {training.damaged[0]}"
         notes.append(
-            f"iteration lines that are not whole, or whose numbers cannot be, are left out ({where})"
+            "iteration lines that are not whole, or whose numbers cannot be, are left out "
+            f"({where})"
         )
     if training.misdated:
         where = f"{len(training.misdated)}, first in line {min(training.misdated)}"
@@ -434,7 +436,10 @@ def _lacking(iterations: Sequence[Iteration]) -> list[str]:
         gaps = [(before, after) for before, after in pairs if after.number - before.number > usual]
         if gaps:
             count = sum((after.number - before.number - 1) // usual for before, after in gaps)
-            where = f"{count}, first between {gaps[0][0].number} and {gaps[0][1].number}, line {gaps[0][1].line}"
+            where = (
+                f"{count}, first between {gaps[0][0].number} and {gaps[0][1].number}, line "
+                f"{gaps[0][1].line}"
+            )
             notes.append(f"lines of iterations are missing ({where})")
     last = iterations[-1] if iterations else None
     if last and last.of and last.of - last.number >= usual:

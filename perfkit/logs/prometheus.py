@@ -94,7 +94,8 @@ class Server:
             return msgspec.json.decode(content, type=form)
         except forms.UNREADABLE:
             raise ReadError(
-                f"{self.shown}: the answer is not Prometheus's (starts with {content[:40]!r}). {PAGE}"
+                f"{self.shown}: the answer is not Prometheus's (starts with {content[:40]!r}). "
+                f"{PAGE}"
             ) from None
 
     def _get(self, path: str, **parameters: object) -> bytes:
@@ -112,7 +113,8 @@ class Server:
         except (OSError, HTTPException) as e:
             why = printable(getattr(e, "reason", None) or e or type(e).__name__, 120)
             raise ReadError(
-                f"{self.shown}: no answer from the server ({why}). Check the address, and that Prometheus runs there."
+                f"{self.shown}: no answer from the server ({why}). Check the address, and that "
+                "Prometheus runs there."
             ) from None
 
     def _refused(self, error: urllib.error.HTTPError) -> str:
@@ -121,12 +123,18 @@ class Server:
         except (OSError, HTTPException, *forms.UNREADABLE):
             reason = ""
         if reason:
-            advice = "Ask for a shorter range, a longer step or fewer hosts, and check what they must match."
+            advice = (
+                "Ask for a shorter range, a longer step or fewer hosts, and check what they must "
+                "match."
+            )
             return (
                 f"{self.shown}: Prometheus refused the query ({printable(reason, 200)}). {advice}"
             )
         if error.code in (401, 403):
-            return f"{self.shown}: HTTP {error.code}. Put name and password into the address: http://NAME:PASSWORD@host."
+            return (
+                f"{self.shown}: HTTP {error.code}. Put name and password into the address: "
+                "http://NAME:PASSWORD@host."
+            )
         return f"{self.shown}: HTTP {error.code}. {PAGE}"
 
 
@@ -159,7 +167,8 @@ def fetch(
     server = Server(url, timeout_s)
     if not (math.isfinite(start) and math.isfinite(end) and start <= end):
         raise ValueError(
-            f"start, end: {start} to {end} is no range of times; the end must not be before the start"
+            f"start, end: {start} to {end} is no range of times; the end must not be before the "
+            "start"
         )
     if not (math.isfinite(step) and step > 0):
         raise ValueError(f"step: {step} s is not above 0")
@@ -210,6 +219,6 @@ def _nothing(server: Server, start: float, end: float, match: str) -> str:
     span = " to ".join(f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d %H:%M:%S}" for t in (start, end))
     where = f" where {match}" if match else ""
     return (
-        f"{server.shown}: no GPU metric that perfkit knows from {span} UTC{where} (metrics there: {listed}). "
-        "Check the range, and that Prometheus scrapes dcgm-exporter."
+        f"{server.shown}: no GPU metric that perfkit knows from {span} UTC{where} (metrics there: "
+        f"{listed}). Check the range, and that Prometheus scrapes dcgm-exporter."
     )

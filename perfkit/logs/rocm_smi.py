@@ -34,9 +34,9 @@ HEAD = 1 << 16
 CARD = re.compile(r"card(\d{1,4})", re.ASCII)
 BEGIN = re.compile(r'^\{\s*"card\d{1,4}"\s*:\s*\{', re.ASCII | re.MULTILINE)
 SECOND = 1_000_000_000
-# Keys of a metric, the first that has a number wins, and what its number is multiplied with. The edge sensor is the one
-# that older GPUs have too; an MI300 has only the junction. `memory use` is a share of time, not of memory
-# (rsmi_dev_memory_busy_percent_get in ROCm's rocm_smi.py).
+# Keys of a metric, the first that has a number wins, and what its number is multiplied with. The
+# edge sensor is the one that older GPUs have too; an MI300 has only the junction. `memory use` is a
+# share of time, not of memory (rsmi_dev_memory_busy_percent_get in ROCm's rocm_smi.py).
 KEYS = {
     row["metric"]: (row["names"].split("; "), float(row["scale"]))
     for row in csv_rows(__file__, "rocm_smi.csv")

@@ -210,14 +210,17 @@ def _unrecognised(path: Path) -> str:
     if head.startswith(b"version https://git-lfs"):
         return f"{path}: this is a git-LFS pointer, not the capture. Fetch it with `git lfs pull`."
     if head.startswith(b"HPCTOOLKIT"):
-        return f"{path}: this is one of the files of an HPCToolkit database. Load its folder, {path.parent}."
+        return (
+            f"{path}: this is one of the files of an HPCToolkit database. Load its folder, "
+            f"{path.parent}."
+        )
     known = foreign.described(path)
     if known:
         return f"{path}: {known}"
     if head.startswith(b"SQLite format 3\0"):
         return (
-            f"{path}: an SQLite database that is not an Nsight Systems export (tables: {_tables(path)}). "
-            "Export the report with `nsys export -t sqlite REPORT.nsys-rep`."
+            f"{path}: an SQLite database that is not an Nsight Systems export (tables: "
+            f"{_tables(path)}). Export the report with `nsys export -t sqlite REPORT.nsys-rep`."
         )
     for refused in offered("refused"):
         why = refused(path) if callable(refused) else None
@@ -225,14 +228,23 @@ def _unrecognised(path: Path) -> str:
             return f"{path}: {why}"
     keys = reader("torch_trace").outermost_keys(path)
     if keys:
-        found = f"a JSON object that is not a PyTorch profiler trace (keys: {several((repr(k[:40]) for k in keys), 5)})"
+        found = (
+            "a JSON object that is not a PyTorch profiler trace (keys: "
+            f"{several((repr(k[:40]) for k in keys), 5)})"
+        )
         if "nodes" in keys and "traceEvents" not in keys:
-            found = "a PyTorch execution trace (it has nodes, no traceEvents), which holds no times of the GPU's work"
+            found = (
+                "a PyTorch execution trace (it has nodes, no traceEvents), which holds no times of "
+                "the GPU's work"
+            )
         return f"{path}: {found}. Load what torch.profiler.profile wrote with export_chrome_trace."
     start = foreign.unpacked(path)
     inside = "unpacked it starts" if head.startswith(foreign.GZIP) and start else "starts"
     begin = (start or head)[:16]
-    return f"{path}: no reader recognises this file ({size} bytes, {inside} with {begin!r}). Point at {readable()}."
+    return (
+        f"{path}: no reader recognises this file ({size} bytes, {inside} with {begin!r}). Point at "
+        f"{readable()}."
+    )
 
 
 def _tables(path: Path) -> str:
@@ -303,7 +315,8 @@ def _guarded(name: str) -> ModuleType | str:
         return "no installed package has it"
     try:
         loaded = point.load()
-    except Exception as e:  # noqa: BLE001  whatever code from outside raises, the other readers go on
+    # Whatever code from outside raises, the other readers go on.
+    except Exception as e:  # noqa: BLE001
         return f"it cannot be imported ({_error(e)})"
     lacking = lacks(loaded)
     if lacking:
@@ -392,7 +405,8 @@ def _safely(name: str, path: Path, call: Callable[[], T]) -> T:
 
 def _failure(name: str, path: Path, what: str) -> ReadError:
     return ReadError(
-        f"{path}: {origin(name)} {what}. Report this to the authors of that package, or uninstall it and load again."
+        f"{path}: {origin(name)} {what}. Report this to the authors of that package, or uninstall "
+        "it and load again."
     )
 
 

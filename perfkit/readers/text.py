@@ -87,7 +87,8 @@ def capture_table(
     return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": start, **asked}))
 
 
-# What the names of CUPTI's and Nsight Systems' overheads contain, and the kind in OVERHEAD that they are.
+# What the names of CUPTI's and Nsight Systems' overheads contain, and the kind in OVERHEAD that
+# they are.
 OVERHEADS = {
     "flush": "flush",
     "dlopen": "loading",  # the program's own loading of libraries

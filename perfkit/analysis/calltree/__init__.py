@@ -47,8 +47,8 @@ SAMPLES = {
     "expected_sample_count": "GSAMP:EXP",
     "dropped_sample_count": "GSAMP:DRP",
 }
-# Times of the host, and ns in their unit; of several the first counts, they are never added. Linux counts its clocks
-# in ns (perf_event_open, PERF_COUNT_SW_TASK_CLOCK).
+# Times of the host, and ns in their unit; of several the first counts, they are never added. Linux
+# counts its clocks in ns (perf_event_open, PERF_COUNT_SW_TASK_CLOCK).
 HOST = {"CPUTIME": 1e9, "REALTIME": 1e9, "perf::task-clock": 1.0, "perf::cpu-clock": 1.0}
 LAUNCH_NS = (
     5_000,
@@ -190,7 +190,8 @@ def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
     """
     if absent := [name for name in ("rank", "launch_count") if name not in summary]:
         raise ValueError(
-            f"summary: column {', '.join(absent)} is missing; give what calltree.gpu_summary returned"
+            f"summary: column {', '.join(absent)} is missing; give what calltree.gpu_summary "
+            "returned"
         )
     if not wall_ns > 0:
         raise ValueError(f"wall_ns: {wall_ns} is not above 0")
@@ -258,7 +259,8 @@ def _wall(trace: pd.DataFrame, wall_ns: float | None) -> float:
         return float((trace["start_ns"] + trace["dur_ns"]).max() - trace["start_ns"].min())
     if wall_ns is None or not wall_ns > 0:
         raise PerfkitError(
-            f"wall_ns: the length of the run is not known, found {wall_ns}. {RECORD}, or give wall_ns=."
+            f"wall_ns: the length of the run is not known, found {wall_ns}. {RECORD}, or give "
+            "wall_ns=."
         )
     return float(wall_ns)
 
@@ -284,8 +286,9 @@ def _bounded(table: pd.DataFrame) -> pd.DataFrame:
     """Bound the busy time from above by the operations' sum, and refuse what cannot be."""
     for row in table[table["low_ns"] > table["operation_ns"] * (1 + AGREE)].to_dict("records"):
         raise PerfkitError(
-            f"trace: the GPUs of rank {row['rank']} were busy for {row['low_ns']:g} ns, but their operations add up to "
-            f"{row['operation_ns']:g} ns. Give the trace and the metrics of one profile."
+            f"trace: the GPUs of rank {row['rank']} were busy for {row['low_ns']:g} ns, but their "
+            f"operations add up to {row['operation_ns']:g} ns. Give the trace and the metrics of "
+            "one profile."
         )
     high = np.fmin(table["high_ns"].to_numpy(), table["operation_ns"].to_numpy())
     table = table.assign(high_ns=np.fmax(high, table["low_ns"].to_numpy()))
@@ -298,8 +301,8 @@ def _bounded(table: pd.DataFrame) -> pd.DataFrame:
             else ""
         )
         raise PerfkitError(
-            f"gpus: GPU operations of {row['high_ns']:g} ns do not fit into {row['gpus']} x {row['wall_ns']:g} ns. "
-            f"{untraced or 'Give '}the right wall_ns=."
+            f"gpus: GPU operations of {row['high_ns']:g} ns do not fit into {row['gpus']} x "
+            f"{row['wall_ns']:g} ns. {untraced or 'Give '}the right wall_ns=."
         )
     return UTILISATION.make(table)
 

@@ -44,18 +44,22 @@ TIME, LAUNCHES = "GKER", "GKER:COUNT"
 OPERATOR = "at::_ops::"  # PyTorch's dispatcher has one such function per operator
 _PREFIX = re.compile("^[Pp](?=MPI|mpi)")
 _STEP = re.compile(r"::(?:call|redispatch)$")
-# Where threads of OpenMP spin until the last one of their team arrives, by HPCToolkit's mark, GCC's or LLVM's library.
+# Where threads of OpenMP spin until the last one of their team arrives, by HPCToolkit's mark, GCC's
+# or LLVM's library.
 BARRIER = re.compile(r"<omp (?:implicit )?barrier|do_spin\b|__kmp\w*(?:barrier|wait)")
-# What is around a barrier and is no code of the program: those libraries, and the start of a thread.
+# What is around a barrier and is no code of the program: those libraries, and the start of a
+# thread.
 RUNTIME = re.compile(r".*/lib(?:gomp|i?omp\d*|pthread-?|c)[-.\d]*\.so")
 # Where a thread sleeps: time of a clock on the wall, but no work.
 ASLEEP = re.compile(
-    r"_*(?:GI_+)?_*(?:p?poll|epoll_p?wait|p?select|(?:clock_)?nanosleep|futex_wait|pthread_cond_\w*wait)\b"
+    r"_*(?:GI_+)?_*(?:p?poll|epoll_p?wait|p?select|(?:clock_)?nanosleep|futex_wait"
+    r"|pthread_cond_\w*wait)\b"
 )
 MPI = re.compile(
     r"P?MPI_[A-Z]|p?mpi_[a-z_]+_$"
 )  # calls of C and Fortran, not what a library has inside
-# The CUDA, HIP and Level Zero calls above a launch, nvcc's stub of the kernel, and what has no name.
+# The CUDA, HIP and Level Zero calls above a launch, nvcc's stub of the kernel, and what has no
+# name.
 _LAUNCHING = re.compile(r"cuda|hip|__device_stub_|ze[A-Z]|cu[A-Z]|<|\[|.*@0x")
 
 

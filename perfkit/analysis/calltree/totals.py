@@ -20,7 +20,8 @@ from perfkit.names.parsing import qualified
 from perfkit.schema import Column, Table
 from perfkit.tables import CALL_METRICS, CALL_THREAD, CALLTREE, RANK, THREAD_METRICS, THREADS
 
-PYTHON = "<logical python>"  # the module HPCToolkit gives to frames of the Python interpreter's own stack
+# the module HPCToolkit gives to frames of the Python interpreter's own stack
+PYTHON = "<logical python>"
 SEPARATOR = " > "
 # HPCToolkit's marks of functions without line information and without a name.
 _LIBRARY = re.compile(r"(?<=\S) (\[[^\[\]]*\.so[^\[\]]*\])\Z")

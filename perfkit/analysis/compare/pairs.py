@@ -418,7 +418,8 @@ def _path_numbers(calltree: pd.DataFrame, parent: Int, owner: Int, distinct: _Pa
     own = rows[owner == rows]
     on_gpu = nearest(parent, of_kind(calltree, "gpu_operation")) >= 0
     full = text(calltree["name"], rows).fillna("unknown")
-    # Host functions without template arguments, kernels by their short name, which tells work apart.
+    # Host functions without template arguments, kernels by their short name, which tells work
+    # apart.
     host, device = (
         {n: call(n) for n in full[of].unique()}
         for call, of in ((called, ~on_gpu), (names.short, on_gpu))

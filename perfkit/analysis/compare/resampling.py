@@ -51,7 +51,8 @@ LITTLE = {
 NOISE = 0.02  # two runs of one program differ by up to this share, in 95 of 100 pairs (convention)
 MATTERS = 0.01  # relative difference of an interval that matters
 TOLERANCE = 0.05  # relative difference of two values of which no interval is known
-POINTS = 0.01  # absolute difference of two fractions, in addition: of small shares any change is a large ratio
+# absolute difference of two fractions, in addition: of small shares any change is a large ratio
+POINTS = 0.01
 
 
 class Ratio(NamedTuple):
@@ -100,8 +101,9 @@ class Resampling(NamedTuple):
 
 
 PLAIN = Resampling()
-# The one place that says which way a figure is better, by the pattern of its id; the first that matches holds.
-# A total depends on how long was recorded, a mean kernel on how much was fused: they have no direction.
+# The one place that says which way a figure is better, by the pattern of its id; the first that
+# matches holds. A total depends on how long was recorded, a mean kernel on how much was fused: they
+# have no direction.
 DIRECTIONS = tomllib.loads(Path(__file__).with_name("directions.toml").read_text(encoding="utf-8"))
 Frames = pd.DataFrame | Sequence[pd.DataFrame]
 VERDICT = Column(

@@ -27,7 +27,8 @@ from perfkit.tables import KERNELS
 HOW = "equal work"
 WINDOW = 16  # launches in a row that tell where in another run they are
 ALIKE = 0.9  # share of the work that two runs must have in common (convention)
-# Units of a rank at most, launches of a unit at least, and how much more work a unit holds than its longest kernel.
+# Units of a rank at most, launches of a unit at least, and how much more work a unit holds than its
+# longest kernel.
 MOST, LAUNCHES, LONGER = 20, 8, 4
 KEYS = ["full_name", "grid_blocks", "block_threads"]
 

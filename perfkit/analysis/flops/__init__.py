@@ -181,7 +181,8 @@ def counted(ops: pd.DataFrame) -> tuple[Int, Int, pd.DataFrame]:
         column.to_numpy(bool)[group] for column in (work["flops"].notna(), work["model"] != "")
     )
     parent = parents(ops)
-    # The rows to count, ascending: the innermost that compute, and the innermost others outside of these.
+    # The rows to count, ascending: the innermost that compute, and the innermost others outside of
+    # these.
     working, others = named[computes], named[moves & ~computes]
     inner = working[~_encloses(parent, working)[working]]
     marked = np.zeros(len(parent), bool)
@@ -309,7 +310,8 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     _, _, work = counted(ops)
     single = np.isin(launching, work.index[work["model"] == "elementwise"])
     distinct, group = numbered(ops[_ARGUMENTS].take(launching), _ARGUMENTS)
-    traffic = []  # the tensors that an operator on single elements reads, and the one that it writes
+    # the tensors that an operator on single elements reads, and the one that it writes
+    traffic = []
     for of in distinct.to_dict("records"):
         given = parsed(of["shapes"], of["dtypes"], of["concrete"])
         tensors = shapes.operands(given) if given else []

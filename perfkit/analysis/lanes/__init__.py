@@ -213,7 +213,8 @@ class Lanes:
             unknown = [one for one in wanted if one not in numbers]
             if unknown:
                 raise ValueError(
-                    f"{name}: {', '.join(map(str, unknown))} is not one of {np.unique(numbers).tolist()}"
+                    f"{name}: {', '.join(map(str, unknown))} is not one of "
+                    f"{np.unique(numbers).tolist()}"
                 )
             kept &= np.isin(numbers, np.asarray(wanted)) if len(wanted) else True
         return [lane for lane in self._lanes if kept[lane.key.device]]
@@ -323,7 +324,8 @@ class Idle:
         gaps = idle_gaps(kernels, copies, api_calls, ranges=ranges, os_calls=os_calls)
         ranges = RANGES.given(ranges)
         self._host = Host(api_calls, ranges, OS_CALLS.given(os_calls))
-        # What lies before and after all work of a device depends on which others are chosen with it.
+        # What lies before and after all work of a device depends on which others are chosen with
+        # it.
         self._gaps = gaps[gaps["cause"] != "edge"].reset_index(drop=True)
         self._start = self._gaps["start_ns"].to_numpy()
         gap, device = (

@@ -102,7 +102,8 @@ class Lane:
             latest = self._latest(np.maximum(at - 1, 0))
         else:
             added, latest = self._masked(at, edges, mask)
-        # What starts in a bin, with what starts earlier and reaches into it, without what it reaches beyond.
+        # What starts in a bin, with what starts earlier and reaches into it, without what it
+        # reaches beyond.
         beyond = np.where(at > 0, np.maximum(latest - edges, 0), 0)
         return np.asarray(added + beyond[:-1] - beyond[1:], np.int64)
 

@@ -209,7 +209,8 @@ def _traits(
         "gpu": totals.rolled_up(count(both), parent) > 0,
         "to_host": count(launches[1][to_host]) > 0,
         "pageable": count(launches[1][pageable]) > 0,
-        # Of the operands' types "double" is also said of a Python number, which is computed with in single precision.
+        # Of the operands' types "double" is also said of a Python number, which is computed with in
+        # single precision.
         "double": count(
             launches[0][where(kernels["full_name"], lambda name: decode(name).precision == "fp64")]
         )
@@ -321,7 +322,8 @@ def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFram
     pageable = (copies["direction"] == "D2H") & (copies["dst_memory"] == "pageable")
     staged = started_by(copies[pageable], api_calls)
     waits[staged[staged >= 0]] = True
-    # Some exports hold a call and, inside it, its versioned form with the same correlation id: one call, the outer one.
+    # Some exports hold a call and, inside it, its versioned form with the same correlation id: one
+    # call, the outer one.
     row = np.flatnonzero(waits & (api_calls["correlation"] >= 0).to_numpy())
     again = api_calls.take(row).duplicated(["rank", "process", "thread", "correlation", "name"])
     waits[row[again.to_numpy()]] = False

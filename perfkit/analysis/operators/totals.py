@@ -43,7 +43,8 @@ from perfkit.tables import API_CALLS, KERNELS, OPS
 HOW = ("launch", "outside", "none")
 _NOT_A_LINE = re.compile(r"<(?:built-in|frozen|string)\b|nn\.Module: |(?:.*/)?torch/")
 ENGINE = "autograd::engine::evaluate_function: "
-# "MmBackward0", "NllLossBackward", "CopyBackwards", "torch::autograd::AccumulateGrad", "torch::autograd::CppNode<...>"
+# "MmBackward0", "NllLossBackward", "CopyBackwards", "torch::autograd::AccumulateGrad",
+# "torch::autograd::CppNode<...>"
 NODE = re.compile(r"\w*Backwards?\d*|(?:struct )?torch::autograd::.+")
 KEYS = ("name", "shapes", "dtypes", "strides", "rank", "process", "thread")
 
@@ -91,7 +92,8 @@ class Operators:
             number = np.full(len(of_ops) + 1, -1, np.int64)  # the last one answers for no operator
             number[ops] = np.arange(len(ops))
             of_ops, parent, row = of_ops.take(ops), number[parent[ops]], number[row]
-        # The combinations of keys, that of each operator, and that of each kernel: its operator's or its own.
+        # The combinations of keys, that of each operator, and that of each kernel: its operator's
+        # or its own.
         lacking = np.flatnonzero(row < 0)
         own = of_kernels[["rank", "process"]].take(lacking).assign(thread=np.int64(-1))
         blank = {
@@ -368,7 +370,8 @@ def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[Bool, Int, Int]:
         np.flatnonzero(node),
         np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node),
     )
-    # The one of the operators `made` that made each of the nodes in `row`, -1 where it is not recorded.
+    # The one of the operators `made` that made each of the nodes in `row`, -1 where it is not
+    # recorded.
     keys = ["rank", "process", "sequence"]
     sides = [
         ops[keys].take(side).assign(within=node_around(parent, node, parent[side]) >= 0)

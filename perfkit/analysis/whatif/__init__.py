@@ -211,12 +211,13 @@ def prepared(
     )
     program = recorded(kernels, copies, api_calls, window=window)
     how = (
-        "Record CUDA calls with the kernels: nsys profile --trace=cuda -o report PROGRAM, or CPU and "
-        "CUDA activities in torch.profiler."
+        "Record CUDA calls with the kernels: nsys profile --trace=cuda -o report PROGRAM, or CPU "
+        "and CUDA activities in torch.profiler."
     )
     if len(program.ops.start) and not len(api_calls):
         raise PerfkitError(
-            f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}"
+            "api_calls: the capture holds no CUDA call, without which nothing can be replayed. "
+            f"{how}"
         )
     if (
         len(program.ops.start)
@@ -234,17 +235,19 @@ def prepared(
     )
     if lost > LIMIT_FRAC * span_ns:
         raise PerfkitError(
-            f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded operation. "
-            "Record their nodes: nsys profile --cuda-graph-trace=node -o report PROGRAM."
+            f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded "
+            "operation. Record their nodes: nsys profile --cuda-graph-trace=node -o report "
+            "PROGRAM."
         )
     # The unchanged replay must be the run that was measured.
     missed = np.abs(unchanged - measured) / np.maximum(measured, 1)
     if (missed > LIMIT_FRAC).any():
         worst = int(missed.argmax())
         raise PerfkitError(
-            f"replay: the unchanged program takes {unchanged[worst]:,} ns in the model, {measured[worst]:,} ns in the "
-            f"capture, more than {LIMIT_FRAC:.0%} apart: something that was not recorded held it up. Record all GPUs, "
-            "processes and CUDA calls of the run, or choose a window of steady steps."
+            f"replay: the unchanged program takes {unchanged[worst]:,} ns in the model, "
+            f"{measured[worst]:,} ns in the capture, more than {LIMIT_FRAC:.0%} apart: something "
+            "that was not recorded held it up. Record all GPUs, processes and CUDA calls of the "
+            "run, or choose a window of steady steps."
         )
     return Prepared(tables, program, plan, measured, unchanged)
 
@@ -349,7 +352,8 @@ def inside(chains: Chains, of_chains: Runs, time: Int) -> Int:
     ended = time[chains.head] + chains.launch
     ended[of_chains.last] = time[chains.node[of_chains.last]]
     ended -= passed
-    # Behind the one before, an operation ends no earlier than that, plus what has passed: a running maximum.
+    # Behind the one before, an operation ends no earlier than that, plus what has passed: a running
+    # maximum.
     for first, stop in pairwise(
         np.flatnonzero(np.diff(chains.stream, prepend=-1, append=-1)).tolist()
     ):

@@ -116,8 +116,9 @@ class Handovers(NamedTuple):
 LOW, MID, HIGH = VIEWS = (0, 1, 2)
 SLACK_NS = KERNEL_WAIT_NS  # what HTA counts as the GPU's own delay
 NONE = -(2**60)  # the lag of a dependence that does not hold
-# Between two queued kernels of a device that shows none: in five captures by Nsight Systems and PyTorch's profiler a
-# tenth of these distances is below 0.7 to 1.2 µs, and their medians are 0.8 to 2.0 µs.
+# Between two queued kernels of a device that shows none: in five captures by Nsight Systems and
+# PyTorch's profiler a tenth of these distances is below 0.7 to 1.2 µs, and their medians are 0.8 to
+# 2.0 µs.
 USUAL_GAP_NS = 1_000
 SMALL = 10  # per cent of the distances of a device are smaller than a small one
 QUEUE = 1000  # of the 1,022 to 1,024 that HTA sees in a full queue

@@ -269,11 +269,13 @@ def stretch(
         )
     if whole_frac < LEAST_FRAC:
         raise PerfkitError(
-            f"steps: the steady ones are {percent(whole_frac)} of the time, less than {percent(LEAST_FRAC)}. {BY_HAND}"
+            f"steps: the steady ones are {percent(whole_frac)} of the time, less than "
+            f"{percent(LEAST_FRAC)}. {BY_HAND}"
         )
     names, parts = _parts(kernels, copies, start, end)
     count = min(max(round(aim / max(parts[:, 1].mean(), 1)), LEAST_STEPS), len(start))
-    # The first step of the stretch of so many steps that is likest to all, and how far each part is apart.
+    # The first step of the stretch of so many steps that is likest to all, and how far each part is
+    # apart.
     mean = parts.mean(axis=0)
     scale = np.full(len(mean), max(mean[0], 1.0))
     scale[1] = max(mean[1], 1.0)
@@ -285,8 +287,9 @@ def stretch(
     worst = int(apart.argmax())
     if apart[worst] > LIKE_FRAC:
         raise PerfkitError(
-            f"steps: they are unlike: in {count:,} of them in a row {names[worst]} differs from that of all by "
-            f"{percent(float(apart[worst]))}, more than {percent(LIKE_FRAC)}. {BY_HAND}"
+            f"steps: they are unlike: in {count:,} of them in a row {names[worst]} differs from "
+            f"that of all by {percent(float(apart[worst]))}, more than {percent(LIKE_FRAC)}. "
+            f"{BY_HAND}"
         )
     held = int(parts[first : first + count, 1].sum())
     if held > most:

@@ -121,7 +121,10 @@ DASHBOARD_PICTURE = "Metrics of the GPUs over time, a panel for each"
 NO_SAMPLES = (
     "No metric of a GPU was recorded. Record with `nvidia-smi dmon -s pucvmt -o DT > log.txt`."
 )
-ONE_READING = "Each metric was read once, which is no course over time. Record for as long as the program runs."
+ONE_READING = (
+    "Each metric was read once, which is no course over time. Record for as long as the program "
+    "runs."
+)
 
 
 def dashboard(
@@ -255,7 +258,10 @@ def _said(shown: Panel) -> str:
     low, high = (
         number(value / shown.scale.size) for value in shown.limit["mean"].agg(["min", "max"])
     )
-    return f"{meaning}; dashed: limit {low if low == high else f'{low} to {high}'} {shown.scale.symbol}"
+    return (
+        f"{meaning}; dashed: limit {low if low == high else f'{low} to {high}'} "
+        f"{shown.scale.symbol}"
+    )
 
 
 def overview(shown: Panel, frame: Frame) -> alt.LayerChart:

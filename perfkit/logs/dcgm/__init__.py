@@ -79,7 +79,8 @@ def read(path: Path) -> Profile:
     if frame.empty:
         raise ReadError(
             f"{path}: none of its values is there (N/A, blank or impossible). "
-            "DCGM needs root and no other profiler for fields from 1001 on: `dcgmi profile --resume`, and record again."
+            "DCGM needs root and no other profiler for fields from 1001 on: `dcgmi profile "
+            "--resume`, and record again."
         )
     start = int(frame["time_ns"].min()) if log.timed else 0
     frame = frame.assign(time_ns=frame["time_ns"] - start)
@@ -112,16 +113,18 @@ def whole_gpus(series: Sequence[fields.Series], notes: list[str]) -> list[fields
         known = [s for s in parts if s.gpu >= 0]
         if known:
             notes.append(
-                f"values of MIG instances ({sum(len(s.values) for s in known)}) are metrics of their own (mig_...): "
-                "they are relative to the instance, not to the GPU"
+                f"values of MIG instances ({sum(len(s.values) for s in known)}) are metrics of "
+                "their own (mig_...): they are relative to the instance, not to the GPU"
             )
         if left := sum(len(s.values) for s in parts if s.gpu < 0):
             notes.append(
-                f"values of MIG instances are left out ({left}): the log does not say of which GPU they are"
+                f"values of MIG instances are left out ({left}): the log does not say of which GPU "
+                "they are"
             )
         return [*whole, *known]
     notes.append(
-        "there are values of MIG instances only: gpu numbers the instances, values are relative to one"
+        "there are values of MIG instances only: gpu numbers the instances, values are relative to "
+        "one"
     )
     instances = sorted(
         {(s.host, s.gpu, s.instance) for s in parts}, key=lambda i: (i[0], i[1], by_number(i[2]))
@@ -185,7 +188,8 @@ def _in_time(series: Sequence[fields.Series], notes: list[str]) -> Sequence[fiel
     inside = (times != fields.NEVER) & (np.abs(times - usual) <= text.TEN_YEARS_NS)
     left = int((~inside).sum())
     notes.append(
-        f"values without a time, or more than ten years before or after most others, are left out ({left})"
+        "values without a time, or more than ten years before or after most others, are left out "
+        f"({left})"
     )
     parts = np.split(inside, np.cumsum([len(s.times_ns) for s in series])[:-1])
     return [
@@ -285,7 +289,10 @@ def _within(values: fields.Values, most: float, field: fields.Field) -> tuple[fi
     if not impossible.any():
         return values, ""
     example = number(float(values[impossible][0]))
-    note = f"{field.metric}: values that cannot be are left out ({int(impossible.sum())}, such as {example})"
+    note = (
+        f"{field.metric}: values that cannot be are left out ({int(impossible.sum())}, such as "
+        f"{example})"
+    )
     return np.where(impossible, np.nan, values), note
 
 

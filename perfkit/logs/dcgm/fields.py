@@ -22,7 +22,8 @@ from perfkit.format import printable, several
 from perfkit.readers.text import csv_rows
 
 PERCENT = 0.01
-REASONS = "event reasons"  # stands for the four metrics that `perfkit.logs.dcgm.reasons` makes of one mask
+# stands for the four metrics that `perfkit.logs.dcgm.reasons` makes of one mask
+REASONS = "event reasons"
 
 RATIOS = frozenset(range(1001, 1009))
 
@@ -64,10 +65,11 @@ class Field(NamedTuple):
     scale: float = 1.0
 
 
-# In fields.csv: where two fields give one metric, the first that was recorded is read. The limit that was asked for
-# (160) is the enforced one unless something lower applies. DCGM divides NVLink's difference in KiB by seconds and by
-# 1000 (ReadAndCacheNvLinkBandwidth in DcgmCacheManager.cpp). Last are the metrics of utkuozdemir/nvidia_gpu_exporter:
-# what `nvidia-smi --query-gpu` says, in base units.
+# In fields.csv: where two fields give one metric, the first that was recorded is read. The limit
+# that was asked for (160) is the enforced one unless something lower applies. DCGM divides NVLink's
+# difference in KiB by seconds and by 1000 (ReadAndCacheNvLinkBandwidth in DcgmCacheManager.cpp).
+# Last are the metrics of utkuozdemir/nvidia_gpu_exporter: what `nvidia-smi --query-gpu` says, in
+# base units.
 FIELDS = tuple(
     Field(
         int(row["number"] or 0),
@@ -208,7 +210,8 @@ def gathered(listed: Sequence[Raw], notes: list[str]) -> tuple[list[Series], lis
     if impossible:
         example = printable(impossible[0], 20)
         notes.append(
-            f"series of GPUs with a number that cannot be are left out ({len(impossible)}, such as {example})"
+            f"series of GPUs with a number that cannot be are left out ({len(impossible)}, such as "
+            f"{example})"
         )
     notes += _numbered_twice(owners)
     return series, list(devices.values())
@@ -223,7 +226,8 @@ def _numbered_twice(owners: Mapping[tuple[str, int], set[str]]) -> list[str]:
     others = f"; so are those of {len(twice) - 1} other numbers" if len(twice) > 1 else ""
     gpus = "two" if count == 2 else count
     return [
-        f"{gpus} GPUs are numbered {gpu} on one host: their values are read as those of one GPU{others}"
+        f"{gpus} GPUs are numbered {gpu} on one host: their values are read as those of one "
+        f"GPU{others}"
     ]
 
 

@@ -39,7 +39,10 @@ GPUS = {"GPU": "", "GPU-I": "GI ", "GPU-CI": "CI "}
 OTHERS = {"vGPU", "Switch", "Link", "CPU", "Core", "ConnectX", "UNKNOWN"}
 TICK_NS = 1_000_000_000
 SERVER = "A Prometheus server knows the times (`perfkit record prometheus`)"
-UNTIMED = f"dcgmi dmon prints no time stamps: its rows are taken to be 1 s apart, which is its default. {SERVER}"
+UNTIMED = (
+    "dcgmi dmon prints no time stamps: its rows are taken to be 1 s apart, which is its default. "
+    f"{SERVER}"
+)
 
 METRIC_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 PAIR = r'[a-zA-Z_][a-zA-Z0-9_]*\s*=\s*"(?:[^"\\]|\\.)*"'
@@ -250,8 +253,14 @@ def _without_rows(path: Path, log: Dmon) -> str:
             "Record with `dcgmi dmon -e` and numeric fields such as 1001,1002,1003,1004,1005."
         )
     if log.error:
-        return f"{path}: the log has no values; dcgmi said {printable(log.error, 200)!r}. Solve that and record again."
-    return f"{path}: the log has headers and no values. Record again, and let it run for longer than a second."
+        return (
+            f"{path}: the log has no values; dcgmi said {printable(log.error, 200)!r}. Solve that "
+            "and record again."
+        )
+    return (
+        f"{path}: the log has headers and no values. Record again, and let it run for longer than "
+        "a second."
+    )
 
 
 class Found(NamedTuple):
@@ -286,7 +295,8 @@ def read_exposition(path: Path) -> fields.Reading:
     timed = all(f.time for f in samples)
     if not timed and samples[-1].scrape:
         notes.append(
-            f"{1 + samples[-1].scrape} scrapes without time stamps: they are taken to be 1 s apart. {SERVER}"
+            f"{1 + samples[-1].scrape} scrapes without time stamps: they are taken to be 1 s "
+            f"apart. {SERVER}"
         )
     elif not timed:
         notes.append("one scrape without time stamp: its time is 0")
@@ -431,19 +441,22 @@ def _answer(path: Path) -> tuple[list[Result], list[str]]:
         answer = msgspec.json.decode(data, type=Answer)
     except UNREADABLE as e:
         raise ReadError(
-            f"{path}: not the whole answer of a Prometheus server ({printable(e, 120)}). Ask the server for it again."
+            f"{path}: not the whole answer of a Prometheus server ({printable(e, 120)}). Ask the "
+            "server for it again."
         ) from e
     if answer.status != "success" or answer.data is None:
         reason = printable(answer.error or answer.status, 200)
         raise ReadError(
-            f"{path}: the server answered with an error ({reason}). Correct the query and ask again."
+            f"{path}: the server answered with an error ({reason}). Correct the query and ask "
+            "again."
         )
     if answer.data.result_type not in ("matrix", "vector"):
         raise ReadError(
             f"{path}: the answer is a {printable(answer.data.result_type, 20)}, not time series. "
             "Store the answer to a query of metrics."
         )
-    # A key that stands more often in the text than in what was decoded of it; empty if there is none.
+    # A key that stands more often in the text than in what was decoded of it; empty if there is
+    # none.
     there = Counter(key.decode() for key in KEY.findall(data))
     decoded = Counter({"data": 1, "result": 1, "metric": len(answer.data.result)})
     decoded["values"] = decoded["value"] = len(
@@ -453,7 +466,8 @@ def _answer(path: Path) -> tuple[list[Result], list[str]]:
     twice = next((key for key in there if there[key] > decoded[key]), "")
     if twice:
         raise ReadError(
-            f"{path}: an object has the key {twice!r} twice, and one value is lost. Ask for it again."
+            f"{path}: an object has the key {twice!r} twice, and one value is lost. Ask for it "
+            "again."
         )
     return answer.data.result, answer.warnings
 

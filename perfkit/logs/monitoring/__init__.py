@@ -77,8 +77,9 @@ def _utilisation(fact: Facts) -> Answer:
         reason = f"{what}: record it for a minute, with `nvidia-smi dmon -s pucvmet -o DT`"
         return Answer("cannot tell", high, CONSISTENT, "frac", reason)
     reason = (
-        f"a kernel ran in at least {percent(HIGH)} of the period for {percent(high)} of the time; the median is "
-        f"{percent(fact['busy_median'])}, and nothing ran for {percent(fact['busy_idle_frac'])} of the time"
+        f"a kernel ran in at least {percent(HIGH)} of the period for {percent(high)} of the time; "
+        f"the median is {percent(fact['busy_median'])}, and nothing ran for "
+        f"{percent(fact['busy_idle_frac'])} of the time"
     )
     return Answer(_judged(high < CONSISTENT), high, CONSISTENT, "frac", reason)
 
@@ -91,8 +92,8 @@ def _memory(fact: Facts) -> Answer:
         reason = f"{use} not recorded: `nvidia-smi --query-gpu=memory.used,memory.total`"
         return Answer("cannot tell", math.nan, FULL_MEMORY, "frac", reason)
     reason = (
-        f"at most {size(fact['memory_worst'])} of {size(fact['memory_limit'])} ({fact['memory_source']}) are in use, "
-        f"{percent(fact['memory_mean_frac'])} on average"
+        f"at most {size(fact['memory_worst'])} of {size(fact['memory_limit'])} "
+        f"({fact['memory_source']}) are in use, {percent(fact['memory_mean_frac'])} on average"
     )
     full = share >= FULL_MEMORY
     advice = (
@@ -109,8 +110,9 @@ def _power(fact: Facts) -> Answer:
     share = fact["power_mean_frac"]
     if pd.isna(share) and not pd.isna(fact["power_limit"]):
         reason = (
-            f"up to {number(fact['power_worst'])} W are more than the {number(fact['power_limit'])} W of the "
-            f"{fact['power_source']}: the log is of another GPU, or its limit was raised. Record enforced.power.limit"
+            f"up to {number(fact['power_worst'])} W are more than the "
+            f"{number(fact['power_limit'])} W of the {fact['power_source']}: the log is of another "
+            "GPU, or its limit was raised. Record enforced.power.limit"
         )
         return Answer("cannot tell", math.nan, LOW_POWER, "frac", reason)
     if pd.isna(share):
@@ -119,7 +121,8 @@ def _power(fact: Facts) -> Answer:
         reason = f"{draw} not recorded: `nvidia-smi --query-gpu=power.draw,enforced.power.limit`"
         return Answer("cannot tell", math.nan, LOW_POWER, "frac", reason)
     reason = (
-        f"{number(fact['power_mean'])} W of {number(fact['power_limit'])} W ({fact['power_source']}) on average, at "
+        f"{number(fact['power_mean'])} W of {number(fact['power_limit'])} W "
+        f"({fact['power_source']}) on average, at "
         f"the limit for {percent(fact['power_at_limit_frac'])} of the time"
     )
     low = share < LOW_POWER
@@ -149,7 +152,8 @@ def _near_slowdown(fact: Facts) -> list[str]:
     found: list[str] = []
     if fact["temperature_at_limit_frac"] > 0:
         found.append(
-            f"{number(fact['temperature_worst'])} degrees Celsius are within {levels.NEAR_TEMPERATURE_C:.0f} of "
+            f"{number(fact['temperature_worst'])} degrees Celsius are within "
+            f"{levels.NEAR_TEMPERATURE_C:.0f} of "
             f"the slowdown at {number(fact['temperature_limit'])}"
         )
     if fact["temperature_margin_at_limit_frac"] > 0:
@@ -222,7 +226,8 @@ def facts(
     )
     busy = busy.drop_duplicates(readings.DEVICE).set_index(readings.DEVICE)
     table = pd.concat([lowered, *of_quantity, means_of, busy, traffic], axis=1)
-    # The devices of 0 and up with any of OF_A_DEVICE. Readings of a series follow each other: few rows tell all.
+    # The devices of 0 and up with any of OF_A_DEVICE. Readings of a series follow each other: few
+    # rows tell all.
     columns = (
         samples["rank"].to_numpy(),
         samples["gpu"].to_numpy(),

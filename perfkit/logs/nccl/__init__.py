@@ -44,7 +44,8 @@ REMEDIES = {
 }
 
 _FAILURE = re.compile(
-    r"Test (?:NCCL|CUDA) failure .*|Test failure .*|Watchdog caught collective operation timeout.*|died from signal .*"
+    r"Test (?:NCCL|CUDA) failure .*|Test failure .*|Watchdog caught collective operation timeout.*"
+    r"|died from signal .*"
     r"|launch failed .*|ncclUnhandledCudaError.*|ncclSystemError.*|ncclRemoteError.*"
 )
 _HINTS = ("fail", "timeout", "died", "nccl")  # words of these, found faster
@@ -170,14 +171,18 @@ def _nothing(path: Path, benchmarks: Sequence[benchmark.Table]) -> str:
     damaged = [number for table in benchmarks for number in table.damaged]
     if damaged:
         return (
-            f"{path}: {len(damaged)} rows of nccl-tests and none that is whole (line {damaged[0]} first). "
-            "Write the log again, without the lines of other programs in it."
+            f"{path}: {len(damaged)} rows of nccl-tests and none that is whole (line {damaged[0]} "
+            "first). Write the log again, without the lines of other programs in it."
         )
     if benchmarks:
-        return f"{path}: a header of nccl-tests and no rows: the run ended before its first result. Run it again."
+        return (
+            f"{path}: a header of nccl-tests and no rows: the run ended before its first result. "
+            "Run it again."
+        )
     return (
-        f"{path}: neither results of nccl-tests nor rings, connections or calls of NCCL. Run nccl-tests to its end, "
-        "or record with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING."
+        f"{path}: neither results of nccl-tests nor rings, connections or calls of NCCL. Run "
+        "nccl-tests to its end, or record with NCCL_DEBUG=INFO "
+        "NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING."
     )
 
 
@@ -297,20 +302,24 @@ def _table_notes(table: benchmark.Table, collective: str | None) -> list[str]:
         )
     if table.rows and collective is None and not table.program:
         notes.append(
-            "the log does not say which collective it is; run a later nccl-tests, or name the file after it"
+            "the log does not say which collective it is; run a later nccl-tests, or name the file "
+            "after it"
         )
     ranks = _ranks(table, collective)
     if table.rows and table.ranks and ranks != table.ranks:
         notes.append(
-            f"its list of devices has {table.ranks} ranks, its bandwidths are those of {ranks}, which count"
+            f"its list of devices has {table.ranks} ranks, its bandwidths are those of {ranks}, "
+            "which count"
         )
     if table.rows and ranks is None:
         notes.append(
-            "without its list of devices the number of ranks is unknown, and so is the bus bandwidth"
+            "without its list of devices the number of ranks is unknown, and so is the bus "
+            "bandwidth"
         )
     if wrong or table.out_of_bounds:
         notes.append(
-            f"data corrupt in {wrong} rows ({table.out_of_bounds} values out of bounds): its times say nothing"
+            f"data corrupt in {wrong} rows ({table.out_of_bounds} values out of bounds): its times "
+            "say nothing"
         )
     if timings and all(timing.wrong is None for timing in timings):
         notes.append("the results were not checked (validation off)")

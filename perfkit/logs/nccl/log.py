@@ -24,7 +24,8 @@ NAMES |= {
     "scatter": "scatter",
     "reduce": "reduce",
 }
-# ncclDataType_t in its order, as nccl-tests spells it, with the bytes of an element (nccl.h; src/common.cu there).
+# ncclDataType_t in its order, as nccl-tests spells it, with the bytes of an element (nccl.h;
+# src/common.cu there).
 DTYPES = (
     *(("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8)),
     *(("half", 2), ("float", 4), ("double", 8), ("bfloat16", 2), ("f8e4m3", 1), ("f8e5m2", 1)),
@@ -82,7 +83,8 @@ _GLUED = re.compile(
 _REACH = 400  # characters before NCCL's mark in which its writer is looked for
 VERSION = re.compile(r"\b[NR]CCL version\s?:? (\d+\.\d+[\w.+-]*)")
 _COMM = re.compile(
-    r"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9}) localRanks (\d{1,9}))?"
+    r"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9}) localRanks "
+    r"(\d{1,9}))?"
     r"(?: cudaDev \d+.*?(?: commId (0x[0-9a-f]+))? - Init (?:START|COMPLETE))?"
 )
 _NETWORK = re.compile(r"Using network (.+)")
@@ -90,16 +92,19 @@ _CARDS = re.compile(r"NET/IB : Using (.+)")
 _CARD = re.compile(r"\[\d+\]\w")
 _PATHS = re.compile(r"Pattern \d+, .*\btype (\w+)/(\w+)")
 _CALL = re.compile(
-    r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,20}) datatype (\d{1,4}) "
+    r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,20}) datatype "
+    r"(\d{1,4}) "
     r"op \d+ root \d+ comm (0x[0-9a-f]+) \[nranks=(\d{1,9})\] stream"
 )
 _BEGIN = re.compile(r"\w+: opCount ")
-# Up to 2.23 the size is that of the message; since 2.24 of what count says, which may be a rank's part (enqueue.cc).
+# Up to 2.23 the size is that of the message; since 2.24 of what count says, which may be a rank's
+# part (enqueue.cc).
 _CHOSEN = re.compile(r"(?:(\w+): )?(\d{1,20}) Bytes -> Algo (\w+) proto (\w+) (time|channel)\b")
 LARGEST_SIZE = 2**63 - 1
 Choice = tuple[str | None, str | None]
 _VIA = re.compile(
-    r"(?:Channel|Ring) (\d{1,6})(?:/\d+)? : (\d{1,6})(?:\[\w+\])? -> (\d{1,6})(?:\[\w+\])? (?:\[(send|receive)\] )?"
+    r"(?:Channel|Ring) (\d{1,6})(?:/\d+)? : (\d{1,6})(?:\[\w+\])? -> (\d{1,6})(?:\[\w+\])? "
+    r"(?:\[(send|receive)\] )?"
     r"via ((?:P2P|SHM|NET|COLLNET)/[\w/ ().+=-]+?(?:\[\w+\][\w/]*)?)(?: comm 0x\w+ nRanks \d+)?"
 )
 _RING = re.compile(r"Channel (\d{1,6})/\d+ :((?: +\d{1,6})+)")
@@ -309,7 +314,8 @@ def calls(written: Iterable[Said], facts: Facts) -> Calls:
             damaged += call is None and _BEGIN.match(line.text) is not None
         elif " Bytes -> Algo " in line.text and (choice := _CHOSEN.match(line.text)):
             chosen.append(choice)
-    # The ranks of the processes that call; if one is not said, they count in the order of their first calls.
+    # The ranks of the processes that call; if one is not said, they count in the order of their
+    # first calls.
     processes = list(dict.fromkeys(line.process for line, _ in made))
     stated = {
         process: rank for process in processes if (rank := facts.rank_of(process)) is not None

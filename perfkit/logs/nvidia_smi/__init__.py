@@ -130,9 +130,15 @@ def refused(path: Path) -> str | None:
     if {"pid", "used_gpu_memory"} <= {*header_names(line)} or {"pid", "used_memory"} <= {
         *header_names(line)
     }:
-        return f"a list of processes (--query-compute-apps) says nothing of the GPUs. Record them with `{QUERY}`."
+        return (
+            "a list of processes (--query-compute-apps) says nothing of the GPUs. Record them "
+            f"with `{QUERY}`."
+        )
     if HEADLESS.match(line):
-        return f"rows of nvidia-smi without a header do not say what they are. Record without `noheader`: `{QUERY}`."
+        return (
+            "rows of nvidia-smi without a header do not say what they are. Record without "
+            f"`noheader`: `{QUERY}`."
+        )
     if line.startswith(FAILED):
         return f"nvidia-smi recorded nothing, it said {line[:200]!r}. Mend that and record again."
     return None
@@ -179,7 +185,8 @@ def _check_times(log: fields.Log) -> None:
     row = int(np.abs(from_most).argmax())
     years = 10 * float(from_most[row]) / TEN_YEARS_NS
     raise ReadError(
-        f"{log.path}: {log.where(row)} was written {abs(years):.0f} years {'before' if years < 0 else 'after'} most "
+        f"{log.path}: {log.where(row)} was written {abs(years):.0f} years "
+        f"{'before' if years < 0 else 'after'} most "
         "others. Take the line out of the log, or record the log again."
     )
 
@@ -194,8 +201,8 @@ def _holes(log: fields.Log) -> list[str]:
         return []
     longest, first = duration(float(steps[far].max())), log.where(int(rows[far[0] + 1]))
     return [
-        f"a row usually follows after {duration(usual)}, {len(far)} after up to {longest} (the first is {first}): "
-        "rows may be missing"
+        f"a row usually follows after {duration(usual)}, {len(far)} after up to {longest} (the "
+        f"first is {first}): rows may be missing"
     ]
 
 

@@ -35,10 +35,11 @@ from perfkit.readers.text import csv_rows
 
 DMON_COMMAND = f"{' '.join(profilers.DMON)} -f LOG"
 
-# By the name of --query-gpu: the metric; the path below a GPU in the text and in the XML of -q, empty where there is
-# none; dmon's column and its unit, for a log that lost the row of units. Of several rows of -q for a column the first
-# that has a value counts. XML's "max" is the threshold that the text calls shutdown. dmon's aggregated errors are
-# those that NVML counts over the life of the GPU, as nvidia-smi's manual says.
+# By the name of --query-gpu: the metric; the path below a GPU in the text and in the XML of -q,
+# empty where there is none; dmon's column and its unit, for a log that lost the row of units. Of
+# several rows of -q for a column the first that has a value counts. XML's "max" is the threshold
+# that the text calls shutdown. dmon's aggregated errors are those that NVML counts over the life of
+# the GPU, as nvidia-smi's manual says.
 ROWS = csv_rows(__file__, "fields.csv")
 METRICS = {row["column"]: row["metric"] for row in ROWS if row["metric"]}
 FIELDS = {
@@ -143,7 +144,10 @@ def unreadable(path: Path, where: Callable[[int], str], name: str, e: Unreadable
     """Return the error at a cell that is no value of the column `name`."""
     remedy = "Take the line out of the log, or record the log again."
     if name == "timestamp" and "T" in e.text:
-        remedy = f"nvidia-smi writes times such as 2026/01/31 12:00:00.000; another program wrote this. Record: {QUERY}"
+        remedy = (
+            "nvidia-smi writes times such as 2026/01/31 12:00:00.000; another program wrote this. "
+            f"Record: {QUERY}"
+        )
     return ReadError(f"{path}: {where(e.row)}: {name} is {e.text[:40]!r}. {remedy}")
 
 
@@ -252,7 +256,8 @@ def _partly(asked: int) -> list[str]:
         lacking = [name for bit, name in names.items() if bit & bits and not bit & asked]
         if lacking and bits & asked and bits != OTHER:
             notes.append(
-                f"{metric} knows nothing of {', '.join(sorted(lacking))}: query clocks_event_reasons.active"
+                f"{metric} knows nothing of {', '.join(sorted(lacking))}: query "
+                "clocks_event_reasons.active"
             )
     return notes
 
@@ -288,7 +293,8 @@ def numbered(
         return gpu, [f"no index: GPUs are numbered in the order in which they appear ({ADD})"]
     count = int(gpu.max()) + 1
     return gpu, [
-        f"no index: the rows are taken to be of {count} GPU{'s' * (count > 1)}, in their order ({ADD})"
+        f"no index: the rows are taken to be of {count} GPU{'s' * (count > 1)}, in their order "
+        f"({ADD})"
     ]
 
 

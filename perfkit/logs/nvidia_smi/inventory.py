@@ -215,11 +215,13 @@ def log(
     # Fewer GPUs are described than the node has: their numbers are not its indices.
     counts = [(len(taken.gpus), _head(taken, "attached gpus")) for taken in inventories]
     numbering = [
-        f"{count} of {printable(attached, 12)} GPUs are described: they are numbered in their order here"
+        f"{count} of {printable(attached, 12)} GPUs are described: they are numbered in their "
+        "order here"
         for count, attached in counts
         if attached.isdecimal() and attached.lstrip("0") != str(count)
     ]
-    # A limit that is a margin is no temperature, nor is the sum of margin and temperature a constant.
+    # A limit that is a margin is no temperature, nor is the sum of margin and temperature a
+    # constant.
     margins = {int(gpu[i]): row[MARGIN] for i, row in enumerate(named) if MARGIN in row}
     listed = ", ".join(
         f"GPU {number} at {value}" for number, value in margins.items() if not is_missing(value)

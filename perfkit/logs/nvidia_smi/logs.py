@@ -155,7 +155,10 @@ def _trouble(names: list[list[str]]) -> str:
         return (
             f"a column is there twice ({printable(' '.join(names[0]), 200)}). Record the log again."
         )
-    return "the words of the header are not separated by spaces or commas. Keep the log as dmon wrote it."
+    return (
+        "the words of the header are not separated by spaces or commas. Keep the log as dmon wrote "
+        "it."
+    )
 
 
 def query_log(path: Path) -> Log:
@@ -205,7 +208,8 @@ def _query_header(lines: Lines) -> tuple[list[str], dict[str, str]]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ReadError(
-            f"{lines.path}: the column {printable(twice[0], 80)} is there more than once. Keep only one."
+            f"{lines.path}: the column {printable(twice[0], 80)} is there more than once. Keep "
+            "only one."
         )
     units = [match[1] if (match := UNIT.search(part)) else "" for part in header.split(",")]
     return names, dict(zip(names, units, strict=True))
@@ -274,7 +278,8 @@ class Lines:
             count = line.count(self.separator.encode()) + 1
             if count != width:
                 return ReadError(
-                    f"{self.path}: {self.where(row)} has {count} fields, the header has {width}. {AGAIN}."
+                    f"{self.path}: {self.where(row)} has {count} fields, the header has {width}. "
+                    f"{AGAIN}."
                 )
         return ReadError(f"{self.path}: a line is damaged ({e}). {AGAIN}.")
 
@@ -307,7 +312,8 @@ def _lines(path: Path, spaced: bool = False) -> Lines:
             numbers.append(number)
     if not rows:
         raise ReadError(
-            f"{path}: the log has a header and no whole row. Let nvidia-smi run while the program does."
+            f"{path}: the log has a header and no whole row. Let nvidia-smi run while the program "
+            "does."
         )
     messages = [line.decode(errors="replace")[:200] for line in others if line.startswith(MESSAGES)]
     notes = [*told, *(f"nvidia-smi said {message!r}" for message in messages)]

@@ -29,7 +29,8 @@ VERSION = 4
 KIND = "call_paths"
 FOLDER = True  # a profile is a folder, also if one of its files is named
 
-# Of samples of the GPU's program counter: GINS:STL_GMEM, GCYCLES:STL:GMEM. ANY is their sum, NONE is not stalled.
+# Of samples of the GPU's program counter: GINS:STL_GMEM, GCYCLES:STL:GMEM. ANY is their sum, NONE
+# is not stalled.
 STALL = re.compile(r"(?:GINS:STL_|GCYCLES:STL:)(?!ANY$|NONE$)(\w+)", re.IGNORECASE)
 NUMBERS = 2**16  # of metrics in profile.db
 WORDS = {"GPUDEVICE": "GPU", "GPUCONTEXT": "context", "GPUSTREAM": "stream"}

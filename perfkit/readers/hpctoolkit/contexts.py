@@ -111,7 +111,8 @@ class Contexts:
 
 KINDS = ["function", "loop", "line", "instruction", "gpu_operation", "entry"]
 GPU_OPERATION, ENTRY = 4, 5
-OPERATION = "<gpu "  # what the function that stands for an operation of the GPU is called, such as <gpu kernel>
+# what the function that stands for an operation of the GPU is called, such as <gpu kernel>
+OPERATION = "<gpu "
 BY_FUNCTION, BY_PLACE, BY_POINT, BY_NOTHING = range(4)  # what a context is called by
 
 

@@ -212,7 +212,8 @@ def _parsed(path: Path) -> ElementTree.Element:
 
     def declared(name: str, *_: object) -> None:
         raise ReadError(
-            f"{path}: the file declares an XML entity ({name!r}), which no `hpcprof` does. Do not trust this file."
+            f"{path}: the file declares an XML entity ({name!r}), which no `hpcprof` does. Do not "
+            "trust this file."
         )
 
     parser = expat.ParserCreate()
@@ -324,11 +325,13 @@ def metric_files(experiment: Experiment) -> Threads:
         name = METRIC_DB.search(path.name)
         if not name:
             raise ReadError(
-                f"{path}: the name does not end with rank, thread, host, process and number. Restore it."
+                f"{path}: the name does not end with rank, thread, host, process and number. "
+                "Restore it."
             )
         if (int(name[1]), int(name[2])) in files:
             raise ReadError(
-                f"{path}: another file is of the same rank and thread. Remove the one of another run."
+                f"{path}: another file is of the same rank and thread. Remove the one of another "
+                "run."
             )
         files[int(name[1]), int(name[2])] = path
         _check_whole(path, experiment)

@@ -127,7 +127,8 @@ def _read_report(path: Path) -> Report:
     answer = _answer(path)
     if answer.problem == "module":
         raise ReadError(
-            f"{path}: reading a report needs NVIDIA's module ncu_report, which does not load ({clean(answer.text)}). "
+            f"{path}: reading a report needs NVIDIA's module ncu_report, which does not load "
+            f"({clean(answer.text)}). "
             f'Install it with `pip install "perfkit[ncu]"`, or {_export(path)}.'
         )
     if answer.problem:
@@ -137,12 +138,13 @@ def _read_report(path: Path) -> Report:
         )
     if not answer.launches and (announced or answer.unreadable):
         raise ReadError(
-            f"{path}: the report is damaged: NVIDIA's library reads none of its launches ({announced:,} announced). "
-            f"{_AGAIN}."
+            f"{path}: the report is damaged: NVIDIA's library reads none of its launches "
+            f"({announced:,} announced). {_AGAIN}."
         )
     if not answer.launches:
         raise ReadError(
-            f"{path}: the report holds no kernel launch. Check the kernel filter (`-k`, `-c`) of ncu."
+            f"{path}: the report holds no kernel launch. Check the kernel filter (`-k`, `-c`) of "
+            "ncu."
         )
     return _report(answer, version, announced)
 
@@ -198,8 +200,9 @@ def _answer(path: Path) -> _Answer:
 
 def _failure(path: Path, end: str) -> str:
     return (
-        f"{path}: NVIDIA's library ncu_report {end} on this report. It is damaged, or newer than the library: "
-        f"copy it again, update the library (`pip install -U ncu-report`), or {_export(path)}."
+        f"{path}: NVIDIA's library ncu_report {end} on this report. It is damaged, or newer than "
+        "the library: copy it again, update the library (`pip install -U ncu-report`), or "
+        f"{_export(path)}."
     )
 
 
@@ -214,8 +217,8 @@ def _end(code: int, messages: bytes) -> str:
 
 def _export(path: Path) -> str:
     return (
-        f"export the report with `ncu --import {path.name} --csv --page raw --print-units base > {path.stem}.csv` "
-        "and read that"
+        f"export the report with `ncu --import {path.name} --csv --page raw --print-units base > "
+        f"{path.stem}.csv` and read that"
     )
 
 
@@ -255,7 +258,8 @@ def _report(answer: _Answer, version: str, announced: int) -> Report:
         lacks.append(f"NVIDIA's library reads {len(answer.launches):,} of {announced:,} launches")
     if answer.unreadable:
         lacks.append(
-            f"values that cannot be read and were left out: {answer.unreadable:,} (first: {answer.example})"
+            f"values that cannot be read and were left out: {answer.unreadable:,} (first: "
+            f"{answer.example})"
         )
     notes = (
         f"the report is damaged: {what}; copy it again from where it was recorded" for what in lacks
@@ -275,14 +279,16 @@ def _container(path: Path) -> tuple[str, int]:
             fields = _fields(header)
             if fields is None:
                 raise ReadError(
-                    f"{path}: the report is cut or damaged: no block begins at byte {at:,}. {_AGAIN}."
+                    f"{path}: the report is cut or damaged: no block begins at byte {at:,}. "
+                    f"{_AGAIN}."
                 )
             version = version or _VERSION.search(header)
             announced += sum(fields.get(field, 0) for field in RESULTS)
             at = end + fields.get(PAYLOAD_SIZE, 0)
     if at != size:
         raise ReadError(
-            f"{path}: the report is cut or damaged: it has {size:,} bytes, its own lengths lead to {at:,}. {_AGAIN}."
+            f"{path}: the report is cut or damaged: it has {size:,} bytes, its own lengths lead to "
+            f"{at:,}. {_AGAIN}."
         )
     return version[1].decode() if version else "", announced
 

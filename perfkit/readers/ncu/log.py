@@ -180,7 +180,8 @@ _NOTHING = {
 _MISPRINT = re.compile(r"[-+]?[.,]?[0-9]")
 # Metrics that are whole numbers: a separator in them stands between thousands.
 _WHOLE = re.compile(
-    r"device__attribute_\w+|launch__(?:grid|block)_size|launch__thread_count|(?:Grid|Block) Size|Threads"
+    r"device__attribute_\w+|launch__(?:grid|block)_size|launch__thread_count|(?:Grid|Block) Size"
+    r"|Threads"
 )
 _THREE_DIGITS = re.compile(r"[-+]?[1-9][0-9]{0,2}[.,][0-9]{3}")
 
@@ -270,8 +271,8 @@ def _lines(path: Path) -> Iterator[str]:
         while line := text.readline(LONGEST):
             if len(line) == LONGEST:
                 raise ReadError(
-                    f"{path}: a line is longer than {LONGEST:,} characters (it begins {line[:40]!r}): "
-                    f"this is no page of Nsight Compute. {AGAIN}."
+                    f"{path}: a line is longer than {LONGEST:,} characters (it begins "
+                    f"{line[:40]!r}): this is no page of Nsight Compute. {AGAIN}."
                 )
             yield line
 
@@ -279,12 +280,24 @@ def _lines(path: Path) -> Iterator[str]:
 def _reason(log: Log, has_header: bool) -> str:
     """Say why a log holds no kernels, and what to do about it."""
     if log.errors:
-        return f"no kernels were profiled; ncu said: {' '.join([*log.errors][:5])} Mend that and run ncu again."
+        return (
+            f"no kernels were profiled; ncu said: {' '.join([*log.errors][:5])} Mend that and run "
+            "ncu again."
+        )
     if has_header:
-        return "the page has a header and no rows: no kernels were profiled. Check the kernel filter (`-k`, `-c`)."
+        return (
+            "the page has a header and no rows: no kernels were profiled. Check the kernel filter "
+            "(`-k`, `-c`)."
+        )
     if log.profiled:
-        return f"the log lists {log.profiled:,} profiled kernels and no CSV page. {AGAIN}, or run ncu with `--csv`."
-    return "no kernels were profiled. Check that the program launches kernels and the kernel filter (`-k`, `-c`)."
+        return (
+            f"the log lists {log.profiled:,} profiled kernels and no CSV page. {AGAIN}, or run ncu "
+            "with `--csv`."
+        )
+    return (
+        "no kernels were profiled. Check that the program launches kernels and the kernel filter "
+        "(`-k`, `-c`)."
+    )
 
 
 @cache
@@ -300,8 +313,8 @@ def base(unit: str) -> tuple[str, float]:
         return name, factor
     if per in _PER_SECOND:
         return ("hz" if name == "cycle" else f"{name}/s"), factor * _PER_SECOND[per]
-    # ncu scales the number and writes the prefix where the byte stands, also below the line: 2234 %/byte
-    # becomes 2.234 %/Kbyte.
+    # ncu scales the number and writes the prefix where the byte stands, also below the line: 2234
+    # %/byte becomes 2.234 %/Kbyte.
     below, prefix = _AMOUNTS.get(per, (per, 1.0))
     return f"{name}/{below}", factor * prefix
 

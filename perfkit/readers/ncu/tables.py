@@ -37,9 +37,11 @@ FLOPS = {"fp64": ("d", (1, 1, 2)), "fp32": ("f", (1, 1, 2)), "fp16": ("h", (2, 2
 V100_FLOP_PER_INSTRUCTION = (
     512  # one HMMA.884 step; no other GPU has one number for all its tensor instructions
 )
-# Tensor operations are counted per type of operand, some also per instruction (hgmma, hmma) and by sparsity.
+# Tensor operations are counted per type of operand, some also per instruction (hgmma, hmma) and by
+# sparsity.
 TENSOR = re.compile(
-    r"(?:sm|smsp)__(?P<name>ops_path_tensor(?:_op_(?P<op>[a-z]+))?(?P<types>_src_\w+?)(?P<sparsity>_sparsity_(?:on|off))?)"
+    r"(?:sm|smsp)__(?P<name>ops_path_tensor(?:_op_(?P<op>[a-z]+))?(?P<types>_src_\w+?)"
+    r"(?P<sparsity>_sparsity_(?:on|off))?)"
     r"\.sum(?:\.per_second|\.per_cycle_elapsed)?"
 )
 _PIPES = (
@@ -86,7 +88,8 @@ LIMITS = {
         "compute_capability_major",
     )
 }
-_STALLED = r"issue_stalled_(?!\w*(?:_pipe_(?!throttle)|_not_issued))(\w+?)"  # the whole of a reason, not its parts
+# the whole of a reason, not its parts
+_STALLED = r"issue_stalled_(?!\w*(?:_pipe_(?!throttle)|_not_issued))(\w+?)"
 STALL_FORMS = [
     re.compile(form)
     for form in (
@@ -422,8 +425,8 @@ def untimed(launches: pd.DataFrame) -> tuple[str, ...]:
         return ()
     listed = ", ".join(map(str, lacking[:10])) + (" and more" if len(lacking) > 10 else "")
     return (
-        f"{len(lacking):,} of {len(launches):,} launches have no duration (number {listed}, from 0): "
-        "no figure of time counts them",
+        f"{len(lacking):,} of {len(launches):,} launches have no duration (number {listed}, from "
+        "0): no figure of time counts them",
     )
 
 
@@ -439,8 +442,8 @@ def sparse(report: Report) -> tuple[str, ...]:
         return ()
     listed = ", ".join(map(str, launches[:10])) + (" and more" if len(launches) > 10 else "")
     return (
-        f"launches {listed} ran structured-sparse tensor operations, which tensor_flops counts too: "
-        "compare them with the sparse peak",
+        f"launches {listed} ran structured-sparse tensor operations, which tensor_flops counts "
+        "too: compare them with the sparse peak",
     )
 
 
@@ -494,7 +497,7 @@ def whole(report: Report) -> Report:
         if wrong.any():
             values[metric] = np.where(wrong, np.nan, numbers)
             notes.append(
-                f"values of {metric} that are no whole number from 0 to {most:,} and were left out: "
-                f"{np.count_nonzero(wrong):,} (first: {numbers[wrong][0]:g})"
+                f"values of {metric} that are no whole number from 0 to {most:,} and were left "
+                f"out: {np.count_nonzero(wrong):,} (first: {numbers[wrong][0]:g})"
             )
     return replace(report, values=values, notes=(*report.notes, *notes)) if notes else report

@@ -106,7 +106,8 @@ SINGLE = (
     types.is_null,
     types.is_binary,
 )  # values, not nested
-ROWS_PER_BYTE = 8  # a column of one bit per row: a table with more rows than this holds nothing that nsys writes
+# a column of one bit per row: a table with more rows than this holds nothing that nsys writes
+ROWS_PER_BYTE = 8
 MOST_DESCRIBED = 10**6  # rows of a table that describes the node or the capture
 THRIFT_LIMIT = 1 << 24  # bytes of text, and members, in the description of a Parquet file
 
@@ -252,19 +253,23 @@ def notes(source: sources.Source, listed: list[tables.Gpu]) -> tuple[str, ...]:
         lines.append(f"{SCHEMA_ENTRY}: {sources.shown(schema)} is no version: read as not recorded")
     if version and int(version[1]) > NEWEST_SCHEMA:
         lines.append(
-            f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have changed meaning"
+            f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have "
+            "changed meaning"
         )
     if source.has_rows(tables.KERNEL) and "globalPid" not in source.columns(tables.KERNEL):
         lines.append(
-            "kernels carry no process: they are taken to belong to the one process that made CUDA calls"
+            "kernels carry no process: they are taken to belong to the one process that made CUDA "
+            "calls"
         )
     if source.has_rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
         lines.append(
-            "CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node to see their kernels"
+            "CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node to see "
+            "their kernels"
         )
     if len({gpu.name for gpu in listed if not gpu.numbered}) > 1:
         lines.append(
-            "the export does not say which listed GPU is which CUDA device: their listing order is used"
+            "the export does not say which listed GPU is which CUDA device: their listing order is "
+            "used"
         )
     if nameless := source.nameless():
         lines.append(f"{nameless}: what they name is called unnamed, with the number of the string")

@@ -19,12 +19,15 @@ Int = NDArray[np.int64]
 HEADER = 100  # bytes of the file's header
 INTERIOR, LEAF = 5, 13  # kinds of pages
 PLACES = {INTERIOR: 12, LEAF: 8}  # where a page says where its cells are
-DEEPEST = 20  # levels of pages: no table has so many, but those of a damaged file may lead to each other in circles
+# levels of pages: no table has so many, but those of a damaged file may lead to each other in
+# circles
+DEEPEST = 20
 LARGEST = 2**62  # row ids; their differences fit
 OVERFLOW = 35  # a longer row than the page less these bytes goes on elsewhere
 BATCH = 1024  # pages at once: what is made of them fits the processor's cache
 MARGIN = 256  # bytes behind the pages, for what is read where a row should end
-# By serial type, of those of one byte: bytes in the row, and how far a word from there on is shifted to be the number.
+# By serial type, of those of one byte: bytes in the row, and how far a word from there on is
+# shifted to be the number.
 SIZES = np.array(
     [0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, 128))]
 )

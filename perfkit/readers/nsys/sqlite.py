@@ -174,7 +174,8 @@ class SqliteSource:
         if name in self._views or any(hidden for *_, hidden in described):
             raise pages.Unusual  # computed
         row_id = _row_id(described)
-        # One aggregate at a time is answered from the index's ends; both in one SELECT read every row.
+        # One aggregate at a time is answered from the index's ends; both in one SELECT read every
+        # row.
         ends = ", ".join(f"(SELECT {end}(rowid) FROM {of})" for end in ("min", "max"))
         where = "FROM sqlite_master WHERE type = 'table' AND name = ?"
         ((root, first, last),) = self._fetched(f"SELECT rootpage, {ends} {where}", (name,))
@@ -251,7 +252,10 @@ class SqliteSource:
                 f"WHERE {others} LIMIT 1"
             )
             for row, kind, value in cells:
-                return f"{name}.{column} holds {sources.shown(value)} ({kind}) in row {row}, not a whole number"
+                return (
+                    f"{name}.{column} holds {sources.shown(value)} ({kind}) in row {row}, not a "
+                    "whole number"
+                )
         return ""
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
@@ -386,8 +390,8 @@ def exported(report: Path) -> SqliteSource:
     program = shutil.which("nsys")
     if not program:
         raise ReadError(
-            f"{report}: an Nsight Systems report, which only `nsys` itself can open, and `nsys` is not on PATH. "
-            f"Export it where Nsight Systems is installed: `{command}`."
+            f"{report}: an Nsight Systems report, which only `nsys` itself can open, and `nsys` is "
+            f"not on PATH. Export it where Nsight Systems is installed: `{command}`."
         )
     lent = os.environ.get(EXPORTS)
     if lent:
@@ -424,7 +428,8 @@ def _export(program: str, report: Path, target: Path, command: str) -> None:
     try:
         done = subprocess.run(
             [program, "export", "-t", "sqlite", "-o", str(target), str(report.absolute())],
-            stdin=subprocess.DEVNULL,  # an nsys that asks something gets no answer instead of waiting for one
+            # an nsys that asks something gets no answer instead of waiting for one
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",

@@ -167,7 +167,8 @@ def _symbol(unresolved: sources.Int, symbol: sources.Int) -> sources.Int:
     return np.where(unresolved > 0, np.int64(-1), symbol)
 
 
-# What tables are made of: our column <- columns of the export; `stack` is a number of the export's own.
+# What tables are made of: our column <- columns of the export; `stack` is a number of the export's
+# own.
 SAMPLE_MAP: sources.Reads = {
     **sources.THREAD,
     "start_ns": column("start", missing=sources.NEVER),

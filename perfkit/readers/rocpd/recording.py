@@ -23,7 +23,8 @@ Columns = Mapping[str, Sequence[Any]]
 
 AGAIN = "Record again: rocprofv3 --sys-trace --output-format rocpd -- PROGRAM."
 SIZES = tuple(f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz")
-# The columns of what ran: times, the link between a call and what it started, and what each kind has.
+# The columns of what ran: times, the link between a call and what it started, and what each kind
+# has.
 TIMES = ("start", "end", "link")
 DISPATCH = ("gpu", "name", "registers", "group_segment_size", *SIZES)
 KERNELS = (*TIMES, "process", "stream", *DISPATCH)

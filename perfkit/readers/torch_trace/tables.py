@@ -50,7 +50,8 @@ MOST = np.iinfo(np.int32).max
 ELEMENTS = {
     row["name"]: (row["format"], int(row["bytes"])) for row in csv_rows(__file__, "elements.csv")
 }
-# In this order: the letters of ProcessGroupNCCL's names, without their underscores, that tell the operation.
+# In this order: the letters of ProcessGroupNCCL's names, without their underscores, that tell the
+# operation.
 OPERATIONS = {
     **{
         name.replace("_", ""): name
