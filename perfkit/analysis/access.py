@@ -155,6 +155,7 @@ _EXCESS, _CONFLICTED = 0.1, 0.1  # rules UncoalescedGlobalAccess and SharedMemor
 _SPILLED, _BALANCED, _LONG_NS = 0.25, 0.7, 10_000  # conventions, as the following
 _SLICES = 4  # times as busy as the average slice of the L2 cache
 _NARROW, _LOADING = 2, 0.02  # bytes of a thread in a load; loads of all instructions
+_WHOLE = 0.9  # of the bytes of a sector, and of the lanes
 
 
 TARGET_VERDICTS = ("met", "missed", "not applicable", "not measured")
@@ -243,75 +244,72 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     Thresholds: Nsight Compute (rules UncoalescedGlobalAccess, SharedMemoryConflicts, SOLBottleneck) and conventions;
     checked with 24 kernels on an H100, each timed with and without its cause.
     """
+    of = _measures(launches, counters)
+    sm, memory, dram, lanes = (of[name] for name in ("sm", "memory", "dram", "lanes"))
+    by_memory = (memory >= LIMITING) & (memory >= sm)
+    by_sm = (sm >= LIMITING) & (sm > memory)
+    contended = (of["atomics"] >= LIMITING) & (of["slices"] * _SLICES <= 1)
+    busiest = np.fmax(sm, dram)
+    uncoalesced = by_memory & (of["excess"] >= _EXCESS) & ~contended
+    conflicted = (of["conflicts"] >= _CONFLICTED) & (of["l1"] >= LIMITING)
+    spilling = (of["spilled"] >= _SPILLED) & ~by_sm
+    unbalanced = (of["worked"] <= _BALANCED) & of["is_wide"] & (of["dur_ns"] >= _LONG_NS)
+    narrow = (of["width"] <= _NARROW) & (of["loads"] >= _LOADING) & ~(dram >= LIMITING)
+    narrow &= (of["use"] >= _WHOLE) & (lanes >= _WHOLE)
+    found = {
+        "uncoalesced": (uncoalesced, of["excess"], 1 - np.fmax(sm, dram * (1 - of["excess"]))),
+        "bank_conflicts": (conflicted, of["conflicts"], np.fmin(of["conflicts"], 1 - busiest)),
+        "divergence": (by_sm & (lanes < 0.75), 1 - lanes, np.fmin(1 - lanes, 1 - dram)),
+        "spills": (spilling, of["spilled"], 1 - dram * (1 - of["spilled"])),
+        "imbalance": (unbalanced, 1 - of["worked"], 1 - of["worked"] * of["filled"]),
+        "atomics": (contended, of["atomics"], 1 - busiest),
+        "narrow_loads": (narrow, of["width"], 1 - dram),
+    }
+    keys = LAUNCHES.check(launches)[["rank", "launch", "name"]]
+    parts = [
+        keys[at].assign(cause=name, value=value[at], lost_frac=lost[at])
+        for name, (at, value, lost) in found.items()
+    ]
+    table: pd.DataFrame = pd.concat(parts, ignore_index=True).astype({"cause": "string"})
+    return table
+
+
+def _measures(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """Return what tells of losses, a row per launch: shares of peaks and of time, NaN where not measured."""
     checked = [metric for check in _CHECKS for metric in check.metrics]
-    metrics = wide(
-        launches, counters, [*checked, *_LOCAL, *_CYCLES, *_ATOMICS, *_L1, *_SMS, _INSTRUCTIONS]
-    )
+    asked = [*checked, *_LOCAL, *_CYCLES, *_ATOMICS, *_L1, *_SMS, _INSTRUCTIONS]
+    metrics = wide(launches, counters, asked)
     check = {check.name: check.rule(metrics)[0] for check in _CHECKS}
-    columns = ("sm_frac", "memory_frac", "dram_frac")
-    sm, memory, dram = (launches[name].to_numpy("float64") for name in columns)
-    l1 = first(*(metrics[name].to_numpy() / 100 for name in _L1))
-    excess, conflicts, lanes = (
-        check[name] for name in ("excess_sectors_frac", "bank_conflicts_frac", "active_lanes_frac")
-    )
-    of_global = [name.format("sectors") for name in (_LOAD, _STORE)]
-    local, others = (
-        metrics[names].sum(axis=1).to_numpy("float64") for names in ([*_LOCAL], of_global)
-    )
-    spilled = local / positive(local + others)
-    balance, slices = (
-        metrics[a].to_numpy() / positive(metrics[b].to_numpy()) for a, b in (_CYCLES, _ATOMICS)
-    )
-    contended = (metrics[_ATOMICS[1]].to_numpy() / 100 >= LIMITING) & (slices * _SLICES <= 1)
-    loads = metrics[_LOAD.format("requests")].to_numpy() / positive(
-        metrics[_INSTRUCTIONS].to_numpy()
-    )
-    width = check["load_sectors_per_request"]  # 32 bytes for 32 threads
-    by_memory, by_sm = (memory >= LIMITING) & (memory >= sm), (sm >= LIMITING) & (sm > memory)
-    narrow = (
-        (width <= _NARROW)
-        & (loads >= _LOADING)
-        & (check["sector_use_frac"] >= 0.9)
-        & (lanes >= 0.9)
+    of = launches[["sm_frac", "memory_frac", "dram_frac", "dur_ns"]].astype("float64")
+    of.columns = pd.Index(["sm", "memory", "dram", "dur_ns"])
+    of["l1"] = first(*(metrics[name].to_numpy() / 100 for name in _L1))
+    of["excess"] = check["excess_sectors_frac"]
+    of["conflicts"] = check["bank_conflicts_frac"]
+    of["lanes"] = check["active_lanes_frac"]
+    of["use"] = check["sector_use_frac"]
+    of["width"] = check["load_sectors_per_request"]  # 32 bytes for 32 threads
+    of["loads"] = metrics[_LOAD.format("requests")] / positive(metrics[_INSTRUCTIONS].to_numpy())
+    local = metrics[list(_LOCAL)].sum(axis=1)
+    both = local + metrics[[name.format("sectors") for name in (_LOAD, _STORE)]].sum(axis=1)
+    of["spilled"] = local / positive(both.to_numpy())
+    of["atomics"] = metrics[_ATOMICS[1]] / 100
+    balance, of["slices"] = (
+        metrics[mean].to_numpy() / positive(metrics[most].to_numpy())
+        for mean, most in (_CYCLES, _ATOMICS)
     )
     waves = occupancy(launches, counters)["waves"].to_numpy("float64")
     # Where the cycles were not measured and no unit is busy, the waves tell.
-    by_waves = np.where(np.fmax(sm, memory) < LIMITING, 1 - tail_lost(waves, balance), 1.0)
-    worked = first(balance, by_waves)
-    long = launches["dur_ns"].to_numpy("float64") >= _LONG_NS
+    is_waiting = np.fmax(of["sm"], of["memory"]) < LIMITING
+    of["worked"] = first(balance, np.where(is_waiting, 1 - tail_lost(waves, balance), 1.0))
     occupied, possible = (
         launches[f"{which}_occupancy_frac"].to_numpy("float64")
         for which in ("achieved", "theoretical")
     )
-    filled = np.fmin(occupied / positive(possible), 1.0)  # an SM with fewer warps works slower too
-    is_wide = launches["grid_blocks"].to_numpy("float64") >= first(
-        *(metrics[name].to_numpy() for name in _SMS)
-    )
-    is_wide |= waves >= 1
-    found = {
-        "uncoalesced": (
-            by_memory & (excess >= _EXCESS) & ~contended,
-            excess,
-            1 - np.fmax(sm, dram * (1 - excess)),
-        ),
-        "bank_conflicts": (
-            (conflicts >= _CONFLICTED) & (l1 >= LIMITING),
-            conflicts,
-            np.fmin(conflicts, 1 - np.fmax(sm, dram)),
-        ),
-        "divergence": (by_sm & (lanes < 0.75), 1 - lanes, np.fmin(1 - lanes, 1 - dram)),
-        "spills": ((spilled >= _SPILLED) & ~by_sm, spilled, 1 - dram * (1 - spilled)),
-        "imbalance": ((worked <= _BALANCED) & is_wide & long, 1 - worked, 1 - worked * filled),
-        "atomics": (contended, metrics[_ATOMICS[1]].to_numpy() / 100, 1 - np.fmax(sm, dram)),
-        "narrow_loads": (narrow & ~(dram >= LIMITING), width, 1 - dram),
-    }
-    keys = LAUNCHES.check(launches)[["rank", "launch", "name"]]
-    parts = [
-        keys[at].assign(cause=name, value=of[at], lost_frac=lost[at])
-        for name, (at, of, lost) in found.items()
-    ]
-    table: pd.DataFrame = pd.concat(parts, ignore_index=True).astype({"cause": "string"})
-    return table
+    # An SM with fewer warps works slower too.
+    of["filled"] = np.fmin(occupied / positive(possible), 1.0)
+    sms = first(*(metrics[name].to_numpy() for name in _SMS))
+    of["is_wide"] = (launches["grid_blocks"].to_numpy("float64") >= sms) | (waves >= 1)
+    return of
 
 
 def pipe_shares(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:

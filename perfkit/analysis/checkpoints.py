@@ -117,17 +117,8 @@ def detect(
     saving = _named(functions, _says_saving)
     device = pd.MultiIndex.from_frame(pauses[["rank", "gpu"]])
     pauses["is_last"] = pauses["start_ns"] >= ended.reindex(device).to_numpy(np.int64)
-    # At least half of a span that saves lies in one pause of its rank.
-    (first, last), (begin, finish) = causes.on_one_axis([saving, _open(pauses, saving)], ["rank"])
-    most = causes.longest(causes.placed(begin, finish), first, last)
-    inside = np.minimum(finish[most], last) - np.maximum(begin[most], first)
-    saving = saving[np.asarray((most >= 0) & (2 * inside >= last - first))]
-    # What threads write that launch kernels; what all do where none is known.
-    writing = _named([OS_CALLS.check(os_calls)], WRITING.match)
-    called = API_CALLS.check(api_calls)["name"]
-    kernel = causes.where(called, causes.is_kernel_launch)
-    threads = api_calls.loc[kernel, causes.THREAD].drop_duplicates()
-    writing = writing.merge(threads, on=causes.THREAD) if len(threads) and len(writing) else writing
+    saving = _within_pauses(saving, pauses)
+    writing = _written(OS_CALLS.check(os_calls), API_CALLS.check(api_calls))
     others = _named(
         functions, lambda name: causes.DATA_LOADING.search(name) or EVALUATING.search(name)
     )
@@ -159,17 +150,36 @@ def detect(
     found = pauses.assign(witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)))[
         witness >= 0
     ]
-    names = []
-    by_rank = dict(
-        iter(saving.sort_values("dur_ns", ascending=False, kind="stable").groupby("rank"))
-    )
-    for rank, begin, length in found[["rank", "start_ns", "dur_ns"]].itertuples(
-        index=False, name=None
-    ):
-        of = by_rank.get(rank, saving.head(0))
-        meets = (of["start_ns"] < begin + length) & (of["start_ns"] + of["dur_ns"] > begin)
-        names.append(next(iter(of["name"][meets].astype(str)), ""))
+    names = _names_of(found, saving)
     return CHECKPOINTS.make(found.drop(columns="is_last").assign(name=names))
+
+
+def _within_pauses(saving: pd.DataFrame, pauses: pd.DataFrame) -> pd.DataFrame:
+    """Return the spans that save of which at least half lies in one pause of their rank."""
+    (first, last), (begin, finish) = causes.on_one_axis([saving, _open(pauses, saving)], ["rank"])
+    most = causes.longest(causes.placed(begin, finish), first, last)
+    inside = np.minimum(finish[most], last) - np.maximum(begin[most], first)
+    return saving[np.asarray((most >= 0) & (2 * inside >= last - first))]
+
+
+def _written(os_calls: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return what threads write that launch kernels; what all do where none is known."""
+    writing = _named([os_calls], WRITING.match)
+    kernel = causes.where(api_calls["name"], causes.is_kernel_launch)
+    threads = api_calls.loc[kernel, causes.THREAD].drop_duplicates()
+    return writing.merge(threads, on=causes.THREAD) if len(threads) and len(writing) else writing
+
+
+def _names_of(found: pd.DataFrame, saving: pd.DataFrame) -> list[str]:
+    """Return the name of the longest span that saves in each checkpoint; empty without one."""
+    names = []
+    longest = saving.sort_values("dur_ns", ascending=False, kind="stable")
+    places = found[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None)
+    for rank, begin, length in places:
+        meets = (longest["rank"] == rank) & (longest["start_ns"] < begin + length)
+        meets &= longest["start_ns"] + longest["dur_ns"] > begin
+        names.append(next(iter(longest["name"][meets].astype(str)), ""))
+    return names
 
 
 def _copied(copies: pd.DataFrame, pauses: pd.DataFrame) -> Int:

@@ -156,20 +156,14 @@ def attributed(
         thread, start[rows], called[rows], returned[rows]
     )
     names = np.append(api_calls["name"].cat.codes.to_numpy(), -1)[call]
-    inside, after = returned - called, end - returned
-    parts[DETAILS.index("cuda_call")] += inside * copying
-    parts[DETAILS.index("launch")] += inside * ~copying
+    after = end - returned
+    _add_inside(parts, returned - called, copying)
     usual = usual_waits.reindex(pd.MultiIndex.from_arrays([device, names])).to_numpy()
     is_usual = (after >= usual / ALIKE) & (after <= usual * ALIKE)
     short = np.where(is_usual, usual, after) < KERNEL_WAIT_NS
     parts[-2] = after * short
     parts[-1] = after * ~short
-    # The row of the largest value of each column, the first of equals; `argmax` is slow over few
-    # rows.
-    main, most = np.zeros(len(start), np.int64), parts[0].copy()
-    for number, times in enumerate(parts[1:], 1):
-        main[times > most] = number
-        np.maximum(most, times, out=most)
+    main = _largest(parts)
     of_cause = np.r_[np.zeros(len(DETAILS), np.int64), 1, 2]
     return {
         "cause": pd.Categorical.from_codes(
@@ -187,6 +181,21 @@ def attributed(
         "inside_ns": returned - called,
         **dict(zip(PARTS, parts, strict=True)),
     }
+
+
+def _add_inside(parts: Int, inside: Int, copying: Bool) -> None:
+    """Add the time inside the launch call to its detail."""
+    parts[DETAILS.index("cuda_call")] += inside * copying
+    parts[DETAILS.index("launch")] += inside * ~copying
+
+
+def _largest(parts: Int) -> Int:
+    """Return the row of the largest value of each column, the first of equals."""
+    main, most = np.zeros(parts.shape[1], np.int64), parts[0].copy()
+    for number, times in enumerate(parts[1:], 1):  # `argmax` is slow over few rows
+        main[times > most] = number
+        np.maximum(most, times, out=most)
+    return main
 
 
 def cut_off(gaps: pd.DataFrame, first: Int, last: Int, host: Host) -> pd.DataFrame:
@@ -214,9 +223,7 @@ def cut_off(gaps: pd.DataFrame, first: Int, last: Int, host: Host) -> pd.DataFra
         host.threads(whole), begin[known], called[known], returned[known]
     )
     copying = where(whole["launch"], COPY_CALL.match)
-    inside = columns["inside_ns"][known]
-    parts[DETAILS.index("cuda_call")] += inside * copying
-    parts[DETAILS.index("launch")] += inside * ~copying
+    _add_inside(parts, columns["inside_ns"][known], copying)
     after = (finish - returned)[known]
     parts[-2], parts[-1] = after * short[known], after * ~short[known]
     for name, values in zip(PARTS, parts, strict=True):

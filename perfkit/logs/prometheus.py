@@ -172,14 +172,7 @@ def fetch(
         )
     if not (math.isfinite(step) and step > 0):
         raise ValueError(f"step: {step} s is not above 0")
-    # The selector of all metrics that are read.
-    names = {*fields.METRICS, fields.INDEX, fields.INFO}
-    groups = {
-        p: sorted(n.removeprefix(p) for n in names if n.startswith(p))
-        for p in ("DCGM_FI_", *fields.PREFIXES)
-    }
-    pattern = "|".join(f"{prefix}({'|'.join(rest)})" for prefix, rest in groups.items())
-    query = f'{{__name__=~"{pattern}"{"," if match else ""}{match}}}'
+    query = _query(match)
     series: dict[bytes, forms.Result] = {}
     warnings: dict[str, None] = {}
     for first, last in _parts(start, end, step):
@@ -200,6 +193,16 @@ def fetch(
     except OSError as e:
         raise ReadError(f"{out}: cannot be written ({e.strerror}). Choose another file.") from e
     return out
+
+
+def _query(match: str) -> str:
+    """Return the selector of all metrics that are read."""
+    names = {*fields.METRICS, fields.INDEX, fields.INFO}
+    groups = []
+    for prefix in ("DCGM_FI_", *fields.PREFIXES):
+        rest = sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        groups.append(f"{prefix}({'|'.join(rest)})")
+    return f'{{__name__=~"{"|".join(groups)}"{"," if match else ""}{match}}}'
 
 
 def _parts(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:

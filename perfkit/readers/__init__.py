@@ -186,19 +186,7 @@ def unrecognised(path: Path) -> ReadError:
 
 def _unrecognised(path: Path) -> str:
     if path.is_dir():
-        measured = next(
-            (f for f in (path, *sorted(path.iterdir())) if any(f.glob("*.hpcrun"))), None
-        )
-        if measured:
-            return (
-                f"{measured}: these are HPCToolkit's measurements, not yet a database. "
-                f"Make one with `hpcprof -o DATABASE {measured}` and load that."
-            )
-        for inner in sorted(path.iterdir())[:LOOKED_AT]:
-            told = foreign.described(inner)
-            if told:
-                return f"{inner}: {told}"
-        return f"{path}: nothing in this folder is a profile perfkit reads. Point at {readable()}."
+        return _unrecognised_folder(path)
     try:
         with path.open("rb") as file:
             head = file.read(200)
@@ -245,6 +233,21 @@ def _unrecognised(path: Path) -> str:
         f"{path}: no reader recognises this file ({size} bytes, {inside} with {begin!r}). Point at "
         f"{readable()}."
     )
+
+
+def _unrecognised_folder(path: Path) -> str:
+    inside = sorted(path.iterdir())
+    measured = next((f for f in (path, *inside) if any(f.glob("*.hpcrun"))), None)
+    if measured:
+        return (
+            f"{measured}: these are HPCToolkit's measurements, not yet a database. "
+            f"Make one with `hpcprof -o DATABASE {measured}` and load that."
+        )
+    for inner in inside[:LOOKED_AT]:
+        told = foreign.described(inner)
+        if told:
+            return f"{inner}: {told}"
+    return f"{path}: nothing in this folder is a profile perfkit reads. Point at {readable()}."
 
 
 def _tables(path: Path) -> str:

@@ -221,27 +221,31 @@ def figures(
     table["difference"] = table["after"] - table["before"]
     table["ratio"] = table["after"] / table["before"].where(table["before"] != 0)
     better = [resampling.direction(name) for name in every]
-    table["better"] = [way or None for way in better]
     smallest = [(least or {}).get(name, 0.0) for name in every]
     rows = zip(table["before"], table["after"], table["unit"], better, ends, smallest, strict=True)
-    verdicts = []
-    for (
-        was,
-        now,
-        unit,
-        way,
-        end,
-        at_least,
-    ) in rows:  # by the interval, of figures that could have one
-        if end is None or np.isnan(was) or np.isnan(now):
-            verdict = resampling.of_values(was, now, better=way, unit=unit, matters=tolerance)
-            verdicts.append(
-                resampling.UNTESTED if verdict in (resampling.BETTER, resampling.WORSE) else verdict
-            )
-        else:
-            verdict = of_interval(*end, better=way, matters=matters)
-            verdicts.append(verdict if abs(now - was) >= at_least else LITTLE.get(verdict, UNSEEN))
+    verdicts = [_verdict(*row, tolerance=tolerance, matters=matters) for row in rows]
+    table["better"] = [way or None for way in better]
     return COMPARED_FIGURES.make(table.assign(verdict=verdicts))
+
+
+def _verdict(
+    was: float,
+    now: float,
+    unit: str,
+    better: str,
+    ends: tuple[float, float] | None,
+    at_least: float,
+    *,
+    tolerance: float,
+    matters: float,
+) -> str:
+    """Return the verdict on a figure: by the `ends` of its interval where it could have one."""
+    if ends is None or np.isnan(was) or np.isnan(now):
+        verdict = resampling.of_values(was, now, better=better, unit=unit, matters=tolerance)
+        is_sided = verdict in (resampling.BETTER, resampling.WORSE)
+        return resampling.UNTESTED if is_sided else verdict
+    verdict = of_interval(*ends, better=better, matters=matters)
+    return verdict if abs(now - was) >= at_least else LITTLE.get(verdict, UNSEEN)
 
 
 def samples(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:

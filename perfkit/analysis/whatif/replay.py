@@ -45,7 +45,6 @@ LEAST_FRAC = 0.8
 LEAST_STEPS = 10
 CANDIDATES = 64
 BY_HAND = "Choose a window of some steps."
-Values = Float
 
 
 class Edges(NamedTuple):
@@ -274,16 +273,7 @@ def stretch(
         )
     names, parts = _parts(kernels, copies, start, end)
     count = min(max(round(aim / max(parts[:, 1].mean(), 1)), LEAST_STEPS), len(start))
-    # The first step of the stretch of so many steps that is likest to all, and how far each part is
-    # apart.
-    mean = parts.mean(axis=0)
-    scale = np.full(len(mean), max(mean[0], 1.0))
-    scale[1] = max(mean[1], 1.0)
-    begins = np.unique(np.linspace(0, len(parts) - count, CANDIDATES).astype(np.int64))
-    passed = np.concatenate([np.zeros((1, parts.shape[1])), np.cumsum(parts, axis=0)])
-    each = np.abs((passed[begins + count] - passed[begins]) / count - mean) / scale
-    best = int(each.max(axis=1).argmin())
-    first, apart = int(begins[best]), each[best]
+    first, apart = _likest(parts, count)
     worst = int(apart.argmax())
     if apart[worst] > LIKE_FRAC:
         raise PerfkitError(
@@ -305,6 +295,18 @@ def stretch(
         share_frac=min(whole_frac, 1.0),
         apart_frac=float(apart[worst]),
     )
+
+
+def _likest(parts: Float, count: int) -> tuple[int, Float]:
+    """Return the first step of the stretch that is likest to all, and how far each part is apart."""
+    mean = parts.mean(axis=0)
+    scale = np.full(len(mean), max(mean[0], 1.0))
+    scale[1] = max(mean[1], 1.0)
+    begins = np.unique(np.linspace(0, len(parts) - count, CANDIDATES).astype(np.int64))
+    passed = np.concatenate([np.zeros((1, parts.shape[1])), np.cumsum(parts, axis=0)])
+    each = np.abs((passed[begins + count] - passed[begins]) / count - mean) / scale
+    best = int(each.max(axis=1).argmin())
+    return int(begins[best]), each[best]
 
 
 def around(
@@ -355,7 +357,7 @@ def _on_all_ranks(steps: pd.DataFrame, window: Window | None) -> tuple[Int, Int,
 
 def _parts(
     kernels: pd.DataFrame, copies: pd.DataFrame, start: Int, end: Int
-) -> tuple[list[str], Values]:
+) -> tuple[list[str], Float]:
     """Return what is compared of each step (row), and its names: length, kernels, time per rank and sort of work."""
     step = _steps_of(kernels, start, end)
     columns: list[NDArray[Any]] = [end - start, np.bincount(step[step >= 0], minlength=len(start))]
