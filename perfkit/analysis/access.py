@@ -1,14 +1,16 @@
 """Does a launch use the memory system and its warps well, and does it meet the targets of the performance guide?
 
-A warp's access to memory is a request; it moves sectors of 32 bytes. Perfectly coalesced, 32 threads that read 4 bytes
-each need 4 sectors per request, 8 bytes each need 8, 16 bytes each need 16. The verdict compares with the target: met
-or missed, or "unclear" between 4 and 16 sectors per request; "unused" where the launch made no such access, "no target"
-where no value is right in general, "not measured" where the report lacks the counters, "contradictory" where they give
-a fraction outside 0..1, as those of several passes may.
+A warp's access to memory is a request; it moves sectors of 32 bytes. Perfectly coalesced, 32
+threads that read 4 bytes each need 4 sectors per request, 8 bytes each need 8, 16 bytes each need
+16. The verdict compares with the target: met or missed, or "unclear" between 4 and 16 sectors per
+request; "unused" where the launch made no such access, "no target" where no value is right in
+general, "not measured" where the report lacks the counters, "contradictory" where they give a
+fraction outside 0..1, as those of several passes may.
 
-The guide's targets: SM throughput above 80 %, tensor-core use above 85 % for matrix products, DRAM throughput above 75
-% if memory limits the kernel, L2 hit rate and occupancy above 50 %. For stalls the target is the vendor's: none above
-30 % of the warps' latency. They are habits, not laws: a kernel at its roof is good whatever it misses.
+The guide's targets: SM throughput above 80 %, tensor-core use above 85 % for matrix products, DRAM
+throughput above 75 % if memory limits the kernel, L2 hit rate and occupancy above 50 %. For stalls
+the target is the vendor's: none above 30 % of the warps' latency. They are habits, not laws: a
+kernel at its roof is good whatever it misses.
 """
 
 import tomllib
@@ -178,16 +180,18 @@ Objects = NDArray[np.object_]
 def checks(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return each launch's memory accesses and active lanes held against their targets.
 
-    Sectors per request = sectors / requests; bank conflicts = conflicts / wavefronts of shared memory; excess =
-    (sectors - ideal sectors) / sectors; sector use = bytes used per sector / 32; active lanes = threads per executed
-    instruction / 32, of which 0.75 is a convention; hit rates as measured. A row per launch and check, in this order.
-    `rank` int32, `launch` int64, `name` category, `check` string, `value` float64 (sectors, or a fraction where the
-    check ends in _frac), NaN where unused or not measured; `target` float64, an upper bound but for sector use, active
-    lanes and hit rates, NaN without one; `verdict` category, one of VERDICTS; `sentence` string; `measure` string, the
-    options that measure it.
+    Sectors per request = sectors / requests; bank conflicts = conflicts / wavefronts of shared
+    memory; excess = (sectors - ideal sectors) / sectors; sector use = bytes used per sector / 32;
+    active lanes = threads per executed instruction / 32, of which 0.75 is a convention; hit rates
+    as measured. A row per launch and check, in this order. `rank` int32, `launch` int64, `name`
+    category, `check` string, `value` float64 (sectors, or a fraction where the check ends in
+    _frac), NaN where unused or not measured; `target` float64, an upper bound but for sector use,
+    active lanes and hit rates, NaN without one; `verdict` category, one of VERDICTS; `sentence`
+    string; `measure` string, the options that measure it.
 
-    Source: Nsight Compute, Kernel Profiling Guide, "Memory Tables", and its rules SharedMemoryConflicts (10 %) and
-    UncoalescedGlobalAccess. L2 hit rate above 50 % is the target of the performance guide.
+    Source: Nsight Compute, Kernel Profiling Guide, "Memory Tables", and its rules
+    SharedMemoryConflicts (10 %) and UncoalescedGlobalAccess. L2 hit rate above 50 % is the target
+    of the performance guide.
     """
     values = wide(launches, counters, [metric for check in _CHECKS for metric in check.metrics])
     parts = [_judged(values, check) for check in _CHECKS]
@@ -228,9 +232,10 @@ def _judged(values: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic
 def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return what launches lose to causes that their counters name, and how much of their time that is at most.
 
-    What remains is the time that the SMs work, and that the device memory needs for the bytes that are needed. A row
-    per launch and cause, where it is there: `rank` int32, `launch` int64, `name` category, `cause` string, `value` and
-    `lost_frac` float64, NaN where no counter bounds it. Causes, and their values:
+    What remains is the time that the SMs work, and that the device memory needs for the bytes that
+    are needed. A row per launch and cause, where it is there: `rank` int32, `launch` int64, `name`
+    category, `cause` string, `value` and `lost_frac` float64, NaN where no counter bounds it.
+    Causes, and their values:
 
     - uncoalesced: excess sectors, a fraction of all, from 0.1 on where memory limits the launch;
     - bank_conflicts: a fraction of the passes through shared memory, from 0.1 on where the L1 cache is the limit;
@@ -241,8 +246,8 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     - atomics: busy time of the L2 slice that does most of the atomics, a fraction, where it is the limit;
     - narrow_loads: bytes per thread and load, up to 2, where the device memory is not the limit.
 
-    Thresholds: Nsight Compute (rules UncoalescedGlobalAccess, SharedMemoryConflicts, SOLBottleneck) and conventions;
-    checked with 24 kernels on an H100, each timed with and without its cause.
+    Thresholds: Nsight Compute (rules UncoalescedGlobalAccess, SharedMemoryConflicts, SOLBottleneck)
+    and conventions; checked with 24 kernels on an H100, each timed with and without its cause.
     """
     of = _measures(launches, counters)
     sm, memory, dram, lanes = (of[name] for name in ("sm", "memory", "dram", "lanes"))
@@ -315,8 +320,9 @@ def _measures(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
 def pipe_shares(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return how busy each pipe of the SMs is in each launch, a float64 column in 0..1 for each of PIPES.
 
-    A row per launch, in their order; NaN where a pipe was not measured. Of what was recorded, the larger counts: the
-    share of the cycles in which the SMs work, or of all. Source: Nsight Compute, Kernel Profiling Guide, "Pipelines".
+    A row per launch, in their order; NaN where a pipe was not measured. Of what was recorded, the
+    larger counts: the share of the cycles in which the SMs work, or of all. Source: Nsight Compute,
+    Kernel Profiling Guide, "Pipelines".
     """
     names = [
         form.format(pipe, of) for pipe in PIPES for form in _PIPE for of in ("active", "elapsed")
@@ -332,13 +338,15 @@ def target_checks(
 ) -> pd.DataFrame:
     """Return six checks of each launch against the targets of the performance guide.
 
-    Tensor use applies to matrix products (by name), DRAM throughput to launches that the vendor's rule calls
-    memory-bound; elsewhere the verdict is "not applicable" and the value is shown all the same. PerfkitError if a value
-    lies outside 0..1.1. Six rows per launch, in the order of TARGETS: `rank`, `gpu` int32, `launch` int64, `name`
-    category, `check` category, one of TARGETS; `value_frac` float64 in 0..1.1, NaN not measured; `target_frac` float64,
-    a lower bound, for largest_stall an upper one; `verdict` category, one of TARGET_VERDICTS; `detail` string: the
-    stall that is largest, why a check does not apply, or the command that measures it; empty otherwise. Source:
-    Performance guide, table "Key Nsight Compute metrics"; stalls: Nsight Compute, rule CPIStall.
+    Tensor use applies to matrix products (by name), DRAM throughput to launches that the vendor's
+    rule calls memory-bound; elsewhere the verdict is "not applicable" and the value is shown all
+    the same. PerfkitError if a value lies outside 0..1.1. Six rows per launch, in the order of
+    TARGETS: `rank`, `gpu` int32, `launch` int64, `name` category, `check` category, one of TARGETS;
+    `value_frac` float64 in 0..1.1, NaN not measured; `target_frac` float64, a lower bound, for
+    largest_stall an upper one; `verdict` category, one of TARGET_VERDICTS; `detail` string: the
+    stall that is largest, why a check does not apply, or the command that measures it; empty
+    otherwise. Source: Performance guide, table "Key Nsight Compute metrics"; stalls: Nsight
+    Compute, rule CPIStall.
     """
     metrics = wide(launches, counters, [_L2_HIT, _WAVES])
     stall = main_stall(STALLS.given(stalls)).set_index(["rank", "launch"])

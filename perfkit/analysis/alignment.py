@@ -1,9 +1,10 @@
 """What did the clock do while kernels ran?
 
-A device of SAMPLES is that of KERNELS with the same rank and gpu. Clocks of a monitoring log and of a profiler are
-brought onto one axis by the wall clock, which logs give without a time zone: where no device has readings in the span
-of its kernels there is nothing to align, which raises PerfkitError. A reading that reaches over the edge of a bin
-counts in both. Weighted by `covered_ns`, the means of the bins add up to the mean of the whole.
+A device of SAMPLES is that of KERNELS with the same rank and gpu. Clocks of a monitoring log and of
+a profiler are brought onto one axis by the wall clock, which logs give without a time zone: where
+no device has readings in the span of its kernels there is nothing to align, which raises
+PerfkitError. A reading that reaches over the edge of a bin counts in both. Weighted by
+`covered_ns`, the means of the bins add up to the mean of the whole.
 """
 
 from dataclasses import dataclass, replace
@@ -54,12 +55,13 @@ def clock_under_kernels(
 ) -> pd.DataFrame:
     """Return the SM clock of each device at the readings at which a kernel ran, against its maximum.
 
-    The maximum is `sm_max_clock_hz` if that was recorded, else the highest reading of the device. A clock is low under
-    the share BELOW of it.
+    The maximum is `sm_max_clock_hz` if that was recorded, else the highest reading of the device. A
+    clock is low under the share BELOW of it.
 
-    Of devices with clocks and kernels `count` int64, readings while a kernel ran; of these, each weighing the same,
-    float64, NaN where there are none: `mean_clock_hz`, `lowest_clock_hz`, `low_frac`, share of low ones;
-    `max_clock_hz` float64; `max_source` category: sm_max_clock_hz, or sm_clock_hz for the highest reading.
+    Of devices with clocks and kernels `count` int64, readings while a kernel ran; of these, each
+    weighing the same, float64, NaN where there are none: `mean_clock_hz`, `lowest_clock_hz`,
+    `low_frac`, share of low ones; `max_clock_hz` float64; `max_source` category: sm_max_clock_hz,
+    or sm_clock_hz for the highest reading.
     """
     # The readings of the SM clock, the maximum at each of them, and whether that was recorded.
     found, whole = readings(samples, "sm_clock_hz", window=window), readings(samples, "sm_clock_hz")
@@ -142,15 +144,19 @@ def bins(
 ) -> pd.DataFrame:
     """Return mean, least and most of each metric of each device in equal bins of one time axis.
 
-    The bins are of one width, the last one as long as what is left. Where the readings are rarer than the bins would
-    be, there are fewer: none but the last is shorter than the usual interval of the metric that was read most often.
+    The bins are of one width, the last one as long as what is left. Where the readings are rarer
+    than the bins would be, there are fewer: none but the last is shorter than the usual interval of
+    the metric that was read most often.
 
     `bins`: the largest number of bins, at least 1, else ValueError.
     The bins tile the `window`; when omitted, the time for which the readings count.
 
-    One row per rank, gpu, metric (category) and bin in which a reading counts, ascending: `start_ns`, `dur_ns`
-    int64, of the bin; `covered_ns` int64, 1..dur_ns, the time of it for which readings count; `count` int64,
-    readings taken in it, 0 where the one before still counts; `mean` float64, weighted by time; `min`, `max`
+    One row per rank, gpu, metric (category) and bin in which a reading counts, ascending:
+    `start_ns`, `dur_ns`
+    int64, of the bin; `covered_ns` int64, 1..dur_ns, the time of it for which readings count;
+    `count` int64,
+    readings taken in it, 0 where the one before still counts; `mean` float64, weighted by time;
+    `min`, `max`
     float64, of all readings that count; in the unit of the metric's suffix.
     """
     if bins < 1:

@@ -1,7 +1,8 @@
 """What was a device waiting for when it did nothing?
 
-The *launch call* of a gap is that of the operation which ends it. A gap is divided by what the thread of that call did,
-moment by moment; the parts add up to the gap, and the largest one names its cause and detail.
+The *launch call* of a gap is that of the operation which ends it. A gap is divided by what the
+thread of that call did, moment by moment; the parts add up to the gap, and the largest one names
+its cause and detail.
 
     host_wait     until the launch call returns, by detail; in that call launch, but cuda_call if it copies; before
                   it, of several at a moment the first:
@@ -19,8 +20,9 @@ moment by moment; the parts add up to the gap, and the largest one names its cau
     unattributed  no launch call is recorded
     edge          before the first or after the last operation of the window
 
-All threads lie end to end on one `Axis`, so that one sorted array answers for all of them. Runtime (cuda), driver (cu)
-and HIP (hip) calls count alike. A correlation id is unique within a (rank, process) only; -1 never matches.
+All threads lie end to end on one `Axis`, so that one sorted array answers for all of them. Runtime
+(cuda), driver (cu) and HIP (hip) calls count alike. A correlation id is unique within a (rank,
+process) only; -1 never matches.
 
 Source: Holistic Trace Analysis, ``get_idle_time_breakdown``.
 """
@@ -129,9 +131,10 @@ def determinable(
 ) -> Determinable:
     """Return whether enough operations have their launch call to know the causes of gaps; `why` says what is missing.
 
-    Not so if more than a fifth of the operations have no launch call, or more than a fifth of the graph
-    launches no operation: then gaps are an artefact of what was not recorded. Pages of unified memory, which no call
-    launches, count only with `pages`.
+    Not so if more than a fifth of the operations have no launch call, or more than a fifth of the
+    graph
+    launches no operation: then gaps are an artefact of what was not recorded. Pages of unified
+    memory, which no call launches, count only with `pages`.
     """
     copies = copies if pages else copies[~migrated(COPIES.check(copies))]
     tables = KERNELS.check(kernels), COPIES.check(copies)
@@ -260,7 +263,8 @@ def members(first: Int, count: Int) -> tuple[Int, Int]:
 def innermost(intervals: Placed, first: Int, last: Int) -> Int:
     """Return the table row of the innermost interval that covers at least half of each wait, -1 where none does.
 
-    Intervals of a thread are expected to nest; where two overlap in part, the later is taken for the inner one.
+    Intervals of a thread are expected to nest; where two overlap in part, the later is taken for
+    the inner one.
 
     >>> ranges = Placed(np.array([0, 10]), np.array([100, 40]), np.array([3, 4]))
     >>> innermost(ranges, np.array([12, 30]), np.array([60, 60])).tolist()
@@ -382,8 +386,8 @@ def _distinct(arrays: Sequence[Int]) -> Int:
 def started_by(operations: pd.DataFrame, api_calls: pd.DataFrame) -> Int:
     """Return the row (int64 position) of the call that started each operation, -1 where none is recorded.
 
-    Joined on (rank, process, correlation). Many operations may share a call, as the nodes of a graph do. Of several
-    calls with one id the first row counts.
+    Joined on (rank, process, correlation). Many operations may share a call, as the nodes of a
+    graph do. Of several calls with one id the first row counts.
     """
     ids = operations["correlation"].to_numpy(), api_calls["correlation"].to_numpy()
     if not len(ids[0]) or not len(ids[1]):

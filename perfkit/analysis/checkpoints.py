@@ -1,8 +1,8 @@
 """When does the GPU stop because the program saves its state, or writes other files?
 
-A pause is a stretch of at least a millisecond in which a device runs no kernel, between two kernels or from the last
-one to the end of the rank's work; copies may run in it. It is a checkpoint by its *witness*, the best of these that it
-has:
+A pause is a stretch of at least a millisecond in which a device runs no kernel, between two kernels
+or from the last one to the end of the rank's work; copies may run in it. It is a checkpoint by its
+*witness*, the best of these that it has:
 
 range     ranges or functions of that rank whose name says that state is saved cover at least half of it; at least half
           of such a range lies in one pause, else it is around more than that

@@ -1,12 +1,14 @@
 """How far apart are the clocks of the ranks, and what do their collectives lose once the clocks agree?
 
-No rank leaves an all-reduce, all-gather, reduce-scatter, all-to-all or barrier before all have come, and then all leave
-it together: on eight V100 of a node the ends lie 1 to 7 µs apart, the starts up to 7.6 ms (tests/analysis/
-test_clocks.py). So the difference of the ends on two ranks is the difference of their clocks. `offsets` fits a line to
-it, `aligned` moves the times of a table by it, and nothing else in perfkit moves a time. The error is how far the ends
-of one collective scatter around the line. The recordings must begin with the same collective. A clock is not known
-where the ends fit better to collectives before or after, or lie farther apart than the transfer lasted. Ranks with
-different numbers of collectives are matched from the first on, if their ends fit to no others.
+No rank leaves an all-reduce, all-gather, reduce-scatter, all-to-all or barrier before all have
+come, and then all leave it together: on eight V100 of a node the ends lie 1 to 7 µs apart, the
+starts up to 7.6 ms (tests/analysis/ test_clocks.py). So the difference of the ends on two ranks is
+the difference of their clocks. `offsets` fits a line to it, `aligned` moves the times of a table by
+it, and nothing else in perfkit moves a time. The error is how far the ends of one collective
+scatter around the line. The recordings must begin with the same collective. A clock is not known
+where the ends fit better to collectives before or after, or lie farther apart than the transfer
+lasted. Ranks with different numbers of collectives are matched from the first on, if their ends fit
+to no others.
 """
 
 import re
@@ -121,8 +123,9 @@ class Recorded(NamedTuple):
 def of_ranks(collectives: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return the COLLECTIVES that can be matched over ranks: with their sizes, else kernels by their names.
 
-    Nsight Systems and PyTorch before 2.4 record no sizes and no process groups: their rows have 0 bytes, and are empty
-    where the ranks have different numbers of an operation. Never compute a bandwidth from them.
+    Nsight Systems and PyTorch before 2.4 record no sizes and no process groups: their rows have 0
+    bytes, and are empty where the ranks have different numbers of an operation. Never compute a
+    bandwidth from them.
     """
     timed, every = with_start(collectives), KERNELS.check(kernels)
     if len(set(timed["rank"])) > 1:
@@ -151,11 +154,12 @@ def of_ranks(collectives: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
 def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
     """Return how far ahead the clock of each rank is: CLOCKS, one row per rank with collectives; empty for one rank.
 
-    Ranks that share no process group with the lowest rank are compared over ranks in between; their errors add up, as
-    independent errors do. Of a rank with several GPUs the first one counts.
+    Ranks that share no process group with the lowest rank are compared over ranks in between; their
+    errors add up, as independent errors do. Of a rank with several GPUs the first one counts.
 
-    Source: Becker, Rabenseifner, Wolf: Implications of non-constant clock drifts for the timestamps of concurrent
-    events, CLUSTER 2008 (linear interpolation, and the clock condition that no message arrives before it was sent).
+    Source: Becker, Rabenseifner, Wolf: Implications of non-constant clock drifts for the timestamps
+    of concurrent events, CLUSTER 2008 (linear interpolation, and the clock condition that no
+    message arrives before it was sent).
     """
     timed = with_start(collectives)
     timed = timed[timed["gpu"] == timed.groupby("rank")["gpu"].transform("min")]
@@ -221,7 +225,8 @@ def _teams(timed: pd.DataFrame) -> list[dict[int, Recorded]]:
 def _compared(reference: Recorded, other: Recorded) -> Clock:
     """Return a clock against a reference, from when the same collectives end on both.
 
-    Of recordings with different numbers these ends must fit clearly better than those before or after.
+    Of recordings with different numbers these ends must fit clearly better than those before or
+    after.
     """
     known = ~np.isnan(reference.end_ns + other.end_ns)
     time, later = reference.end_ns[known], other.end_ns[known]
@@ -277,7 +282,8 @@ def _scatter(values: Float) -> float:
 def aligned(frame: pd.DataFrame, clocks: pd.DataFrame) -> pd.DataFrame:
     """Return a table with `rank` and `start_ns` whose times are on the clock of the lowest rank.
 
-    `clocks` is what `offsets` returned; ranks that it does not move stay as they are. Durations stay.
+    `clocks` is what `offsets` returned; ranks that it does not move stay as they are. Durations
+    stay.
     """
     moved = CLOCKS.check(clocks)[clocks["moved"]].set_index("rank")
     offset, drift = (
@@ -302,13 +308,15 @@ def losses(
 ) -> pd.DataFrame:
     """Return where the time of collectives goes, by process group: LOSSES; empty where no ranks were together.
 
-    The *transfer* is the time after the last rank came. What the first rank waited before is *host dispatch* as far as
-    the GPU of the last rank was idle for longer than its own since the collective before, and else *arrival skew*. A
-    verdict names what is MOST_OF the time. It is inconclusive for fewer than FEWEST collectives, where a clock is not
-    known, and where waits are shorter than the errors of the clocks.
+    The *transfer* is the time after the last rank came. What the first rank waited before is *host
+    dispatch* as far as the GPU of the last rank was idle for longer than its own since the
+    collective before, and else *arrival skew*. A verdict names what is MOST_OF the time. It is
+    inconclusive for fewer than FEWEST collectives, where a clock is not known, and where waits are
+    shorter than the errors of the clocks.
 
-    `collectives` and `kernels` are as recorded; `clocks`, what `offsets` returned, are applied to the collectives here.
-    `gpus_per_node`: ranks are counted node by node, so many to each; 0 when not known, and then `span` is not known.
+    `collectives` and `kernels` are as recorded; `clocks`, what `offsets` returned, are applied to
+    the collectives here. `gpus_per_node`: ranks are counted node by node, so many to each; 0 when
+    not known, and then `span` is not known.
     """
     timed = with_start(collectives)
     timed = timed.assign(idle_ns=_idle_between(timed, kernels))

@@ -140,7 +140,8 @@ def is_memset_call(name: str) -> bool:
 def _waits_after(launches: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the number of the thread's next wait for the GPU after each launch, and when it ends.
 
-    Columns wait, alike for launches before the same wait, and drained_ns: then the kernel has ended;
+    Columns wait, alike for launches before the same wait, and drained_ns: then the kernel has
+    ended;
     far beyond all times if no wait follows.
     """
     waits = api_calls[causes.where(api_calls["name"], is_wait)]

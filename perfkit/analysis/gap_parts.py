@@ -133,15 +133,17 @@ def attributed(
 ) -> dict[str, pd.Categorical[Any] | Int]:
     """Return why the `device` did nothing in each of the gaps [start, end), int64 ns.
 
-    `edge` tells whether a gap lies before the first or after the last operation of the device. `call` is the row of
-    the launch call in `api_calls`; -1 where none is recorded, and at an edge. `touched`: no call but the host's access
-    to a page ends the gap, in the thread of `call`, which came before. `usual_waits`: the usual time from the return
-    of a launch call to the end of the gap, ns, by device and code of the call.
+    `edge` tells whether a gap lies before the first or after the last operation of the device.
+    `call` is the row of the launch call in `api_calls`; -1 where none is recorded, and at an edge.
+    `touched`: no call but the host's access to a page ends the gap, in the thread of `call`, which
+    came before. `usual_waits`: the usual time from the return of a launch call to the end of the
+    gap, ns, by device and code of the call.
 
-    Columns: cause (of CAUSES); detail (of DETAILS), missing unless the cause is host_wait; api and range (names of the
-    tables), missing where the thread was in none; process and thread of the call, int64, -1 without one; launch, its
-    name; before_ns and inside_ns, the parts of the gap before and inside it; PARTS, int64 ns, which add up to the gap,
-    all 0 of an edge or an unattributed gap.
+    Columns: cause (of CAUSES); detail (of DETAILS), missing unless the cause is host_wait; api and
+    range (names of the tables), missing where the thread was in none; process and thread of the
+    call, int64, -1 without one; launch, its name; before_ns and inside_ns, the parts of the gap
+    before and inside it; PARTS, int64 ns, which add up to the gap, all 0 of an edge or an
+    unattributed gap.
     """
     limits = (np.where(touched, end, np.append(times, 0)[call]) for times in ends(api_calls))
     called, returned = (np.clip(times, start, end) for times in limits)
@@ -201,8 +203,9 @@ def _largest(parts: Int) -> Int:
 def cut_off(gaps: pd.DataFrame, first: Int, last: Int, host: Host) -> pd.DataFrame:
     """Return the parts of gaps that lie in their windows [first, last), int64 ns: a row per gap, the same columns.
 
-    `gaps` are whole, and each overlaps its window. They keep their cause, detail, call and range; the PARTS are what
-    lies in the window. What comes after the launch call keeps its kind, however little of it is left.
+    `gaps` are whole, and each overlaps its window. They keep their cause, detail, call and range;
+    the PARTS are what lies in the window. What comes after the launch call keeps its kind, however
+    little of it is left.
     """
     start, end = ends(gaps)
     beyond = np.flatnonzero((start < first) | (end > last))
@@ -242,8 +245,8 @@ def _explained(
 ) -> tuple[Int, Int]:
     """Return the ns of each detail in [start, called), and the codes of the call and range of [start, returned).
 
-    `of_wait` is the thread of each wait; `around` has the rows of API_CALLS, RANGES and OS_CALLS with theirs,
-    `answers` which categories fulfil each of CONDITIONS.
+    `of_wait` is the thread of each wait; `around` has the rows of API_CALLS, RANGES and OS_CALLS
+    with theirs, `answers` which categories fulfil each of CONDITIONS.
     """
     tables, groups = zip(*around, strict=True)
     threads = 1 + int(max(of_wait.max(), *(group.max(initial=0) for group in groups)))

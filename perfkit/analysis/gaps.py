@@ -1,12 +1,13 @@
 """When does a GPU do nothing, and what was it waiting for?
 
-A gap is a maximal interval in which no kernel, copy or memset of any process runs on the device. Gaps and their causes
-are found on the whole recording; a window cuts them afterwards, so that a gap at its edge keeps its cause. What lies
-before the first or after the last operation of a device is an edge; without a window a device that works from the start
-to the end of its rank's operations has none. The operation that starts at a gap's end decides the cause, through its
-launch call, joined on (rank, process, correlation); of several that start together, the one whose call comes first in
-API_CALLS. No call launches a page of unified memory that the driver moves: the thread of the last call before the gap
-is taken to touch it. The causes are those of `perfkit.analysis.causes`.
+A gap is a maximal interval in which no kernel, copy or memset of any process runs on the device.
+Gaps and their causes are found on the whole recording; a window cuts them afterwards, so that a gap
+at its edge keeps its cause. What lies before the first or after the last operation of a device is
+an edge; without a window a device that works from the start to the end of its rank's operations has
+none. The operation that starts at a gap's end decides the cause, through its launch call, joined on
+(rank, process, correlation); of several that start together, the one whose call comes first in
+API_CALLS. No call launches a page of unified memory that the driver moves: the thread of the last
+call before the gap is taken to touch it. The causes are those of `perfkit.analysis.causes`.
 """
 
 from collections.abc import Mapping
@@ -104,9 +105,10 @@ def idle_gaps(
 ) -> pd.DataFrame:
     """Return the times at which a device does nothing, with what it was waiting for: table `GAPS`.
 
-    The lengths of all gaps of a device add up to its idle time. A device that does nothing in the whole window is one
-    edge. `at_least_ns` is the shortest gap to return, 0 or more, else ValueError; without `window` each device is seen
-    over the span of the operations of all devices of its rank.
+    The lengths of all gaps of a device add up to its idle time. A device that does nothing in the
+    whole window is one edge. `at_least_ns` is the shortest gap to return, 0 or more, else
+    ValueError; without `window` each device is seen over the span of the operations of all devices
+    of its rank.
 
     Source: Holistic Trace Analysis, ``get_idle_time_breakdown``.
     """
@@ -300,9 +302,9 @@ def _touching(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) 
 def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
     """Return how much of each device's idle time each cause accounts for; the parts of a gap count apart.
 
-    One row per rank, gpu, cause and detail that occur (detail missing unless host_wait), by falling total_ns within a
-    device: count (gaps with a part of this cause), total_ns, max_ns (the longest part) and share_frac, the part of the
-    device's idle time in `gaps`.
+    One row per rank, gpu, cause and detail that occur (detail missing unless host_wait), by falling
+    total_ns within a device: count (gaps with a part of this cause), total_ns, max_ns (the longest
+    part) and share_frac, the part of the device's idle time in `gaps`.
     """
     table, device = numbered(GAPS.check(gaps), ["rank", "gpu"])
     length, cause = gaps["dur_ns"].to_numpy(), gaps["cause"].astype(object).to_numpy()
@@ -342,10 +344,11 @@ def longest(gaps: pd.DataFrame, most: int) -> pd.DataFrame:
 def histogram(gaps: pd.DataFrame) -> pd.DataFrame:
     """Return how many gaps of each length there are, and how long they are together, per cause over all devices.
 
-    Bins are half open, with edges at 1, 2 and 5 times powers of ten ns, from the shortest to the longest gap.
+    Bins are half open, with edges at 1, 2 and 5 times powers of ten ns, from the shortest to the
+    longest gap.
 
-    One row per bin and cause that occurs, by lower_ns, then cause: lower_ns, upper_ns, cause, count (gaps, may be 0),
-    total_ns.
+    One row per bin and cause that occurs, by lower_ns, then cause: lower_ns, upper_ns, cause, count
+    (gaps, may be 0), total_ns.
     """
     length = GAPS.check(gaps)["dur_ns"].to_numpy()
     edges = np.array([step * 10**power for power in range(18) for step in (1, 2, 5)])

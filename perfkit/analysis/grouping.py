@@ -1,9 +1,10 @@
 """What are the count, total, mean, median, extremes and spread of the values of each group?
 
-Values are int64 or float64 without missing values; groups are codes 0 .. groups-1, and a group without a value gets a
-row too. Lengths that differ, codes outside the groups and NaN raise ValueError. The median is the mean of the two
-middle values; the standard deviation is that of a sample (n - 1), NaN for one value (vendor tables print 0.0). Values
-of several ranks are pooled, so that a median is a true median.
+Values are int64 or float64 without missing values; groups are codes 0 .. groups-1, and a group
+without a value gets a row too. Lengths that differ, codes outside the groups and NaN raise
+ValueError. The median is the mean of the two middle values; the standard deviation is that of a
+sample (n - 1), NaN for one value (vendor tables print 0.0). Values of several ranks are pooled, so
+that a median is a true median.
 """
 
 import math
@@ -39,9 +40,10 @@ def keys_of(by: str | Sequence[str], legal: Sequence[str]) -> list[str]:
 def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
     """Return count, total, mean, median, min, max and standard deviation of the values of each group.
 
-    The standard deviation is taken around the group's mean in a second pass. Row i is group i. `count` int64; `total`
-    int64 (exact) for integers, else float64, 0 for an empty group; `mean`, `median`, `min`, `max` float64, NaN for an
-    empty group (min and max of integers are exact up to 2**53); `std` float64, NaN for fewer than two values.
+    The standard deviation is taken around the group's mean in a second pass. Row i is group i.
+    `count` int64; `total` int64 (exact) for integers, else float64, 0 for an empty group; `mean`,
+    `median`, `min`, `max` float64, NaN for an empty group (min and max of integers are exact up to
+    2**53); `std` float64, NaN for fewer than two values.
 
     >>> grouped(np.array([4, 1, 7, 2]), np.array([0, 0, 0, 1]), groups=2)
        count  total  mean  median  min  max  std
@@ -176,7 +178,8 @@ def shared(column: pd.Series, group: Int, groups: int) -> pd.Series:
 def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
     """Return the distinct combinations of the columns `keys`, and for each row of `frame` the row of its combination.
 
-    Combinations keep the dtypes and are in order of first appearance; missing values are a value of their own.
+    Combinations keep the dtypes and are in order of first appearance; missing values are a value of
+    their own.
 
     >>> combinations, group = numbered(pd.DataFrame({"a": [5, 5, 3], "b": ["x", "y", "x"]}), ["a", "b"])
     >>> combinations.to_numpy().tolist(), group.tolist()
@@ -218,19 +221,20 @@ def ranked(frame: pd.DataFrame, total: str, keys: list[str]) -> pd.DataFrame:
 def speedup_bounds(shares: Sequence[float], removed: Sequence[float]) -> SpeedupBounds:
     """Return the range of the speed-up if a fraction of each share of one timeline is removed.
 
-    With shares p, removed fractions r and exclusive parts x (what no other share covers): low = 1 / (1 - sum of r x),
-    high = 1 / max(largest p (1 - r), 1 - sum of r p). Shares may overlap, by how much is not known: what remains of one
-    share takes its time whatever becomes of the others, and no more than the sum can be removed. It is never the
-    product of the single gains: time that two measures remove is there only once.
+    With shares p, removed fractions r and exclusive parts x (what no other share covers): low = 1 /
+    (1 - sum of r x), high = 1 / max(largest p (1 - r), 1 - sum of r p). Shares may overlap, by how
+    much is not known: what remains of one share takes its time whatever becomes of the others, and
+    no more than the sum can be removed. It is never the product of the single gains: time that two
+    measures remove is there only once.
 
-    `shares`, `removed`: Share of the timeline of each measure's target, and the fraction of it that the measure
-    removes, 0..1.
-    The exclusive part of a share is the least that is possible for any overlap: the share less the sum of the others,
-    and at least 0.
+    `shares`, `removed`: Share of the timeline of each measure's target, and the fraction of it that
+    the measure removes, 0..1.
+    The exclusive part of a share is the least that is possible for any overlap: the share less the
+    sum of the others, and at least 0.
 
-    SpeedupBounds: 1 <= low <= high; (1, 1) without measures. ValueError if the lengths differ or a value lies outside
-    its range. Source: G. M. Amdahl, "Validity of the single processor approach to achieving large scale computing
-    capabilities" (1967), applied to sets of intervals.
+    SpeedupBounds: 1 <= low <= high; (1, 1) without measures. ValueError if the lengths differ or a
+    value lies outside its range. Source: G. M. Amdahl, "Validity of the single processor approach
+    to achieving large scale computing capabilities" (1967), applied to sets of intervals.
 
     >>> speedup_bounds([0.784], [0.6]).high.__round__(3)
     1.888

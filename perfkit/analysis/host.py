@@ -1,19 +1,22 @@
 """What does the CPU spend its time on: CUDA calls, launches, named ranges, waiting for data, and for the GPU?
 
-Statistics pool all ranks, processes and threads unless these are among the keys. Nested calls and ranges count in
-their own row and in that of what encloses them: totals are inclusive and shares are of the sum of the totals in the
-table, never of wall time. The wait for data is the time in the loader's ``__next__``, which PyTorch records as a range
-``enumerate(DataLoader)#...__next__``, and in ranges a person named for data loading (`causes.DATA_LOADING`), of the
-rank's thread that spends most time in such ranges; time that several of them cover counts once.
+Statistics pool all ranks, processes and threads unless these are among the keys. Nested calls and
+ranges count in their own row and in that of what encloses them: totals are inclusive and shares are
+of the sum of the totals in the table, never of wall time. The wait for data is the time in the
+loader's ``__next__``, which PyTorch records as a range ``enumerate(DataLoader)#...__next__``, and
+in ranges a person named for data loading (`causes.DATA_LOADING`), of the rank's thread that spends
+most time in such ranges; time that several of them cover counts once.
 
-One graph launch starts many operations, joined with the call on (rank, process, correlation). Profilers lose them in
-two ways. A launch is *empty* when none of its operations was recorded: nsys with ``--cuda-graph-trace=graph`` records
-none, and others drop replays when their buffers overflow. Or some nodes are not recorded: then the GPU seems to do
-nothing *inside* a graph, after the launch call returned and before one of the recorded operations, though nodes follow
-one another within microseconds. In both cases the GPU worked, and its idle time is not known.
+One graph launch starts many operations, joined with the call on (rank, process, correlation).
+Profilers lose them in two ways. A launch is *empty* when none of its operations was recorded: nsys
+with ``--cuda-graph-trace=graph`` records none, and others drop replays when their buffers overflow.
+Or some nodes are not recorded: then the GPU seems to do nothing *inside* a graph, after the launch
+call returned and before one of the recorded operations, though nodes follow one another within
+microseconds. In both cases the GPU worked, and its idle time is not known.
 
-A kernel is joined to the call that launched it on (rank, process, correlation); all nodes of a graph have the one call
-that launched the graph. Kernels without a call are left out, as Nsight Systems does; `LATENCY` has what is measured.
+A kernel is joined to the call that launched it on (rank, process, correlation); all nodes of a
+graph have the one call that launched the graph. Kernels without a call are left out, as Nsight
+Systems does; `LATENCY` has what is measured.
 
 Source: Nsight Systems, report ``cuda_kern_exec_sum``.
 """
@@ -92,9 +95,9 @@ OF_KERNEL = (
 def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return how long each thread is blocked in calls that wait for the GPU (`BLOCKING`).
 
-    Without `window` a thread is seen from its first call's start to its last call's end. By falling `total_ns`, ties by
-    falling count, then keys: `rank`, `process`, `thread`, `name`, `count`, `total_ns`, `max_ns`; `share_frac`, total_ns
-    over the thread's window.
+    Without `window` a thread is seen from its first call's start to its last call's end. By falling
+    `total_ns`, ties by falling count, then keys: `rank`, `process`, `thread`, `name`, `count`,
+    `total_ns`, `max_ns`; `share_frac`, total_ns over the thread's window.
     """
     keys = ["rank", "process", "thread", "name"]
     inside = cut(API_CALLS.check(api_calls), window)
@@ -123,11 +126,12 @@ def input_wait(
 ) -> pd.DataFrame:
     """Return how long the training thread of each step waits for data, and how much data reaches the GPUs.
 
-    `steps` is what `steps.detect` returned. The share of a run is the sum of wait_ns over the sum of dur_ns, best of
-    the steady steps. A row per step, in their order: `rank`; `step`, `start_ns`, `dur_ns` int64; `wait_ns` Int64,
-    within the step; `wait_frac`, wait_ns over dur_ns. NA and NaN where the rank records no data loading at all. With
-    `copies` also `input_bytes` int64: what the rank's copies from the CPU to its GPUs move that start in the step. Over
-    dur_ns it is the rate at which the loader delivers; files may hold fewer bytes, since images are compressed there.
+    `steps` is what `steps.detect` returned. The share of a run is the sum of wait_ns over the sum
+    of dur_ns, best of the steady steps. A row per step, in their order: `rank`; `step`, `start_ns`,
+    `dur_ns` int64; `wait_ns` Int64, within the step; `wait_frac`, wait_ns over dur_ns. NA and NaN
+    where the rank records no data loading at all. With `copies` also `input_bytes` int64: what the
+    rank's copies from the CPU to its GPUs move that start in the step. Over dur_ns it is the rate
+    at which the loader delivers; files may hold fewer bytes, since images are compressed there.
     """
     spans = ranges[causes.where(RANGES.check(ranges)["name"], causes.DATA_LOADING.search)]
     # Of the thread of each rank that spends most time in them.
@@ -167,10 +171,11 @@ def recorded(
 ) -> pd.DataFrame:
     """Return how many graphs were launched, how many of them started nothing, and the idle time inside the others.
 
-    A window selects the graphs launched at least partly in it, and the idle time in it. One row per rank that launched
-    a graph, ascending: `rank`; `launch_count`; `empty_count`, launches without any operation; `idle_ns` int64, sum over
-    the rank's devices of the gaps of at least 30 us that an operation of a graph ends whose launch call had returned
-    before they began. Source: AMD-AGI/TraceLens, issue 728: 26 % idle on a GPU that was active for 99 %.
+    A window selects the graphs launched at least partly in it, and the idle time in it. One row per
+    rank that launched a graph, ascending: `rank`; `launch_count`; `empty_count`, launches without
+    any operation; `idle_ns` int64, sum over the rank's devices of the gaps of at least 30 us that
+    an operation of a graph ends whose launch call had returned before they began. Source:
+    AMD-AGI/TraceLens, issue 728: 26 % idle on a GPU that was active for 99 %.
     """
     calls = api_calls[causes.where(API_CALLS.check(api_calls)["name"], causes.is_graph_launch)]
     frames = [KERNELS.check(kernels), COPIES.check(copies)]
@@ -216,8 +221,8 @@ def latency(
 ) -> pd.DataFrame:
     """Return for every kernel how long its call took, how long it queued and how long it ran: table `LATENCY`.
 
-    The rows are in the order of `kernels`; a window selects kernels that start in it and cuts none. delay_ns is below 0
-    only if the clocks of host and device disagree.
+    The rows are in the order of `kernels`; a window selects kernels that start in it and cuts none.
+    delay_ns is below 0 only if the clocks of host and device disagree.
     """
     call = causes.started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
     inside = (
@@ -245,9 +250,10 @@ def latency(
 def latency_summary(latency: pd.DataFrame) -> pd.DataFrame:
     """Return the statistics of launches per rank, process, thread, gpu, call and kernel name.
 
-    One row per group, by falling total_mean_ns: rank, process, thread, gpu, api, name, count (launches), queue_count
-    (those with a queue time), then for each of total, api, queue and dur the columns <quantity>_mean_ns, _median_ns,
-    _min_ns, _max_ns, _std_ns (float64; std of a sample, NaN for one value, all of queue NaN where queue_count is 0).
+    One row per group, by falling total_mean_ns: rank, process, thread, gpu, api, name, count
+    (launches), queue_count (those with a queue time), then for each of total, api, queue and dur
+    the columns <quantity>_mean_ns, _median_ns, _min_ns, _max_ns, _std_ns (float64; std of a sample,
+    NaN for one value, all of queue NaN where queue_count is 0).
     """
     keys = ["rank", "process", "thread", "gpu", "api", "name"]
     table, group = numbered(LATENCY.check(latency), keys)

@@ -1,15 +1,17 @@
 """Sets of time intervals, per group: union, intersection, difference and total length.
 
-An interval is half open, [start, end), in int64 nanoseconds. A *set* (`Intervals`) is sorted by (group, start) and
-holds no overlapping, touching or empty intervals within a group. Groups are small integers (a device, a stream); one
-pass handles all of them. Groups that do not fit into int64 when laid end to end raise PerfkitError. Starts and ends are
-sorted each on their own: at any time the number of starts so far minus the number of ends so far says how many
-intervals are open, whichever end belongs to whichever start. A stable sort costs next to nothing on what is in order
+An interval is half open, [start, end), in int64 nanoseconds. A *set* (`Intervals`) is sorted by
+(group, start) and holds no overlapping, touching or empty intervals within a group. Groups are
+small integers (a device, a stream); one pass handles all of them. Groups that do not fit into int64
+when laid end to end raise PerfkitError. Starts and ends are sorted each on their own: at any time
+the number of starts so far minus the number of ends so far says how many intervals are open,
+whichever end belongs to whichever start. A stable sort costs next to nothing on what is in order
 already, or made of a few ordered runs.
 
-A window is (start_ns, end_ns), half open, two integers; `bounds` raises ValueError for anything else. Intervals are cut
-at its edges. Without a window all devices of a rank are seen from the start of the first to the end of the last
-operation of any of them: one that has nothing to do while another one works is idle.
+A window is (start_ns, end_ns), half open, two integers; `bounds` raises ValueError for anything
+else. Intervals are cut at its edges. Without a window all devices of a rank are seen from the start
+of the first to the end of the last operation of any of them: one that has nothing to do while
+another one works is idle.
 """
 
 from collections.abc import Mapping
@@ -211,8 +213,8 @@ def total(a: Intervals, groups: int) -> Int:
 def binned(a: Intervals, edges: Int) -> tuple[Int, Int, Int]:
     """Return group, bin and length (ns, above 0) wherever the set has time in a bin, in that order.
 
-    Bin i is [edges[i], edges[i + 1]); the edges ascend and enclose the set. Costs one step per interval and per row of
-    the answer, however many bins there are.
+    Bin i is [edges[i], edges[i + 1]); the edges ascend and enclose the set. Costs one step per
+    interval and per row of the answer, however many bins there are.
 
     >>> group, at, length = binned(union(np.array([5]), np.array([25])), np.array([0, 10, 20, 30]))
     >>> at.tolist(), length.tolist()
@@ -244,7 +246,8 @@ def _summed(group: Int, at: Int, length: Int) -> tuple[Int, Int, Int]:
 def share(part: Int, whole: Int) -> Float:
     """Return `part` as a fraction of `whole`, element by element: float64 in 0..1, NaN where `whole` is 0.
 
-    A part that is negative or exceeds its whole raises PerfkitError: the numbers contradict each other.
+    A part that is negative or exceeds its whole raises PerfkitError: the numbers contradict each
+    other.
 
     >>> share(np.array([60, 0]), np.array([100, 0])).tolist()
     [0.6, nan]
@@ -353,7 +356,8 @@ def spans(
 def tiles(window: Window, bins: int) -> Int:
     """Return the edges (int64 ns) of equal bins that tile a window, one more than there are bins.
 
-    Widths differ by at most 1 ns. There are `bins`, at least 1, and no more than the window has nanoseconds.
+    Widths differ by at most 1 ns. There are `bins`, at least 1, and no more than the window has
+    nanoseconds.
 
     >>> tiles((10, 20), 4).tolist(), tiles((0, 2), 9).tolist()
     ([10, 12, 15, 17, 20], [0, 1, 2])
@@ -378,8 +382,8 @@ def maxima(ends: Int) -> list[Int]:
 def last_open(levels: list[Int], before: Int, moment: Int) -> Int:
     """Return the last place below each of `before` whose end lies after the moment; -1 where there is none.
 
-    The `maxima` of the ends are climbed to where one exceeds the moment, then descended: O(log n) per question,
-    whether intervals nest or not.
+    The `maxima` of the ends are climbed to where one exceeds the moment, then descended: O(log n)
+    per question, whether intervals nest or not.
 
     >>> last_open(maxima(np.array([9, 4, 8])), np.array([3, 2, 1]), np.array([5, 5, 9])).tolist()
     [2, 0, -1]

@@ -1,20 +1,23 @@
 """Which kernels take the time, in which number formats does the matrix work run, and which counters belong to a kernel?
 
-All devices, streams and processes are pooled. Durations of concurrent kernels add up, so shares are of the sum of
-durations in the table, never of wall time; `gpu_busy_frac` counts a moment once per device however many kernels of the
-group run in it. Kernels cut by the window count with the part inside.
+All devices, streams and processes are pooled. Durations of concurrent kernels add up, so shares are
+of the sum of durations in the table, never of wall time; `gpu_busy_frac` counts a moment once per
+device however many kernels of the group run in it. Kernels cut by the window count with the part
+inside.
 
-A launch is known by its rank and its number; a counter that is NaN was not measured. Timeline and counters come from
-two executions and two tools that spell names in their own ways: ncu writes ``(int)4`` where nsys writes ``4``, and
-newer ones leave out namespaces. A launch belongs to the kernel of the same full name, else of the same short name, else
-to the only one of the same function name, grid and block. Of the launches of a kernel those count whose grid and block
-occur on the timeline; all, where none does.
+A launch is known by its rank and its number; a counter that is NaN was not measured. Timeline and
+counters come from two executions and two tools that spell names in their own ways: ncu writes
+``(int)4`` where nsys writes ``4``, and newer ones leave out namespaces. A launch belongs to the
+kernel of the same full name, else of the same short name, else to the only one of the same function
+name, grid and block. Of the launches of a kernel those count whose grid and block occur on the
+timeline; all, where none does.
 
-Matrix work is the kernels of the families gemm, convolution and attention. Its format is that of the operands: as the
-kernel's name says (`perfkit.names.decode`), else as the types of the launching operator's inputs say, else unknown.
-Float32 operands may run as TF32 (float32 that tensor cores round, no mixed precision), which only a name can say. Names
-and types are hints; counters decide. Source: PyTorch, "Automatic Mixed Precision package" (operators that autocast);
-"Numerical accuracy", TensorFloat-32.
+Matrix work is the kernels of the families gemm, convolution and attention. Its format is that of
+the operands: as the kernel's name says (`perfkit.names.decode`), else as the types of the launching
+operator's inputs say, else unknown. Float32 operands may run as TF32 (float32 that tensor cores
+round, no mixed precision), which only a name can say. Names and types are hints; counters decide.
+Source: PyTorch, "Automatic Mixed Precision package" (operators that autocast); "Numerical
+accuracy", TensorFloat-32.
 """
 
 from __future__ import annotations
@@ -84,8 +87,8 @@ PRECISION = Table(
 class Mixed:
     """Whether most matrix work runs in 8 or 16 bits: yes, no, or None where what is unknown would decide.
 
-    `reduced_frac` is the share of it in 8 or 16 bits, `unknown_frac` that in an unknown format, both of the `total_ns`
-    that GEMMs, convolutions and attention took; NaN where that is 0.
+    `reduced_frac` is the share of it in 8 or 16 bits, `unknown_frac` that in an unknown format,
+    both of the `total_ns` that GEMMs, convolutions and attention took; NaN where that is 0.
     """
 
     active: bool | None
@@ -99,15 +102,17 @@ def summary(
 ) -> pd.DataFrame:
     """Return count, statistics of the durations, share and busy fraction of the kernels, grouped.
 
-    `by` is "name", "full_name", "family", or "grid": full name, blocks in the grid and threads in a block; else
-    ValueError. By falling `total_ns`, ties by falling count, then name. The key columns as in KERNELS; `family`,
-    missing where kernels of several families share a name; `count`, `total_ns`, `mean_ns`, `median_ns`, `min_ns`,
-    `max_ns`, `std_ns` (of a sample, NaN for one launch); `share_frac`, total_ns over the sum of this table;
-    `gpu_busy_frac`, time in which a kernel of the group runs over the length of the window (without one, first kernel's
-    start to last kernel's end), both summed over the devices that ran any kernel.
+    `by` is "name", "full_name", "family", or "grid": full name, blocks in the grid and threads in a
+    block; else ValueError. By falling `total_ns`, ties by falling count, then name. The key columns
+    as in KERNELS; `family`, missing where kernels of several families share a name; `count`,
+    `total_ns`, `mean_ns`, `median_ns`, `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one
+    launch); `share_frac`, total_ns over the sum of this table; `gpu_busy_frac`, time in which a
+    kernel of the group runs over the length of the window (without one, first kernel's start to
+    last kernel's end), both summed over the devices that ran any kernel.
 
-    Source: Grouping by full name is that of the vendor's `cuda_gpu_kern_sum`, by grid that of `cuda_gpu_kern_gb_sum`
-    (2022: `gpukernsum`), which also tells grids of as many blocks apart by their shape.
+    Source: Grouping by full name is that of the vendor's `cuda_gpu_kern_sum`, by grid that of
+    `cuda_gpu_kern_gb_sum` (2022: `gpukernsum`), which also tells grids of as many blocks apart by
+    their shape.
     """
     if by not in KEYS:
         raise ValueError(f"by: {by!r} is not one of {list(KEYS)}")
@@ -175,10 +180,11 @@ def spelled(full_name: str) -> str:
 def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     """Return the kernel of the timeline that each launch belongs to.
 
-    `timeline` has the distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads` of KERNELS. A row
-    per launch, in their order. `name` string, that of the timeline, NA where no kernel matches; `matched_by` string,
-    one of MATCHED_BY; `same_grid` bool, whether its grid and block occur on the timeline under that name; `counts`
-    bool, whether the launch speaks for the kernel.
+    `timeline` has the distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads`
+    of KERNELS. A row per launch, in their order. `name` string, that of the timeline, NA where no
+    kernel matches; `matched_by` string, one of MATCHED_BY; `same_grid` bool, whether its grid and
+    block occur on the timeline under that name; `counts` bool, whether the launch speaks for the
+    kernel.
     """
     timeline = timeline.reset_index(drop=True)
     by_full = dict(
@@ -237,8 +243,8 @@ def precision(
 ) -> pd.DataFrame:
     """Return how much of the time of GEMMs, convolutions and attention ran in which number format: table `SHARES`.
 
-    The rows are by falling total_ns. `ops` and `api_calls`, of the same execution, tell the operands. With a window
-    kernels count with the part inside.
+    The rows are by falling total_ns. `ops` and `api_calls`, of the same execution, tell the
+    operands. With a window kernels count with the part inside.
     """
     columns = ["rank", "process", "correlation", "start_ns", "dur_ns", "family", "full_name"]
     matrix = kernels.loc[

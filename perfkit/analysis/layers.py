@@ -1,7 +1,7 @@
 """Is what repeats a step of the program, or a layer of one step?
 
-A step passes through the model once. What repeats inside one pass is a layer: ten equal blocks of one forward pass are
-no ten steps. Three things show where a pass begins and ends:
+A step passes through the model once. What repeats inside one pass is a layer: ten equal blocks of
+one forward pass are no ten steps. Three things show where a pass begins and ends:
 
 - the outermost call of a module (PYTHON_CALLS: ``nn.Module: Transformer_0``),
 - a range whose name says that it is one step or one pass (`PASS`), but not one around all of them (`LOOP`),
@@ -68,8 +68,8 @@ def passes(ranges: pd.DataFrame, modules: pd.DataFrame) -> pd.DataFrame:
 def are_layers(moments: Int, spans: pd.DataFrame) -> bool:
     """Tell whether most of the steps that begin at `moments` (ns, on the CPU) are layers of a few passes.
 
-    `spans` is what `passes` returned. A thread whose passes hold two steps or more on average, and most of the steps,
-    says so.
+    `spans` is what `passes` returned. A thread whose passes hold two steps or more on average, and
+    most of the steps, says so.
 
     >>> one = pd.DataFrame({"process": [1], "thread": [1], "start_ns": [0], "dur_ns": [100]})
     >>> are_layers(np.array([10, 40, 70]), one)

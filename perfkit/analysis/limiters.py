@@ -1,15 +1,18 @@
 """What limits each measured launch, asked in the order of the hardware?
 
-First come launches that leave most of the GPU without work: blocks of a few threads, a grid that does not fill the GPU,
-a last wave of a few blocks. Then comes the busiest unit: a pipe of the SMs, the load/store pipe, L1 with shared memory,
-L2, DRAM. What keeps no unit busy waits: latency. "Memory" alone is no limit, because each level needs another remedy.
+First come launches that leave most of the GPU without work: blocks of a few threads, a grid that
+does not fill the GPU, a last wave of a few blocks. Then comes the busiest unit: a pipe of the SMs,
+the load/store pipe, L1 with shared memory, L2, DRAM. What keeps no unit busy waits: latency.
+"Memory" alone is no limit, because each level needs another remedy.
 
-A unit limits a launch from 60 % of its peak rate on (Nsight Compute, rule SOLBottleneck). Counters of one launch come
-from several passes, so units within 5 points of each other are equally busy, and the first of them in the order of the
-hardware is named. Of the levels of memory it is the last: what streams from DRAM passes L2 and L1 too.
+A unit limits a launch from 60 % of its peak rate on (Nsight Compute, rule SOLBottleneck). Counters
+of one launch come from several passes, so units within 5 points of each other are equally busy, and
+the first of them in the order of the hardware is named. Of the levels of memory it is the last:
+what streams from DRAM passes L2 and L1 too.
 
-Where no memory was measured, SMs that work at 80 % or more of their peak rate limit a launch (Nsight Compute calls this
-a high throughput): more warps cannot save more than the rest. Below that, memory may work more than they do.
+Where no memory was measured, SMs that work at 80 % or more of their peak rate limit a launch
+(Nsight Compute calls this a high throughput): more warps cannot save more than the rest. Below
+that, memory may work more than they do.
 """
 
 import numpy as np
@@ -60,13 +63,14 @@ _WAVES = "launch__waves_per_multiprocessor"
 def limiters(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return what limits each launch, and how busy its units are.
 
-    A row per launch, in their order: `rank` int32, `launch` int64, `name` category, `dur_ns` float64; `limit` string,
-    one of LIMITS ("sm", "cache" and "memory" where only the throughput of all units was recorded); `busy_frac`
-    float64, how busy the limiting unit is while the SMs work, NaN without one; `bound_frac`, the same over the whole
-    launch: with the same instructions a launch takes at least this share of its time; `pipe` string, the busiest pipe,
-    and `pipe_frac`; `lsu_frac`, `issue_frac`, `l1_frac`, `l2_frac`, `dram_frac` float64, shares of each unit's peak;
-    `waves`; `tail_lost_frac`, the share of the time that the last wave leaves unused at most; `sms`, `block_threads`
-    float64. NaN is not measured.
+    A row per launch, in their order: `rank` int32, `launch` int64, `name` category, `dur_ns`
+    float64; `limit` string, one of LIMITS ("sm", "cache" and "memory" where only the throughput of
+    all units was recorded); `busy_frac` float64, how busy the limiting unit is while the SMs work,
+    NaN without one; `bound_frac`, the same over the whole launch: with the same instructions a
+    launch takes at least this share of its time; `pipe` string, the busiest pipe, and `pipe_frac`;
+    `lsu_frac`, `issue_frac`, `l1_frac`, `l2_frac`, `dram_frac` float64, shares of each unit's peak;
+    `waves`; `tail_lost_frac`, the share of the time that the last wave leaves unused at most;
+    `sms`, `block_threads` float64. NaN is not measured.
     """
     LAUNCHES.check(launches)
     table = _units(launches, counters)

@@ -1,13 +1,14 @@
 """What can a machine do, and what limits the operations that language models are made of?
 
-Products and attention have the FLOP of `perfkit.analysis.flops`, without the softmax; in what works on single elements
-additions, comparisons, exponentials, roots and quotients are 1 each. Bytes are those of every tensor that an operation
-reads or writes, once: what no cache can save. A real kernel moves more: its intensity is at most the one here. The
-ceilings are a data sheet's dense peaks or the rates measured on the machine itself; there is no default. Left of the
-ridge, peak over bandwidth, memory is the limit, right of it arithmetic.
+Products and attention have the FLOP of `perfkit.analysis.flops`, without the softmax; in what works
+on single elements additions, comparisons, exponentials, roots and quotients are 1 each. Bytes are
+those of every tensor that an operation reads or writes, once: what no cache can save. A real kernel
+moves more: its intensity is at most the one here. The ceilings are a data sheet's dense peaks or
+the rates measured on the machine itself; there is no default. Left of the ridge, peak over
+bandwidth, memory is the limit, right of it arithmetic.
 
-Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Dao et al.: FlashAttention,
-NeurIPS 2022.
+Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Dao et al.:
+FlashAttention, NeurIPS 2022.
 """
 
 from collections.abc import Iterator
@@ -88,11 +89,12 @@ Row = tuple[str, str, float, float, str, str]
 def ceilings(*, peaks: Peaks | None, measured: Peaks | None = None) -> pd.DataFrame:
     """Return the roofs of a machine: what its data sheet says beside what was measured on it.
 
-    `peaks` are of the data sheet, such as ``hardware.peaks(name)``, `measured` what `perfkit baseline` measured, as
-    `hardware.load_peaks` reads it; None for what is not known.
+    `peaks` are of the data sheet, such as ``hardware.peaks(name)``, `measured` what `perfkit
+    baseline` measured, as `hardware.load_peaks` reads it; None for what is not known.
 
-    MACHINE, one row per roof that either of them knows, peaks of integers left out, which are not FLOP/s. PerfkitError
-    if a measured rate is above 110 % of the data sheet's peak: one of the two is of something else.
+    MACHINE, one row per roof that either of them knows, peaks of integers left out, which are not
+    FLOP/s. PerfkitError if a measured rate is above 110 % of the data sheet's peak: one of the two
+    is of something else.
 
     >>> sheet = Peaks("made up", {"fp32": 10e12}, memory_bytes_per_s=1e12)
     >>> own = Peaks("made up", {"fp32": 9e12}, memory_bytes_per_s=8e11)
@@ -135,15 +137,16 @@ def _rates(peaks: Peaks | None) -> dict[str, float]:
 def work(*, element_bytes: int = 2) -> pd.DataFrame:
     """Return FLOP, bytes and intensity of the operations that language models are made of: OPERATIONS by intensity.
 
-    The matrix product is that of all tokens, batch x sequence, with a square matrix of the model's width, heads x head
-    size; while text is generated it is that of a single token. Attention has a query for every position, or for the new
-    one only; where it is not fused the scores of all pairs of positions are written and read again; fused, it is the
-    limit of FlashAttention: each tensor moved once. Elements of a layer norm take 7 FLOP (sum, difference, square, sum,
-    scale, weight, bias), of a softmax 5 (maximum, difference, exponential, sum, quotient), of a SiLU 4 (sign,
+    The matrix product is that of all tokens, batch x sequence, with a square matrix of the model's
+    width, heads x head size; while text is generated it is that of a single token. Attention has a
+    query for every position, or for the new one only; where it is not fused the scores of all pairs
+    of positions are written and read again; fused, it is the limit of FlashAttention: each tensor
+    moved once. Elements of a layer norm take 7 FLOP (sum, difference, square, sum, scale, weight,
+    bias), of a softmax 5 (maximum, difference, exponential, sum, quotient), of a SiLU 4 (sign,
     exponential, sum, quotient).
 
-    The sizes are those of a model of 70e9 parameters: BATCH, SEQUENCE, HEADS and HEAD_SIZE. An element has
-    `element_bytes`: 2 for BF16 and FP16, 4 for FP32; ValueError if that is not above 0.
+    The sizes are those of a model of 70e9 parameters: BATCH, SEQUENCE, HEADS and HEAD_SIZE. An
+    element has `element_bytes`: 2 for BF16 and FP16, 4 for FP32; ValueError if that is not above 0.
 
     A product of one row with a matrix of 8192 x 8192, and of 16384 rows with it:
 
@@ -209,10 +212,11 @@ def _rows(element: int) -> Iterator[Row]:
 def attainable(operations: pd.DataFrame, *, peaks: Peaks, precision: str) -> pd.DataFrame:
     """Return what the ceilings allow each operation: min(peak, intensity x bandwidth), and which of the two it is.
 
-    `peaks` are of the data sheet, or measured ones; `precision` is a key of ``hardware.PRECISIONS``, such as
-    "bf16_tensor", else ValueError; PerfkitError if the peak or the bandwidth is not known. The rows and columns of
-    `operations`, then `attainable_flops_per_s`, FLOP/s; `peak_frac`, that over the peak; `bound` category: memory left
-    of the ridge, compute at it and right of it.
+    `peaks` are of the data sheet, or measured ones; `precision` is a key of
+    ``hardware.PRECISIONS``, such as "bf16_tensor", else ValueError; PerfkitError if the peak or the
+    bandwidth is not known. The rows and columns of `operations`, then `attainable_flops_per_s`,
+    FLOP/s; `peak_frac`, that over the peak; `bound` category: memory left of the ridge, compute at
+    it and right of it.
 
     >>> made_up = Peaks("made up", {"bf16_tensor": 100e12}, memory_bytes_per_s=1e12)
     >>> found = attainable(work(), peaks=made_up, precision="bf16_tensor")

@@ -302,8 +302,8 @@ class _Stretches:
     def _functions(self, gap: Int, key: Int) -> tuple[Int, Int]:
         """Return, per stretch, the function that samples name, given their gap and stack; and how many name it.
 
-        It is that of all samples of a GPU and thread. A gap with enough samples of its own has another one where fewer
-        than half of them hold it.
+        It is that of all samples of a GPU and thread. A gap with enough samples of its own has
+        another one where fewer than half of them hold it.
         """
         of = self.of
         keys = ["rank", "gpu", "process", "thread"]

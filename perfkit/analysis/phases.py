@@ -1,6 +1,7 @@
 """Which part of a recording is start-up, which is the loop, and which is a pause that happened once?
 
-The span of a rank lasts from the first to the last operation of its GPUs. Its phases cover that exactly once:
+The span of a rank lasts from the first to the last operation of its GPUs. Its phases cover that
+exactly once:
 
 start_up  everything before the first typical repetition, slow first repetitions too: paid once per process
 loop      the typical repetitions (`perfkit.analysis.repetitions`); steps of two lengths are rows of two kinds. Work
@@ -94,8 +95,9 @@ def phases(
 ) -> pd.DataFrame:
     """Return the phases of each rank that has operations of a GPU: table `PHASES`.
 
-    The lengths of a rank's phases add up to its span exactly, and each rank is judged by its own tables alone.
-    `collecting`: STRETCHES in which the profiler itself worked and the GPU did not; they make no step a longer one.
+    The lengths of a rank's phases add up to its span exactly, and each rank is judged by its own
+    tables alone. `collecting`: STRETCHES in which the profiler itself worked and the GPU did not;
+    they make no step a longer one.
     """
     marked = steps.of_program(RANGES.check(ranges), kernels, api_calls)
     tables = [marked, OPS.check(ops), PYTHON_CALLS.check(python_calls)]
@@ -289,10 +291,10 @@ def _gaps(of: Work, first: int, last: int) -> Intervals:
 def _pauses(of: Work, first: int, last: int, *, few: int) -> Intervals:
     """Return the gaps of a stretch that are no habit of the program.
 
-    What outlasts all the rest is a pause (`steps.outlasting`). Of the other gaps the longest are pauses where each is
-    at least as long as all shorter ones together, and take 3 % of the stretch. These are at most a tenth of the gaps,
-    and of the `few` repetitions of a loop (0: there is no loop), but one may always be; two repetitions show nothing
-    of what is part of each.
+    What outlasts all the rest is a pause (`steps.outlasting`). Of the other gaps the longest are
+    pauses where each is at least as long as all shorter ones together, and take 3 % of the stretch.
+    These are at most a tenth of the gaps, and of the `few` repetitions of a loop (0: there is no
+    loop), but one may always be; two repetitions show nothing of what is part of each.
     """
     lone = steps.outlasting(of.start, of.end)
     lone = intersect(lone, union(np.array([first]), np.array([last])))

@@ -1,11 +1,13 @@
 """The readings of SAMPLES, series by series, and the time that each counts for.
 
-How high was each metric on average, and for how much of the time was the clock lowered? `samples` is SAMPLES, in any
-order. `window` selects the readings in it. A result has one row per rank and gpu that has what is asked for, ascending.
+How high was each metric on average, and for how much of the time was the clock lowered? `samples`
+is SAMPLES, in any order. `window` selects the readings in it. A result has one row per rank and gpu
+that has what is asked for, ascending.
 
-A reading counts for the time until the next one of the same metric and device, the last one for the usual interval:
-means, percentiles and shares of time are weighted so, because a log's interval varies, most of all where the machine is
-busy. What is missing in the log (no row, or NaN) counts for nothing.
+A reading counts for the time until the next one of the same metric and device, the last one for the
+usual interval: means, percentiles and shares of time are weighted so, because a log's interval
+varies, most of all where the machine is busy. What is missing in the log (no row, or NaN) counts
+for nothing.
 """
 
 from collections.abc import Mapping
@@ -40,8 +42,9 @@ REGULAR, EVEN, FEWEST = 0.9, 0.25, 3
 class Readings:
     """Readings by series and time; a series is a metric of a device.
 
-    `series` has rank, gpu and metric, ascending, and `first` the row with which each begins; `usual` is its usual
-    interval, ns, 0 where it has one reading. `hold` is for how long each reading counts, ns, above 0 in sum.
+    `series` has rank, gpu and metric, ascending, and `first` the row with which each begins;
+    `usual` is its usual interval, ns, 0 where it has one reading. `hold` is for how long each
+    reading counts, ns, above 0 in sum.
     """
 
     series: pd.DataFrame
@@ -92,8 +95,8 @@ COUNTED = tuple(
 def readings(samples: pd.DataFrame, *metrics: str, window: Window | None = None) -> Readings:
     """Return the readings of `metrics`, all if none is named, with window start <= time < end.
 
-    A reading holds until the next of its series, the last one for the usual interval: the median, of two middle ones
-    the lower. A series that spans no time counts every reading for 1 ns.
+    A reading holds until the next of its series, the last one for the usual interval: the median,
+    of two middle ones the lower. A series that spans no time counts every reading for 1 ns.
     """
     seen = _seen(SAMPLES.check(samples), metrics, window)
     index, (device,) = devices(seen)
@@ -198,22 +201,24 @@ def is_lowered(samples: pd.DataFrame, found: Readings, cause: str) -> Bool:
 def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the share of the time in which each device's clock was lowered, by cause.
 
-    A reading of a cause above 0 holds until the next reading. Time is that for which the cause was recorded, counted
-    once however many metrics tell of it. Counters of the event reasons precede their readings, which say what held at a
-    moment; where neither reasons nor shares tell of a cause, other counters do. A counter's share is the time by which
-    it grew over that between its readings, without those between which it went back, since it was reset; of several of
-    one cause the greatest counts. It can be read up to an interval late: what that adds above 1 is 1, and more than
-    that is none (NaN).
+    A reading of a cause above 0 holds until the next reading. Time is that for which the cause was
+    recorded, counted once however many metrics tell of it. Counters of the event reasons precede
+    their readings, which say what held at a moment; where neither reasons nor shares tell of a
+    cause, other counters do. A counter's share is the time by which it grew over that between its
+    readings, without those between which it went back, since it was reset; of several of one cause
+    the greatest counts. It can be read up to an interval late: what that adds above 1 is 1, and
+    more than that is none (NaN).
 
-    Event reasons (throttled_..._frac), their counters (throttled_..._ns), violations as shares (..._violation_frac) and
-    as counters (..._violation_ns) count, nothing else does.
+    Event reasons (throttled_..._frac), their counters (throttled_..._ns), violations as shares
+    (..._violation_frac) and as counters (..._violation_ns) count, nothing else does.
 
-    Of every device of `samples` `power_frac`, `thermal_frac`, `other_frac` (another reason than these and idleness),
-    `throttled_frac` (any of them; counters do not say when, so with them the greatest share of a cause), float64, NaN
-    where not recorded; `source` string, the metrics that were, empty where there are none.
+    Of every device of `samples` `power_frac`, `thermal_frac`, `other_frac` (another reason than
+    these and idleness), `throttled_frac` (any of them; counters do not say when, so with them the
+    greatest share of a cause), float64, NaN where not recorded; `source` string, the metrics that
+    were, empty where there are none.
 
-    Source: NVML, nvmlClocksEventReasons, nvmlPerfPolicyType_t and nvmlViolationTime_t; DCGM fields 240 and 241, which
-    count ns.
+    Source: NVML, nvmlClocksEventReasons, nvmlPerfPolicyType_t and nvmlViolationTime_t; DCGM fields
+    240 and 241, which count ns.
     """
     found = readings(
         samples, *(metric for metrics in CAUSES.values() for metric in metrics), window=window
@@ -285,12 +290,14 @@ def held(found: Readings, device: Int, rows: Int) -> Intervals:
 def summary(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return count, missing share, time-weighted mean and percentiles, and extremes of each metric of each device.
 
-    The percentile p is the least value at or below which the metric was for the share p of the time. In a regular log
-    (nine of ten intervals within a quarter of the usual one) longer intervals are missing readings.
+    The percentile p is the least value at or below which the metric was for the share p of the
+    time. In a regular log (nine of ten intervals within a quarter of the usual one) longer
+    intervals are missing readings.
 
-    One row per rank, gpu and metric (category): `count` int64, readings without NaN; `missing_frac` float64, share of
-    the ticks between the first and the last reading that have none, NaN where the log is not regular or has fewer than
-    three readings; `mean`, `p5`, `p50`, `p95`, `min`, `max` float64, in the unit of the metric's suffix.
+    One row per rank, gpu and metric (category): `count` int64, readings without NaN; `missing_frac`
+    float64, share of the ticks between the first and the last reading that have none, NaN where the
+    log is not regular or has fewer than three readings; `mean`, `p5`, `p50`, `p95`, `min`, `max`
+    float64, in the unit of the metric's suffix.
     """
     found = readings(samples, window=window)
     # The share of ticks without a reading, NaN where a series has no regular ticks. The last

@@ -1,18 +1,20 @@
 """How far is each kernel from what the GPU can do, and what holds it back: arithmetic, memory or latency?
 
-A point is a launch (or all launches of a name) in one precision: FLOP over time against FLOP per byte. Sums come before
-quotients: rates and ratios are never added or averaged. A roof is a peak per precision and a bandwidth per memory
-level, of a data sheet or measured in the report; there is no default. Tensor work is named by its operands' type
-(fp16_tensor accumulates in FP32, fp16_tensor_acc16 in FP16) because each type has a roof of its own.
+A point is a launch (or all launches of a name) in one precision: FLOP over time against FLOP per
+byte. Sums come before quotients: rates and ratios are never added or averaged. A roof is a peak per
+precision and a bandwidth per memory level, of a data sheet or measured in the report; there is no
+default. Tensor work is named by its operands' type (fp16_tensor accumulates in FP32,
+fp16_tensor_acc16 in FP16) because each type has a roof of its own.
 
-``sm__ops_path_tensor[_op_<instruction>]_src_<type>[_dst_<type>][_sparsity_<on|off>]`` count operations. They are
-hierarchical: those of one instruction kind and those of operands without a result are parts and sums of the others, and
-no operation is counted twice. `_acc16` says that a precision accumulates in FP16, `_sparse` that 2:4 sparsity was on:
-these have roofs of their own. Where no such counter was recorded the kernel's name tells the type; where it does not,
-the type is `tensor`.
+``sm__ops_path_tensor[_op_<instruction>]_src_<type>[_dst_<type>][_sparsity_<on|off>]`` count
+operations. They are hierarchical: those of one instruction kind and those of operands without a
+result are parts and sums of the others, and no operation is counted twice. `_acc16` says that a
+precision accumulates in FP16, `_sparse` that 2:4 sparsity was on: these have roofs of their own.
+Where no such counter was recorded the kernel's name tells the type; where it does not, the type is
+`tensor`.
 
-Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Yang, Kurth, Williams:
-Hierarchical roofline analysis for GPUs, Concurrency and Computation 32(20), 2020.
+Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Yang, Kurth,
+Williams: Hierarchical roofline analysis for GPUs, Concurrency and Computation 32(20), 2020.
 """
 
 import re
@@ -154,12 +156,14 @@ def ceilings(
 ) -> pd.DataFrame:
     """Return the roofs of every device that ran `launches`, CEILINGS: of `peaks` if given, else those of the report.
 
-    A measured roof is the peak per cycle times the clock of a launch, the highest over the launches of the device, so
-    that no launch lies above it because its own clock was higher. Measured peaks (of the report's roofline sections in
-    `counters`) are at the profiler's clock, locked to base unless it was told otherwise; those of a data sheet, such as
-    ``hardware.peaks(name)``, are at boost clock, and have no roof for l2 and l1. PerfkitError if a device has no peak
-    of any precision or no DRAM bandwidth: there is no roof then, and no default. Source: Metrics and factors are those
-    of the vendor's roofline sections (Nsight Compute, SpeedOfLight_*Roofline*.section).
+    A measured roof is the peak per cycle times the clock of a launch, the highest over the launches
+    of the device, so that no launch lies above it because its own clock was higher. Measured peaks
+    (of the report's roofline sections in `counters`) are at the profiler's clock, locked to base
+    unless it was told otherwise; those of a data sheet, such as ``hardware.peaks(name)``, are at
+    boost clock, and have no roof for l2 and l1. PerfkitError if a device has no peak of any
+    precision or no DRAM bandwidth: there is no roof then, and no default. Source: Metrics and
+    factors are those of the vendor's roofline sections (Nsight Compute,
+    SpeedOfLight_*Roofline*.section).
     """
     devices = LAUNCHES.check(launches)[["rank", "gpu"]].drop_duplicates()
     if peaks is not None:
@@ -308,11 +312,12 @@ def points(
 ) -> pd.DataFrame:
     """Return performance and arithmetic intensity of each launch, or group of launches, per precision.
 
-    A launch that computed in several precisions has a point in each, all with the whole launch's bytes and time; one
-    that computed in none, or of which no FLOP were counted, has one row without precision. `counters` tell the types of
-    tensor operations and the waves; without them names tell the types. `by` is "launch"; "name", "full_name": all
-    launches of it on a GPU; "gpu": all launches of a GPU. Else ValueError. POINTS: `flops` above 0, or 0 (counted,
-    none), or NaN (not counted). A sum with a part not measured is NaN.
+    A launch that computed in several precisions has a point in each, all with the whole launch's
+    bytes and time; one that computed in none, or of which no FLOP were counted, has one row without
+    precision. `counters` tell the types of tensor operations and the waves; without them names tell
+    the types. `by` is "launch"; "name", "full_name": all launches of it on a GPU; "gpu": all
+    launches of a GPU. Else ValueError. POINTS: `flops` above 0, or 0 (counted, none), or NaN (not
+    counted). A sum with a part not measured is NaN.
     """
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
@@ -370,18 +375,20 @@ def _sum(values: pd.Series, group: Int, groups: int) -> Float:
 def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return what limits each point, its share of each roof, and the reason in a sentence.
 
-    The vendor's rule on compute and memory throughput decides where both were recorded (see `speed_of_light`). Else the
-    roof does: a share under 60 % is latency, else an intensity under the ridge is memory, else compute. A launch with
-    several precisions gets one verdict, that of its point nearest to the roof. A launch with a point above 110 % of its
-    roof is refused, whatever the throughputs say: its figures contradict each other. Without `ceilings` there are no
+    The vendor's rule on compute and memory throughput decides where both were recorded (see
+    `speed_of_light`). Else the roof does: a share under 60 % is latency, else an intensity under
+    the ridge is memory, else compute. A launch with several precisions gets one verdict, that of
+    its point nearest to the roof. A launch with a point above 110 % of its roof is refused,
+    whatever the throughputs say: its figures contradict each other. Without `ceilings` there are no
     shares, and only the vendor's rule can decide.
 
-    The rows and columns of `points`, then, float64, NaN where not measured or refused: `ridge` FLOP/byte;
-    `compute_share_frac` of the precision's peak; `dram_share_frac`, `l2_share_frac`, `l1_share_frac` of each level's
-    bandwidth; `roof_share_frac`, performance over attainable performance min(peak, intensity x DRAM bandwidth), which
-    is the larger of compute and dram. They are in 0..1.1; l2 and l1 are NaN above. `bound` category, one of BOUNDS;
-    `rule` category: speed of light, roofline, or missing; `reason` string. Source: Nsight Compute, rule SOLBottleneck;
-    for the roof see the module.
+    The rows and columns of `points`, then, float64, NaN where not measured or refused: `ridge`
+    FLOP/byte; `compute_share_frac` of the precision's peak; `dram_share_frac`, `l2_share_frac`,
+    `l1_share_frac` of each level's bandwidth; `roof_share_frac`, performance over attainable
+    performance min(peak, intensity x DRAM bandwidth), which is the larger of compute and dram. They
+    are in 0..1.1; l2 and l1 are NaN above. `bound` category, one of BOUNDS; `rule` category: speed
+    of light, roofline, or missing; `reason` string. Source: Nsight Compute, rule SOLBottleneck; for
+    the roof see the module.
     """
     table = pd.concat([POINTS.check(points), _shares(points, ceilings)], axis=1)
     launch = table.groupby(
@@ -417,10 +424,11 @@ def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Data
 def speed_of_light(sm_frac: pd.Series, memory_frac: pd.Series, waves: pd.Series) -> pd.Series:
     """Return the verdict of the vendor's rule on compute and memory throughput, "not measured" where one is NaN.
 
-    Both at 90 % or above: balanced; the vendor names the larger, but a matrix product that keeps the tensor cores busy
-    keeps the L1 cache as busy. One at 80 % or above: the larger names the bound. Else one at 60 % or above: the larger
-    names it if it leads by 10 points, balanced otherwise. Both under 60 %: latency, or small_grid where the grid fills
-    the GPU less than once (`waves` below 1; NaN, not recorded, counts as one that does).
+    Both at 90 % or above: balanced; the vendor names the larger, but a matrix product that keeps
+    the tensor cores busy keeps the L1 cache as busy. One at 80 % or above: the larger names the
+    bound. Else one at 60 % or above: the larger names it if it leads by 10 points, balanced
+    otherwise. Both under 60 %: latency, or small_grid where the grid fills the GPU less than once
+    (`waves` below 1; NaN, not recorded, counts as one that does).
 
     >>> column = pd.Series
     >>> speed_of_light(column([0.78, 0.2, 0.2]), column([0.46, 0.3, 0.3]), column([9.0, 2.0, 0.5])).tolist()

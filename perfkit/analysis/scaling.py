@@ -1,7 +1,7 @@
 """How long does a training take, at least, and how does it scale over GPUs?
 
-All times are float ns. A number that is not above 0 raises ValueError. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md
-(ring all-reduce).
+All times are float ns. A number that is not above 0 raises ValueError. Source: NVIDIA/nccl-tests,
+doc/PERFORMANCE.md (ring all-reduce).
 """
 
 import math
@@ -29,7 +29,8 @@ RUNS = Table(
 def training_time(*, tokens: float, tokens_per_s: float) -> float:
     """Return the time to train on a number of tokens, ns: tokens / tokens per second of all GPUs.
 
-    The rate is measured, or a share of the peak over the FLOP per token. Interruptions are not in it.
+    The rate is measured, or a share of the peak over the FLOP per token. Interruptions are not in
+    it.
 
     70e9 parameters, 2e12 tokens, 2048 H100 at 50 % of 989e12 FLOP/s, in seconds and days:
 
@@ -44,10 +45,11 @@ def training_time(*, tokens: float, tokens_per_s: float) -> float:
 def all_reduce_time(*, size_bytes: float, ranks: int, bytes_per_s: float) -> float:
     """Return the time of an all-reduce over a ring, ns: 2 (n - 1) / n x size / bandwidth.
 
-    `size_bytes` is what every rank sums: the gradients in their own type, which may be wider than the weights; `ranks`
-    is n, at least 1 (nothing to exchange); `bytes_per_s` a rank's bus bandwidth, which nccl-tests prints as busbw for
-    large messages, less than the line rate. Small messages take longer: each of the 2 (n - 1) steps has a latency. How
-    much of it the training waits for depends on what overlaps with it.
+    `size_bytes` is what every rank sums: the gradients in their own type, which may be wider than
+    the weights; `ranks` is n, at least 1 (nothing to exchange); `bytes_per_s` a rank's bus
+    bandwidth, which nccl-tests prints as busbw for large messages, less than the line rate. Small
+    messages take longer: each of the 2 (n - 1) steps has a latency. How much of it the training
+    waits for depends on what overlaps with it.
 
     140 GB over 64 ranks at 50 and at 200 GB/s:
 
@@ -65,11 +67,12 @@ def decode_floor(
 ) -> float:
     """Return the least time to generate one token of a sequence, ns: weights / (GPUs x memory bandwidth).
 
-    Every weight of a dense model is read once per token, for all sequences of a batch together, from the memory of the
-    GPUs that share them. Keys and values, communication and the conversion of compressed weights come on top.
-    `weight_bytes` are those in memory, spread evenly over `gpus`; `memory_bytes` is one GPU's, such as DEVICES has it,
-    `peaks` such as ``hardware.peaks(name)`` gives; there is no default. PerfkitError if the weights do not fit into the
-    memory of the GPUs, or memory or bandwidth are not known.
+    Every weight of a dense model is read once per token, for all sequences of a batch together,
+    from the memory of the GPUs that share them. Keys and values, communication and the conversion
+    of compressed weights come on top. `weight_bytes` are those in memory, spread evenly over
+    `gpus`; `memory_bytes` is one GPU's, such as DEVICES has it, `peaks` such as
+    ``hardware.peaks(name)`` gives; there is no default. PerfkitError if the weights do not fit into
+    the memory of the GPUs, or memory or bandwidth are not known.
 
     70e9 parameters on H100, in 16 bits on two, ms; on one they do not fit:
 
@@ -100,10 +103,11 @@ def decode_floor(
 def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the scaling efficiency of each run: T(N) / (N / n x T(n)), n being the GPUs of the smallest run.
 
-    With the batch of a GPU held constant that is weak scaling, with the global batch held constant strong scaling.
-    Several runs on the smallest number of GPUs are averaged for the baseline. The rows and columns of `runs` by `gpus`;
-    `baseline_gpus` int64; `speedup`, over the baseline, and `efficiency_frac`, float64, above 0; `note` string, what to
-    check where the efficiency is above 1, else empty: it can be, where a smaller share of the data fits a cache.
+    With the batch of a GPU held constant that is weak scaling, with the global batch held constant
+    strong scaling. Several runs on the smallest number of GPUs are averaged for the baseline. The
+    rows and columns of `runs` by `gpus`; `baseline_gpus` int64; `speedup`, over the baseline, and
+    `efficiency_frac`, float64, above 0; `note` string, what to check where the efficiency is above
+    1, else empty: it can be, where a smaller share of the data fits a cache.
 
     >>> runs = pd.DataFrame({"gpus": [1, 8, 64, 512], "throughput_per_s": [1000.0, 7200.0, 48000.0, 320000.0]})
     >>> scaling(runs)["efficiency_frac"].tolist()

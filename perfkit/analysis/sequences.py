@@ -1,9 +1,10 @@
 """Where does a sequence repeat itself?
 
-A sequence is an array of codes (kernel names in the order of their starts), a repetition a stretch [first, stop) of
-places in it. Elements that occur once per repetition are its *anchors*: their distance is the length. Of several
-lengths that explain the sequence (layers in a step, steps in an epoch) the longest is taken, unless a shorter one has
-five times as many anchors: a step is made of many kernels that run once in it, an epoch of few.
+A sequence is an array of codes (kernel names in the order of their starts), a repetition a stretch
+[first, stop) of places in it. Elements that occur once per repetition are its *anchors*: their
+distance is the length. Of several lengths that explain the sequence (layers in a step, steps in an
+epoch) the longest is taken, unless a shorter one has five times as many anchors: a step is made of
+many kernels that run once in it, an epoch of few.
 """
 
 from typing import NamedTuple
@@ -39,9 +40,10 @@ class _Anchors(NamedTuple):
 def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
     """Return the first place of each repetition and the place after its last: at least three, or none. O(n log n).
 
-    Repetitions do not overlap. Elements before, after and between them (a prologue, a validation run) belong to none; a
-    repetition cut short at the end is none. A repetition starts where the `pause`, how long nothing happened before
-    each element, is regularly longest; without pauses, at the anchor that occurs first.
+    Repetitions do not overlap. Elements before, after and between them (a prologue, a validation
+    run) belong to none; a repetition cut short at the end is none. A repetition starts where the
+    `pause`, how long nothing happened before each element, is regularly longest; without pauses, at
+    the anchor that occurs first.
 
     >>> first, stop = repeats(np.array([9, 8, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 7]))
     >>> first.tolist(), stop.tolist()

@@ -1,18 +1,21 @@
 """How many warps does a launch keep resident on an SM (occupancy), and what do they wait for (stalls)?
 
-Occupancy is resident warps over the most an SM holds. A block stays on one SM; as many blocks are resident as the
-scarcest of warps, registers, shared memory and block slots allows. A wave is as many blocks as all SMs hold at once;
-the tail is the part of the last wave's places that stays empty. What the report measured (`launch__occupancy_limit_*`)
-is taken, what it lacks computed by the CUDA rules from launch and SM; what is not known is NaN, never a default GPU.
+Occupancy is resident warps over the most an SM holds. A block stays on one SM; as many blocks are
+resident as the scarcest of warps, registers, shared memory and block slots allows. A wave is as
+many blocks as all SMs hold at once; the tail is the part of the last wave's places that stays
+empty. What the report measured (`launch__occupancy_limit_*`) is taken, what it lacks computed by
+the CUDA rules from launch and SM; what is not known is NaN, never a default GPU.
 
-A stall reason's value is a number of samples, or the cycles a warp spent on it per issued instruction; a table holds
-one form per launch. A reason's share is its part of the sum over the reasons of its launch (or call-tree node).
-`selected` is the cycle in which the warp did issue: it counts in the sum, as in the vendor's warp latency, but is no
-stall and gets no place. Totals such as `stl_any` are left out. Waiting warps cost nothing while another one can issue.
+A stall reason's value is a number of samples, or the cycles a warp spent on it per issued
+instruction; a table holds one form per launch. A reason's share is its part of the sum over the
+reasons of its launch (or call-tree node). `selected` is the cycle in which the warp did issue: it
+counts in the sum, as in the vendor's warp latency, but is no stall and gets no place. Totals such
+as `stl_any` are left out. Waiting warps cost nothing while another one can issue.
 
 Reasons are those of Nsight Compute (`smsp__average_warps_issue_stalled_<reason>_...`, sampled
-`smsp__pcsamp_warps_issue_stalled_<reason>`) and of HPCToolkit's samples (`stl_<reason>`). Source: Nsight Compute,
-Kernel Profiling Guide, "Warp Stall Reasons"; HPCToolkit, GINS:STL_* and GCYCLES:STL:* in metrics/default.yaml.
+`smsp__pcsamp_warps_issue_stalled_<reason>`) and of HPCToolkit's samples (`stl_<reason>`). Source:
+Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons"; HPCToolkit, GINS:STL_* and
+GCYCLES:STL:* in metrics/default.yaml.
 """
 
 import tomllib
@@ -96,15 +99,17 @@ STALL_KEYS: Mapping[str, list[str]] = {"launch": ["rank", "launch"], "node": ["r
 def occupancy(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return theoretical and achieved occupancy of each launch, what limits it, its waves and its tail.
 
-    Resident blocks are the smallest limit; theoretical occupancy = blocks x warps per block / warps of an SM; waves =
-    blocks of the grid / (resident blocks x SMs); tail = (whole waves - waves) / 1 wave.
+    Resident blocks are the smallest limit; theoretical occupancy = blocks x warps per block / warps
+    of an SM; waves = blocks of the grid / (resident blocks x SMs); tail = (whole waves - waves) / 1
+    wave.
     One row per launch, in their order. `rank`, `gpu`, `launch` int64, `name`;
-    `theoretical_occupancy_frac`, `achieved_occupancy_frac`; `warps_blocks`, `registers_blocks`, `shared_memory_blocks`,
-    `slots_blocks`, `barriers_blocks`, `resident_blocks` float64, blocks per SM, `resident_blocks` NaN unless the first
-    four are known; `limiter` string, every smallest limit, comma separated, NA where not known; `waves` float64 above
-    0; `tail_frac`.
+    `theoretical_occupancy_frac`, `achieved_occupancy_frac`; `warps_blocks`, `registers_blocks`,
+    `shared_memory_blocks`, `slots_blocks`, `barriers_blocks`, `resident_blocks` float64, blocks per
+    SM, `resident_blocks` NaN unless the first four are known; `limiter` string, every smallest
+    limit, comma separated, NA where not known; `waves` float64 above 0; `tail_frac`.
 
-    Source: CUDA C++ Programming Guide, "Multiprocessor Level", and the occupancy calculator of Nsight Compute.
+    Source: CUDA C++ Programming Guide, "Multiprocessor Level", and the occupancy calculator of
+    Nsight Compute.
     """
     metrics = wide(launches, counters, _METRICS)
     # What the SM of each launch offers.
@@ -160,10 +165,11 @@ def resident_blocks(
 ) -> pd.DataFrame:
     """Return how many blocks an SM holds by its warps, registers, shared memory and block slots; NaN is not known.
 
-    Arguments are float64 arrays: threads per block, registers per thread, shared bytes per block; `sm` has a row of
-    _ATTRIBUTES per launch. Registers are given out per warp in units of 256, from the four quarters of an SM; shared
-    memory in units of 128 bytes with 1 KiB per block kept for the system from compute capability 8.0 on, before in
-    units of 256. Source: CUDA occupancy API (`cuda_occupancy.h`): allocation units per compute capability.
+    Arguments are float64 arrays: threads per block, registers per thread, shared bytes per block;
+    `sm` has a row of _ATTRIBUTES per launch. Registers are given out per warp in units of 256, from
+    the four quarters of an SM; shared memory in units of 128 bytes with 1 KiB per block kept for
+    the system from compute capability 8.0 on, before in units of 256. Source: CUDA occupancy API
+    (`cuda_occupancy.h`): allocation units per compute capability.
 
     >>> a100 = {"warps": 64, "registers": 65536, "shared_bytes": 164 * 1024, "slots": 32, "compute_capability": 8}
     >>> one = np.array([256.0]), np.array([64.0]), np.array([48.0 * 1024])
@@ -191,8 +197,8 @@ def resident_blocks(
 def tail_lost(waves: Float, balance: Float) -> Float:
     """Return the share of the time in which SMs have no block of the last wave; 0 after FEW_WAVES waves.
 
-    `balance` is the active time of the average SM over that of the busiest. Where it was measured it decides, else the
-    waves do, as if each took as long as a full one: 1 - waves / whole waves.
+    `balance` is the active time of the average SM over that of the busiest. Where it was measured
+    it decides, else the waves do, as if each took as long as a full one: 1 - waves / whole waves.
 
     >>> tail_lost(np.array([133 / 132, 1.0, 2.5, 40.5]), np.full(4, np.nan)).round(3).tolist()
     [0.496, 0.0, 0.167, 0.0]
@@ -213,11 +219,12 @@ def positive(values: Float) -> Float:
 def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     """Return each stall reason's share of the waiting of its launch (or call-tree node: `by` "node"), largest first.
 
-    share = value / sum of the values of the launch, totals left out; PerfkitError if a value is negative. By rank and
-    launch (node), then falling value, ties by reason. `rank`, `launch` or `node` int64, `reason` category, `value`
-    float64 as in STALLS, `share_frac`, NaN where the sum is 0 or the value is missing, `place` Int64, 1 for the largest
-    stall, NA for what is no stall (`selected`). Source: Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons"
-    and section WarpStateStats.
+    share = value / sum of the values of the launch, totals left out; PerfkitError if a value is
+    negative. By rank and launch (node), then falling value, ties by reason. `rank`, `launch` or
+    `node` int64, `reason` category, `value` float64 as in STALLS, `share_frac`, NaN where the sum
+    is 0 or the value is missing, `place` Int64, 1 for the largest stall, NA for what is no stall
+    (`selected`). Source: Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons" and section
+    WarpStateStats.
     """
     if by not in STALL_KEYS:
         raise ValueError(f"by: {by!r} is not one of {list(STALL_KEYS)}")
@@ -257,8 +264,8 @@ def _plain(reason: str) -> str:
 def main_stall(stalls: pd.DataFrame) -> pd.DataFrame:
     """Return the largest stall above 0 of each launch, with what it means.
 
-    The columns are those of `shares` without place, and the strings `means` and `helps`, empty for a reason that
-    `words` does not know.
+    The columns are those of `shares` without place, and the strings `means` and `helps`, empty for
+    a reason that `words` does not know.
     """
     ranked = stall_shares(stalls)
     largest = ranked[ranked["place"].eq(1).fillna(False).astype(bool) & ranked["value"].gt(0)].drop(

@@ -25,7 +25,8 @@ ROLES = {  # of `hang.ranks`, with its name and colour
 def peak(alive: pd.DataFrame) -> alt.LayerChart:
     """Draw what holds the memory of a GPU when most is held, as one bar.
 
-    `alive`: columns rank, gpu, kind (`held.KINDS`), bytes: the allocations at that moment, of one GPU.
+    `alive`: columns rank, gpu, kind (`held.KINDS`), bytes: the allocations at that moment, of one
+    GPU.
     """
     whole = int(alive["bytes"].sum())
     if not whole:

@@ -1,8 +1,8 @@
 """What holds the memory of a GPU, and when is it most?
 
-The level is what the program asked for and has not freed: memory from before the recording, plus what was allocated
-since. Memory is free when it can be used again, not when the program lets go. Each allocation has a kind, by its stage
-and by how long it lives:
+The level is what the program asked for and has not freed: memory from before the recording, plus
+what was allocated since. Memory is free when it can be used again, not when the program lets go.
+Each allocation has a kind, by its stage and by how long it lives:
 
 - parameters: made or moved with a module, and held to the end.
 - activations: asked for in a forward pass. gradients: asked for in a backward pass, and held when an optimizer's step
@@ -138,8 +138,9 @@ def places(rows: pd.DataFrame) -> pd.DataFrame:
 def modules(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the bytes of allocations by the module in whose forward pass they were asked for, the most first.
 
-    `module`: the line that its forward pass had reached, below those of the modules around it; `depth`: how many these
-    are; `bytes` and `count`: with all modules below. What has no module, such as gradients, is left out.
+    `module`: the line that its forward pass had reached, below those of the modules around it;
+    `depth`: how many these are; `bytes` and `count`: with all modules below. What has no module,
+    such as gradients, is left out.
     """
     own = rows.groupby("module", observed=True)["bytes"].agg(bytes="sum", count="size")
     paths = [(str(path).split(BELOW), *sums) for path, *sums in own.itertuples()]

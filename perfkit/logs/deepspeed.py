@@ -1,9 +1,10 @@
 """Training throughput: the report of DeepSpeed's Flops Profiler, and the iteration lines of Megatron's log.
 
-Set ``"flops_profiler": {"enabled": true, "profile_step": 10}, "wall_clock_breakdown": true`` in DeepSpeed's
-configuration and keep what the program prints (or set ``"output_file"``); Megatron prints an iteration line every
-``--log-interval`` steps, with the rate for ``--log-throughput``. Tried with reports of DeepSpeed 0.3 to 0.16 and lines
-of Megatron-DeepSpeed and Megatron-LM. All figures but samples and tokens per second are per GPU.
+Set ``"flops_profiler": {"enabled": true, "profile_step": 10}, "wall_clock_breakdown": true`` in
+DeepSpeed's configuration and keep what the program prints (or set ``"output_file"``); Megatron
+prints an iteration line every ``--log-interval`` steps, with the rate for ``--log-throughput``.
+Tried with reports of DeepSpeed 0.3 to 0.16 and lines of Megatron-DeepSpeed and Megatron-LM. All
+figures but samples and tokens per second are per GPU.
 
 A report has lines ``label:   value unit``; labels and units differ between versions. The tree of modules below them
 holds ``(name): Class(`` with ``1.05 M = 0.31% Params, 10.74 GMACs = 0.34% MACs, 182.39 us = 0.24% latency``, in
@@ -134,10 +135,11 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Open a report or a log.
 
-    SAMPLES with gpu -1: per iteration line `iteration_ns`, `samples_per_s`, `tokens_per_s` where the sequence length is
-    known or the line says them, `training_flops_per_s` and the memory of a GPU, at the line's time stamp or, where
-    lines have none, at the time their iterations took since the first line; at time 0 what the last report says beside
-    these. MODULES are those of the last report.
+    SAMPLES with gpu -1: per iteration line `iteration_ns`, `samples_per_s`, `tokens_per_s` where
+    the sequence length is known or the line says them, `training_flops_per_s` and the memory of a
+    GPU, at the line's time stamp or, where lines have none, at the time their iterations took since
+    the first line; at time 0 what the last report says beside these. MODULES are those of the last
+    report.
     """
     text = content(path).decode(errors="replace")
     printed, notes = lines(text, path, is_whole=lambda line: line.rstrip().endswith("|"))

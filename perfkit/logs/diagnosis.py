@@ -1,6 +1,7 @@
 """What `perfkit.diagnosis` asks of a log of the GPUs: its rules, facts, figures and findings, as step 2 checks them.
 
-Means are weighted by time, and over GPUs each counts alike. The verdicts are those of `monitoring.checks`.
+Means are weighted by time, and over GPUs each counts alike. The verdicts are those of
+`monitoring.checks`.
 """
 
 import math

@@ -150,19 +150,20 @@ def fetch(
 ) -> Path:
     """Store what a Prometheus server knows of the GPUs in a time range as a file, and return its path, `out`.
 
-    Asks ``/api/v1/query_range`` for every metric of dcgm-exporter and nvidia_gpu_exporter that perfkit reads, in as
-    many requests as the server's limit of points demands. Labels that name pods, containers and jobs are not kept.
+    Asks ``/api/v1/query_range`` for every metric of dcgm-exporter and nvidia_gpu_exporter that
+    perfkit reads, in as many requests as the server's limit of points demands. Labels that name
+    pods, containers and jobs are not kept.
 
-    `url`: Address of the server, such as ``http://host:9090``; a name and password in it are sent to this server only
-    and shown nowhere.
+    `url`: Address of the server, such as ``http://host:9090``; a name and password in it are sent
+    to this server only and shown nowhere.
     `start`, `end`: Range, seconds since 1970 UTC, both included.
     `step`: Distance of the points, seconds; with the scrape interval every scrape is kept once.
     `out`: File to write, as a whole or not at all; its folder is made.
     `match`: Further label matchers in PromQL, such as ``Hostname=~"node0[12]"``.
     `timeout_s`: Longest wait for the server, seconds.
 
-    ReadError if the server does not answer, refuses, answers with something else, or knows no GPU in the range; the
-    message says which metrics it has.
+    ReadError if the server does not answer, refuses, answers with something else, or knows no GPU
+    in the range; the message says which metrics it has.
     """
     server = Server(url, timeout_s)
     if not (math.isfinite(start) and math.isfinite(end) and start <= end):

@@ -1,10 +1,11 @@
 """rocm-smi and amd-smi: what ``rocm-smi --json`` and ``amd-smi metric``, ``monitor`` or ``static`` say of AMD GPUs.
 
-Record with ``amd-smi metric --csv --watch 1 --file gpus.csv``, with older versions of ROCm with ``rocm-smi -a --json >
-gpus.json``, also again and again into one file. rocm-smi: tried with ROCm 4.3 to 6.0, whose keys differ; what it prints
-before the JSON is skipped, and there are no times: documents are taken to be 1 s apart. amd-smi: JSON and CSV of
-versions 24 to 26, as public outputs show them; perfkit was not tried with a recording of its own. What ``amd-smi static
---json`` says, appended to such JSON, adds the names of the GPUs.
+Record with ``amd-smi metric --csv --watch 1 --file gpus.csv``, with older versions of ROCm with
+``rocm-smi -a --json > gpus.json``, also again and again into one file. rocm-smi: tried with ROCm
+4.3 to 6.0, whose keys differ; what it prints before the JSON is skipped, and there are no times:
+documents are taken to be 1 s apart. amd-smi: JSON and CSV of versions 24 to 26, as public outputs
+show them; perfkit was not tried with a recording of its own. What ``amd-smi static --json`` says,
+appended to such JSON, adds the names of the GPUs.
 """
 
 import json

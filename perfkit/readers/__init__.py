@@ -1,23 +1,26 @@
 """Readers: one module per format, each with `sniff(path)`, `read(path)`, a VERSION and a KIND.
 
-`READERS` is the list of those of profilers; its order is the precedence when several claim a file and when two profiles
-of one run hold the same table. Nothing outside of readers knows a reader by its name: it asks for a KIND of
-`profile.KINDS`. What cannot be read is a ReadError: a file that is damaged, cut, contradicts itself or holds no value
-of a table. Of a log that was still written only the last line is left out, with a note.
+`READERS` is the list of those of profilers; its order is the precedence when several claim a file
+and when two profiles of one run hold the same table. Nothing outside of readers knows a reader by
+its name: it asks for a KIND of `profile.KINDS`. What cannot be read is a ReadError: a file that is
+damaged, cut, contradicts itself or holds no value of a table. Of a log that was still written only
+the last line is left out, with a note.
 
-A reader of READERS may have `stands_for(path)`, the file that stands for a profile of several files, and NAMED_FORMS,
-the ends of names of one capture in several forms, the one that is read first.
+A reader of READERS may have `stands_for(path)`, the file that stands for a profile of several
+files, and NAMED_FORMS, the ends of names of one capture in several forms, the one that is read
+first.
 
-All other readers are registered by installed packages in their pyproject.toml; perfkit registers those of logs so
-(`perfkit.logs`). The name is what `Profile.reader` and the cache call it::
+All other readers are registered by installed packages in their pyproject.toml; perfkit registers
+those of logs so (`perfkit.logs`). The name is what `Profile.reader` and the cache call it::
 
     [project.entry-points."perfkit.readers"]
     my_format = "my_package.reader"
 
-They come after READERS, first perfkit's own: on equal claim perfkit's reader reads the file, and a note says so. The
-module is imported when perfkit first looks at a file, never by `import perfkit`. A reader that cannot be imported or
-lacks a part of the contract is left out, and a note names its distribution. Whatever a reader raises becomes a
-ReadError that names it too: other readers and other files of the run are not affected.
+They come after READERS, first perfkit's own: on equal claim perfkit's reader reads the file, and a
+note says so. The module is imported when perfkit first looks at a file, never by `import perfkit`.
+A reader that cannot be imported or lacks a part of the contract is left out, and a note names its
+distribution. Whatever a reader raises becomes a ReadError that names it too: other readers and
+other files of the run are not affected.
 
 A registered reader may have more parts:
 

@@ -1,13 +1,15 @@
 """Where do CPU and GPU time go along the calls of a program: which entry, function, Python line and kernel?
 
-CALLTREE, CALL_METRICS and STALLS are those of one call-path profile (HPCToolkit), in any order and maybe empty, with
-metrics under the tool's names; another table raises SchemaError. An inclusive value contains everything called: it adds
-up over the roots only, one per entry point, and that sum over *all* entry points is the total. An exclusive value
-belongs to a context alone and adds up over all contexts. A metric without a row was not measured or is 0: it is NaN
-where a rank has it nowhere. Times are sums over threads or streams, never added to each other and never taken for wall
+CALLTREE, CALL_METRICS and STALLS are those of one call-path profile (HPCToolkit), in any order and
+maybe empty, with metrics under the tool's names; another table raises SchemaError. An inclusive
+value contains everything called: it adds up over the roots only, one per entry point, and that sum
+over *all* entry points is the total. An exclusive value belongs to a context alone and adds up over
+all contexts. A metric without a row was not measured or is 0: it is NaN where a rank has it
+nowhere. Times are sums over threads or streams, never added to each other and never taken for wall
 time. Shares are 0..1.
 
-Source: HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet), GraphFrame.
+Source: HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet),
+GraphFrame.
 """
 
 import re
@@ -129,16 +131,20 @@ def gpu_summary(
 ) -> pd.DataFrame:
     """Return what the GPU did: times, counts and bytes at the roots, so that every operation counts once.
 
-    kernel_mean_ns = kernel_ns / launch_count; copy_frac = copy_ns / (kernel_ns + copy_ns); coverage_frac = samples
-    taken / expected. Times are sums over operations: those of several streams may overlap.
+    kernel_mean_ns = kernel_ns / launch_count; copy_frac = copy_ns / (kernel_ns + copy_ns);
+    coverage_frac = samples taken / expected. Times are sums over operations: those of several
+    streams may overlap.
 
-    `by`: "rank": the whole program, one row per rank; "entry": a row per rank and entry point; else ValueError.
+    `by`: "rank": the whole program, one row per rank; "entry": a row per rank and entry point; else
+    ValueError.
 
-    By `rank` int32 (and `entry` category): COLUMNS, float64, where `copy_ns` are explicit copies, `operation_ns` all
-    operations, and `host_ns` CPU time of all threads, else the next of HOST. A metric that the rank has nowhere is NaN,
-    and so is what is made of it; one that the rank has, but not below an entry point, is 0 there.
+    By `rank` int32 (and `entry` category): COLUMNS, float64, where `copy_ns` are explicit copies,
+    `operation_ns` all operations, and `host_ns` CPU time of all threads, else the next of HOST. A
+    metric that the rank has nowhere is NaN, and so is what is made of it; one that the rank has,
+    but not below an entry point, is 0 there.
 
-    Source: HPCToolkit, metrics/default.yaml of a database, descriptions of GKER, GXCOPY, GPUOP, GSAMP.
+    Source: HPCToolkit, metrics/default.yaml of a database, descriptions of GKER, GXCOPY, GPUOP,
+    GSAMP.
     """
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
@@ -180,13 +186,15 @@ def _columns(wide: pd.DataFrame, by: str) -> pd.DataFrame:
 def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
     """Return the host time that the launches took, as a range, and its share of the wall time.
 
-    low and high = launches x 5 and 10 us (NVIDIA, Nsight Systems user guide; measured cudaLaunchKernel: 2 to 20 us).
-    Launches are asynchronous and run beside kernels: they are time of the host, to be compared with the wall time and
-    never with the kernels' time. Measured call times, where a timeline has them, are better than this range.
+    low and high = launches x 5 and 10 us (NVIDIA, Nsight Systems user guide; measured
+    cudaLaunchKernel: 2 to 20 us). Launches are asynchronous and run beside kernels: they are time
+    of the host, to be compared with the wall time and never with the kernels' time. Measured call
+    times, where a timeline has them, are better than this range.
 
-    `summary` is what `gpu_summary` returned, and `wall_ns` the length of the run, above 0; else ValueError. The answer
-    has of each row of `summary` its `rank` (and `entry`), `launch_count`, `low_ns`, `high_ns`, and `low_frac`,
-    `high_frac` of `wall_ns`, above 1 where several threads launch at once: float64, NaN without launches recorded.
+    `summary` is what `gpu_summary` returned, and `wall_ns` the length of the run, above 0; else
+    ValueError. The answer has of each row of `summary` its `rank` (and `entry`), `launch_count`,
+    `low_ns`, `high_ns`, and `low_frac`, `high_frac` of `wall_ns`, above 1 where several threads
+    launch at once: float64, NaN without launches recorded.
     """
     if absent := [name for name in ("rank", "launch_count") if name not in summary]:
         raise ValueError(
@@ -216,19 +224,22 @@ def utilisation(
 ) -> pd.DataFrame:
     """Return the time in which the GPUs worked over wall time x GPUs: meaning (a) of "GPU utilisation".
 
-    Work is kernels, copies and memsets. The sum of their durations equals the time in which any of them ran where
-    nothing overlaps, and is more otherwise: it is the upper bound, or the union of all operations in the trace if that
-    is shorter. The lower bound is the union of the operations whose length is certain: HPCToolkit's trace has wrong
-    lengths where a stream delivered its operations out of order. Such a row is followed directly by another operation
-    (not `ended`), or was moved to 1 ns after its predecessor (hpcrun, gpu_trace_start_adjust), and is left out.
+    Work is kernels, copies and memsets. The sum of their durations equals the time in which any of
+    them ran where nothing overlaps, and is more otherwise: it is the upper bound, or the union of
+    all operations in the trace if that is shorter. The lower bound is the union of the operations
+    whose length is certain: HPCToolkit's trace has wrong lengths where a stream delivered its
+    operations out of order. Such a row is followed directly by another operation (not `ended`), or
+    was moved to 1 ns after its predecessor (hpcrun, gpu_trace_start_adjust), and is left out.
 
-    TRACE and THREADS of the same profile give the lower bound. `wall_ns` is the length of the run, ns, such as
-    `CAPTURE.dur_ns`; without it the span of `trace`. The GPUs of a rank are those of
-    the GPU contexts among its `threads`, idle GPUs left out. UTILISATION has a row per rank with GPU
+    TRACE and THREADS of the same profile give the lower bound. `wall_ns` is the length of the run,
+    ns, such as `CAPTURE.dur_ns`; without it the span of `trace`. The GPUs of a rank are those of
+    the GPU contexts among its `threads`, idle GPUs left out. UTILISATION has a row per rank with
+    GPU
     operations.
 
-    PerfkitError if wall time, the number of GPUs or GPU operations are not known, or they contradict each other: the
-    GPUs worked longer than wall time x GPUs. A sum over several streams can exceed it with right numbers.
+    PerfkitError if wall time, the number of GPUs or GPU operations are not known, or they
+    contradict each other: the GPUs worked longer than wall time x GPUs. A sum over several streams
+    can exceed it with right numbers.
     """
     trace = TRACE.given(trace)
     threads = THREADS.given(threads)
@@ -310,14 +321,15 @@ def _bounded(table: pd.DataFrame) -> pd.DataFrame:
 def tree_sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return the figures of a published summary by its own method, of the main thread, and of all threads.
 
-    Sums over the rows of a tree are wrong: an inclusive value contains those of everything called, so it counts once
-    per ancestor, and Hatchet's reader knows the main thread alone, so what other threads launched is missing. The true
-    figures are the sums over the entry points.
+    Sums over the rows of a tree are wrong: an inclusive value contains those of everything called,
+    so it counts once per ancestor, and Hatchet's reader knows the main thread alone, so what other
+    threads launched is missing. The true figures are the sums over the entry points.
 
-    TREE_SUMS, a row per figure that was recorded, in the order of the summary; NaN where a part was not recorded. Among
-    the figures `gpu_share` = gpu_time / (host_time + gpu_time), which the summary called utilisation and which is none,
-    `copy_share` = copy_time / (kernel_time + copy_time), `launch_overhead` = 5 us x launches / kernel_time, which is
-    none either, and `stall_<reason>`, the reason's share of all stalls, largest first.
+    TREE_SUMS, a row per figure that was recorded, in the order of the summary; NaN where a part was
+    not recorded. Among the figures `gpu_share` = gpu_time / (host_time + gpu_time), which the
+    summary called utilisation and which is none, `copy_share` = copy_time / (kernel_time +
+    copy_time), `launch_overhead` = 5 us x launches / kernel_time, which is none either, and
+    `stall_<reason>`, the reason's share of all stalls, largest first.
 
     Source: yuninxia/dlrm, workloads/hatchet_analysis.py, and the executive summary made with it.
     """

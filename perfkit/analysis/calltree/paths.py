@@ -1,8 +1,9 @@
 """Down which calls does most of a metric go, from where was each kernel launched, and what did its warps wait for?
 
-A kernel is what stands directly below the placeholder `<gpu kernel>`. Its time and launches are the inclusive GKER and
-GKER:COUNT there; what a placeholder has alone belongs to its kernel if it has exactly one, else to a kernel without a
-name, called `<gpu kernel>`. Contexts without time and launches, which only a trace refers to, are left out.
+A kernel is what stands directly below the placeholder `<gpu kernel>`. Its time and launches are the
+inclusive GKER and GKER:COUNT there; what a placeholder has alone belongs to its kernel if it has
+exactly one, else to a kernel without a name, called `<gpu kernel>`. Contexts without time and
+launches, which only a trace refers to, are left out.
 """
 
 import re
@@ -122,9 +123,11 @@ def hot_path(
 ) -> pd.DataFrame:
     """Return the way down from the root with the largest value, always into the child with the largest.
 
-    The way starts at the root of `entry`, or at the largest of all entry points and ranks. It ends where the largest
-    child has less than AT_LEAST of its parent's inclusive value: from there on the value is spread over
-    several children or is the context's own. HOT_PATH has no rows where no root has a value above 0.
+    The way starts at the root of `entry`, or at the largest of all entry points and ranks. It ends
+    where the largest child has less than AT_LEAST of its parent's inclusive value: from there on
+    the value is spread over
+    several children or is the context's own. HOT_PATH has no rows where no root has a value above
+    0.
     (HPCToolkit's hpcviewer, "hot path"; Hatchet, GraphFrame.hot_path(threshold=0.5).)
 
     ValueError if `metric` was not recorded, or `entry` is none of the tree.
@@ -167,7 +170,8 @@ def hot_path(
 def mpi_calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
     """Return how much of a metric each MPI call has: MPI_CALLS, the largest first; ValueError as in `hot_path`.
 
-    A call inside another one counts for the outer one, so that the shares add up; MPI_Send and PMPI_Send are one.
+    A call inside another one counts for the outer one, so that the shares add up; MPI_Send and
+    PMPI_Send are one.
     """
     return calls(calltree, call_metrics, metric=metric, pattern=MPI)
 
@@ -208,8 +212,9 @@ def calls(
 def regions(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
     """Return where threads of OpenMP wait at barriers: a row per function of the program around them, the most first.
 
-    `name` string, the function, NA for threads that wait for their next region outside of all; `inclusive` float64, in
-    the unit of the metric; `share_frac` float64, of the metric's total. ValueError as in `hot_path`.
+    `name` string, the function, NA for threads that wait for their next region outside of all;
+    `inclusive` float64, in the unit of the metric; `share_frac` float64, of the metric's total.
+    ValueError as in `hot_path`.
     """
     values = totals.measured(calltree, call_metrics, metric)
     inclusive = np.zeros(len(calltree))
@@ -232,10 +237,10 @@ def regions(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) 
 def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return one row per context of a kernel, in order of the tree.
 
-    `row` int64 is its position in `calltree`; `entry`, `full_name` string; `total_ns`, `launch_count` float64, NaN
-    where not recorded at all; `file` string, `line` Int64 and `function` string of the nearest Python line above;
-    `site` string, the nearest PyTorch operator above, else the nearest function that is no call of the GPU's runtime;
-    NA without one.
+    `row` int64 is its position in `calltree`; `entry`, `full_name` string; `total_ns`,
+    `launch_count` float64, NaN where not recorded at all; `file` string, `line` Int64 and
+    `function` string of the nearest Python line above; `site` string, the nearest PyTorch operator
+    above, else the nearest function that is no call of the GPU's runtime; NA without one.
     """
     CALLTREE.check(calltree)
     metrics = totals.recorded(CALL_METRICS.check(call_metrics))
@@ -321,12 +326,12 @@ def kernels(
 ) -> pd.DataFrame:
     """Return one row per kernel: its time, its main stall, and from where most of its time was launched.
 
-    A kernel's contexts, in all ranks and entry points, are summed. Its main stall is the largest of the samples in its
-    functions and their lines and instructions, by `analysis.warps.stall_shares`; a negative one raises PerfkitError.
-    Samples outside of kernels count for none.
+    A kernel's contexts, in all ranks and entry points, are summed. Its main stall is the largest of
+    the samples in its functions and their lines and instructions, by `analysis.warps.stall_shares`;
+    a negative one raises PerfkitError. Samples outside of kernels count for none.
 
-    TREE_KERNELS, by falling `total_ns`, ties by name; `python`, `site` and `path` are those of the launch site with the
-    most time.
+    TREE_KERNELS, by falling `total_ns`, ties by name; `python`, `site` and `path` are those of the
+    launch site with the most time.
     """
     sites = _named(launched(calltree, call_metrics))
     kernel = sites.groupby("full_name", sort=False)
@@ -371,8 +376,8 @@ def kernel_stalls(
 ) -> pd.DataFrame:
     """Return the share of each stall reason in each kernel's stalls: of samples, not of time.
 
-    KERNEL_STALLS, by name, the largest share first. Samples outside of kernels are left out; a negative value raises
-    PerfkitError.
+    KERNEL_STALLS, by name, the largest share first. Samples outside of kernels are left out; a
+    negative value raises PerfkitError.
     """
     contexts = _named(launched(calltree, call_metrics))
     waiting = _waiting(calltree, totals.parents(calltree), contexts, STALLS.check(stalls))

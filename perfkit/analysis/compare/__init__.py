@@ -1,14 +1,16 @@
 """Is the run after a change faster than the one before, where did the time move, and is the difference one?
 
-`before` and `after` are one table of each run, or a sequence of tables, one per repeat; they may be empty; another
-table raises SchemaError. A difference is after less before, a ratio after over before: below 1 is faster. Kernel times
-are per step wherever kernels carry a step (`in_steps`): runs are recorded for different lengths; ValueError if only one
-side has steps.
+`before` and `after` are one table of each run, or a sequence of tables, one per repeat; they may be
+empty; another table raises SchemaError. A difference is after less before, a ratio after over
+before: below 1 is faster. Kernel times are per step wherever kernels carry a step (`in_steps`):
+runs are recorded for different lengths; ValueError if only one side has steps.
 
-A ratio of step or family times has a confidence interval, resampled as `how` says (`resampling.Resampling`); ValueError
-if that cannot be used. The interval is NaN where there are too few
-values. A verdict needs the whole interval to lie further from 1 than what `matters`, 1 % by default. Values without an
-interval differ from 5 % (`tolerance`) on, and are then changed, not better or worse.
+A ratio of step or family times has a confidence interval, resampled as `how` says
+(`resampling.Resampling`); ValueError if that cannot be used. The interval is NaN where there are
+too few
+values. A verdict needs the whole interval to lie further from 1 than what `matters`, 1 % by
+default. Values without an interval differ from 5 % (`tolerance`) on, and are then changed, not
+better or worse.
 """
 
 import math
@@ -190,15 +192,17 @@ def figures(
 ) -> pd.DataFrame:
     """Return the figures of two runs side by side, each with a verdict.
 
-    Which way is better stands in `resampling.DIRECTIONS`; a figure that has no direction, such as a total that depends
-    on how long was recorded, is "changed". Better or worse is only what has an interval; other figures that differ are
-    "changed, not tested". A share can fall because work got faster: the step time decides.
+    Which way is better stands in `resampling.DIRECTIONS`; a figure that has no direction, such as a
+    total that depends on how long was recorded, is "changed". Better or worse is only what has an
+    interval; other figures that differ are "changed, not tested". A share can fall because work got
+    faster: the step time decides.
 
-    `before` and `after` are FIGURES; an id that is there twice raises ValueError. `intervals` has, by id, (low, high)
-    of the ratio after / before of the figures that can have one: it decides; NaN, too few values, is "cannot tell".
-    `least` has, by id, the absolute difference that matters, in the figure's unit: one with an interval must differ by
-    more. `tolerance` is the relative difference up to which figures without an interval show no difference; fractions
-    must differ by one point in a hundred as well. COMPARED_FIGURES has a row per figure that either run has.
+    `before` and `after` are FIGURES; an id that is there twice raises ValueError. `intervals` has,
+    by id, (low, high) of the ratio after / before of the figures that can have one: it decides;
+    NaN, too few values, is "cannot tell". `least` has, by id, the absolute difference that matters,
+    in the figure's unit: one with an interval must differ by more. `tolerance` is the relative
+    difference up to which figures without an interval show no difference; fractions must differ by
+    one point in a hundred as well. COMPARED_FIGURES has a row per figure that either run has.
     """
     for side, frame in (("before", before), ("after", after)):
         twice = FIGURES.check(frame)["id"][frame["id"].duplicated()]
@@ -267,10 +271,10 @@ def in_parts(
 ) -> pd.DataFrame:
     """Return what the GPUs did in each steady step, in parts that sum to the step's time.
 
-    The parts are those of `timeline.breakdown` (of the same kernels, copies and others), between the start and the end
-    of each step: the GPU may then still work on the step before, which evens out over the steps. `steps` are what
-    `analysis.steps.detect` returned. STEP_PARTS has a row per steady step that a rank with a GPU takes: the mean over
-    the GPUs of all ranks that take it.
+    The parts are those of `timeline.breakdown` (of the same kernels, copies and others), between
+    the start and the end of each step: the GPU may then still work on the step before, which evens
+    out over the steps. `steps` are what `analysis.steps.detect` returned. STEP_PARTS has a row per
+    steady step that a rank with a GPU takes: the mean over the GPUs of all ranks that take it.
     """
     steady = STEPS.check(steps)[steps["steady"]]
     frames = timeline.checked(kernels, copies, others)
@@ -302,10 +306,10 @@ def parts(
 ) -> pd.DataFrame:
     """Return PARTS: the parts of the steps' time (`in_parts`) before and after, with an interval for the ratio.
 
-    Less of any part is better: shares cannot tell that, for a share falls as well where another part grows. Means add
-    up: the differences of all parts sum to that of the mean step of a GPU. A part must also move by the share `matters`
-    of the step before; less is "too small to matter". `ratio` is NaN for what was 0 before. There is no row where a
-    side has no steps.
+    Less of any part is better: shares cannot tell that, for a share falls as well where another
+    part grows. Means add up: the differences of all parts sum to that of the mean step of a GPU. A
+    part must also move by the share `matters` of the step before; less is "too small to matter".
+    `ratio` is NaN for what was 0 before. There is no row where a side has no steps.
     """
     old, new = (
         [one for one in resampling.listed(side) if len(STEP_PARTS.check(one))]
@@ -338,15 +342,17 @@ def steps(
 ) -> pd.DataFrame:
     """Return how the steady steps of two runs, or of two groups of repeats, compare.
 
-    A step that several ranks take lasts as long as on the slowest of them. Steps that follow each other are alike: they
-    are resampled in blocks; of three repeats or more the repeats are (`resampling`).
+    A step that several ranks take lasts as long as on the slowest of them. Steps that follow each
+    other are alike: they are resampled in blocks; of three repeats or more the repeats are
+    (`resampling`).
 
-    `before`, `after`: What `analysis.steps.detect` returned; steps that are not steady are left out, and repeats
-    without steady steps.
+    `before`, `after`: What `analysis.steps.detect` returned; steps that are not steady are left
+    out, and repeats without steady steps.
 
-    COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the mean, on which the
-    time of the whole run depends; of units of equal work (`units`) the mean alone, for a wait may lie in few of them;
-    empty where a side has no steady steps. Times float64 ns; `ratio` after / before, its
+    COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the
+    mean, on which the time of the whole run depends; of units of equal work (`units`) the mean
+    alone, for a wait may lie in few of them; empty where a side has no steady steps. Times float64
+    ns; `ratio` after / before, its
     interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
     """
     old, new = series(before), series(after)
@@ -384,11 +390,13 @@ def ledger(
 ) -> pd.DataFrame:
     """Return a series of runs, each with one more change: step time, and change against the run before and the first.
 
-    `runs` has, by label, the steps of each run, or of its repeats, as in `steps`, in the order of the changes;
-    `utilisation`, by label, that of the run, of any one meaning: ValueError outside 0..1 or of no run.
+    `runs` has, by label, the steps of each run, or of its repeats, as in `steps`, in the order of
+    the changes; `utilisation`, by label, that of the run, of any one meaning: ValueError outside
+    0..1 or of no run.
 
-    LEDGER has a row per run; step times are medians. Cumulative ratios compare with the first run directly: they are no
-    products of single ones. A run without steady steps has NaN, and the next is compared with the last that has some.
+    LEDGER has a row per run; step times are medians. Cumulative ratios compare with the first run
+    directly: they are no products of single ones. A run without steady steps has NaN, and the next
+    is compared with the last that has some.
     """
     used = utilisation or {}
     if strange := [label for label in used if label not in runs]:

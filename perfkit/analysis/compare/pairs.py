@@ -119,16 +119,18 @@ def kernels(
 ) -> pd.DataFrame:
     """Return the kernels of two runs side by side: launches, time and median, what changed, what is new or gone.
 
-    KERNELS, or what `in_steps` returned: counts and totals are per step of a rank where kernels have a `step`, else per
-    repeat: of runs recorded for different lengths only the medians compare. Kernels of one full name, with as many
-    blocks and threads of a block, are one. `tolerance` is the relative difference of total or count up to which a
-    kernel is "same".
+    KERNELS, or what `in_steps` returned: counts and totals are per step of a rank where kernels
+    have a `step`, else per repeat: of runs recorded for different lengths only the medians compare.
+    Kernels of one full name, with as many blocks and threads of a block, are one. `tolerance` is
+    the relative difference of total or count up to which a kernel is "same".
 
-    By falling size of the difference, ties by name. `full_name`, `name` and `family` category; `grid_blocks`,
-    `block_threads` Int64; `count_before`, `count_after`, `total_before_ns`, `total_after_ns` float64, 0
-    where a run has no such kernel; `median_before_ns`, `median_after_ns` float64 over the launches, NaN there;
-    `difference_ns` float64, of the totals; `ratio` and `median_ratio` float64, after over before, NaN for new kernels,
-    the second for gone ones too; `status` category: changed, same, new or gone.
+    By falling size of the difference, ties by name. `full_name`, `name` and `family` category;
+    `grid_blocks`, `block_threads` Int64; `count_before`, `count_after`, `total_before_ns`,
+    `total_after_ns` float64, 0
+    where a run has no such kernel; `median_before_ns`, `median_after_ns` float64 over the launches,
+    NaN there; `difference_ns` float64, of the totals; `ratio` and `median_ratio` float64, after
+    over before, NaN for new kernels, the second for gone ones too; `status` category: changed,
+    same, new or gone.
     """
     return _side_by_side([_totals(side) for side in _of_one_unit(before, after)], tolerance)
 
@@ -254,8 +256,9 @@ def in_steps(
 ) -> pd.DataFrame:
     """Return the kernels of the steady steps, with the step they belong to.
 
-    A kernel belongs to the step in which the call that launched it began, where the steps are spans on the host and the
-    call was recorded: the GPU may run it later. Else it belongs to the step in which it began itself.
+    A kernel belongs to the step in which the call that launched it began, where the steps are spans
+    on the host and the call was recorded: the GPU may run it later. Else it belongs to the step in
+    which it began itself.
 
     `steps`: What `analysis.steps.detect` returned; may be empty.
     `api_calls`: API_CALLS of the same run; without it every kernel counts by its own start.
@@ -290,14 +293,16 @@ def families(
 ) -> pd.DataFrame:
     """Return the kernel time of each family before and after, per step, with an interval for the ratio.
 
-    The time of a family in a step is the sum of the durations of its kernels; kernels that run at once count in full.
-    Means add up: the differences of all families sum to that of all kernel time.
+    The time of a family in a step is the sum of the durations of its kernels; kernels that run at
+    once count in full. Means add up: the differences of all families sum to that of all kernel
+    time.
 
-    `before`, `after`: What `in_steps` returned, or KERNELS: without steps the time is that of the whole run, which says
-    nothing where runs were recorded for different lengths, and has an interval from three repeats on.
+    `before`, `after`: What `in_steps` returned, or KERNELS: without steps the time is that of the
+    whole run, which says nothing where runs were recorded for different lengths, and has an
+    interval from three repeats on.
 
-    FAMILIES, by falling size of the difference, ties by name; `ratio` NaN for a new family; `verdict` also "new" and
-    "gone".
+    FAMILIES, by falling size of the difference, ties by name; `ratio` NaN for a new family;
+    `verdict` also "new" and "gone".
     """
     how = how._replace(statistic="mean").checked()
     old, new = _of_one_unit(before, after)
@@ -356,12 +361,13 @@ def paths(
 ) -> pd.DataFrame:
     """Return a metric of each call path before and after: paths match by the names of their functions.
 
-    Lines, loops and instructions belong to their function: they move with every edit. Template arguments and parameters
-    are no part of a host function's name. Ranks and threads of one entry point are summed. Each profile is a pair of
-    CALLTREE and CALL_METRICS; ValueError if it has values, but none of the metric, or the units differ.
+    Lines, loops and instructions belong to their function: they move with every edit. Template
+    arguments and parameters are no part of a host function's name. Ranks and threads of one entry
+    point are summed. Each profile is a pair of CALLTREE and CALL_METRICS; ValueError if it has
+    values, but none of the metric, or the units differ.
 
-    PATHS is by falling size of the difference, ties by path: paths with a value in either profile. The `difference` of
-    all sums to the difference of the totals.
+    PATHS is by falling size of the difference, ties by path: paths with a value in either profile.
+    The `difference` of all sums to the difference of the totals.
     """
     distinct = _Paths({}, [], [], [])
     sides = [_path_values(*profile, metric, distinct) for profile in (before, after)]

@@ -1,14 +1,16 @@
 """By how much could a median or mean be off, and is a difference better, worse, or none that is seen?
 
-A group is one or several runs, each a series of values in their order of time. Its value is the mean over its runs of
-each run's median or mean. The interval comes from resampling: of one or two runs the values, in blocks, because
-neighbouring steps are alike; of three runs or more the runs, because what differs between runs shows in no single one.
-Deviations are logarithmic, so that slower by a factor and faster by it are equally far; they are widened for the small
-number of independent values. Autocorrelation only ever widens an interval.
+A group is one or several runs, each a series of values in their order of time. Its value is the
+mean over its runs of each run's median or mean. The interval comes from resampling: of one or two
+runs the values, in blocks, because neighbouring steps are alike; of three runs or more the runs,
+because what differs between runs shows in no single one. Deviations are logarithmic, so that slower
+by a factor and faster by it are equally far; they are widened for the small number of independent
+values. Autocorrelation only ever widens an interval.
 
-A verdict is "better" or "worse" only where the whole interval lies further from 1 than a difference that matters. A
-figure that no table gives a direction is "changed", never better. One without an interval, a single value of a single
-run, is "changed, not tested": nothing says how much it varies on its own.
+A verdict is "better" or "worse" only where the whole interval lies further from 1 than a difference
+that matters. A figure that no table gives a direction is "changed", never better. One without an
+interval, a single value of a single run, is "changed, not tested": nothing says how much it varies
+on its own.
 """
 
 from __future__ import annotations
@@ -76,8 +78,9 @@ class _Drawn(NamedTuple):
 class Resampling(NamedTuple):
     """How resamples are drawn: "median" or "mean", confidence of the interval, number of resamples and seed.
 
-    `noise`: the share by which two runs of one program differ; it counts below three repeats, which show it themselves.
-    `are_pairs`: the values of both groups are pairs, of the same work: both are drawn together, below three repeats.
+    `noise`: the share by which two runs of one program differ; it counts below three repeats, which
+    show it themselves. `are_pairs`: the values of both groups are pairs, of the same work: both are
+    drawn together, below three repeats.
     """
 
     statistic: str = "median"
@@ -123,12 +126,13 @@ def enough(runs: Runs) -> bool:
 def ratio(before: Runs, after: Runs, how: Resampling) -> Ratio:
     """Return after / before with a confidence interval.
 
-    Each run has at least one value, at least 0. The ratio is NaN where before is 0; low and high are NaN below six
-    values in a run and three runs, 0 and infinity where resamples are 0, so that nothing is known.
+    Each run has at least one value, at least 0. The ratio is NaN where before is 0; low and high
+    are NaN below six values in a run and three runs, 0 and infinity where resamples are 0, so that
+    nothing is known.
 
-    Source: Politis, Romano: A circular block-resampling procedure for stationary data, 1992. Hesterberg: What teachers
-    should know about the bootstrap, 2015 (widening for few values). Kalibera, Jones: Rigorous benchmarking in
-    reasonable time, 2013 (runs as the unit).
+    Source: Politis, Romano: A circular block-resampling procedure for stationary data, 1992.
+    Hesterberg: What teachers should know about the bootstrap, 2015 (widening for few values).
+    Kalibera, Jones: Rigorous benchmarking in reasonable time, 2013 (runs as the unit).
 
     >>> found = ratio([np.array([9.0, 10, 11] * 4)], [np.array([18.0, 20, 22] * 4)], Resampling())
     >>> found.ratio, bool(1.7 < found.low < 2 < found.high < 2.3)
@@ -182,8 +186,9 @@ def _scored(values: Float, statistic: str) -> Float:
 def _block(values: Float) -> int:
     """Return the length of blocks: the best for a first-order autoregressive series, 1 where neighbours differ.
 
-    Politis, White: Automatic block-length selection for the dependent bootstrap, 2004 (corrected 2009), circular
-    blocks. The autocorrelation of a short series is too low by (1 + 4 rho) / n (Marriott, Pope, 1954).
+    Politis, White: Automatic block-length selection for the dependent bootstrap, 2004 (corrected
+    2009), circular blocks. The autocorrelation of a short series is too low by (1 + 4 rho) / n
+    (Marriott, Pope, 1954).
     """
     n, deviation = len(values), values - values.mean()
     squares = deviation @ deviation
@@ -275,7 +280,8 @@ def direction(figure: str) -> str:
 def of_interval(low: float, high: float, *, better: str = "lower", matters: float = MATTERS) -> str:
     """Return the verdict on a ratio after / before whose interval reaches from `low` to `high`, NaN where not known.
 
-    `better` is "lower", "higher" or empty for neither. The interval must lie beyond 1 + matters or 1 / (1 + matters).
+    `better` is "lower", "higher" or empty for neither. The interval must lie beyond 1 + matters or
+    1 / (1 + matters).
     """
     if math.isnan(low) or math.isnan(high):
         return UNKNOWN
@@ -289,7 +295,8 @@ def of_values(
 ) -> str:
     """Return the verdict on two values of which no interval is known, NaN where a run lacks it.
 
-    They must differ by the share `matters` of before, and fractions (unit "1") by one point in a hundred as well.
+    They must differ by the share `matters` of before, and fractions (unit "1") by one point in a
+    hundred as well.
     """
     if math.isnan(before) and math.isnan(after):
         return UNKNOWN

@@ -1,13 +1,15 @@
 """Did two runs do the same work, and how long did they take for equal parts of it?
 
-Two runs did the same work if they launched the same kernels in the same proportions, however long each was recorded.
-A kernel is a name with its grid. Its work is the usual duration of that kernel in both runs, so that a slow launch is
-no more work than a fast one. The work of all launches of a rank, in the order of their starts, is cut into units of
-equal work. A unit lasts from its first launch to the first launch of the next unit: what the GPU waits in between
-counts. Work of one unit differs from that of another by one kernel at most.
+Two runs did the same work if they launched the same kernels in the same proportions, however long
+each was recorded. A kernel is a name with its grid. Its work is the usual duration of that kernel
+in both runs, so that a slow launch is no more work than a fast one. The work of all launches of a
+rank, in the order of their starts, is cut into units of equal work. A unit lasts from its first
+launch to the first launch of the next unit: what the GPU waits in between counts. Work of one unit
+differs from that of another by one kernel at most.
 
-Where both runs launch the same kernels in the same order, for the whole time or from some launch on, the units are cut
-from that common stretch at the same launches: the units are then pairs, and what differs from unit to unit is no noise.
+Where both runs launch the same kernels in the same order, for the whole time or from some launch
+on, the units are cut from that common stretch at the same launches: the units are then pairs, and
+what differs from unit to unit is no noise.
 """
 
 from collections.abc import Sequence
@@ -53,8 +55,9 @@ class _Launches(NamedTuple):
 def alike(before: Sequence[pd.DataFrame], after: Sequence[pd.DataFrame]) -> float:
     """Return the share of the work that both sides launched in the same proportions, 0..1; NaN without kernels.
 
-    Each side has one KERNELS for each repeat. The share is the sum over all kernels of the smaller of both shares of
-    the work: 1 for the same kernels in the same proportions, 0 for no kernel in common.
+    Each side has one KERNELS for each repeat. The share is the sum over all kernels of the smaller
+    of both shares of the work: 1 for the same kernels in the same proportions, 0 for no kernel in
+    common.
     """
     old, new = _sides(before, after)
     return _alike(old, new, _cost(old, new))
@@ -63,8 +66,9 @@ def alike(before: Sequence[pd.DataFrame], after: Sequence[pd.DataFrame]) -> floa
 def units(before: Sequence[pd.DataFrame], after: Sequence[pd.DataFrame]) -> Units:
     """Return units of equal work: STEPS of each repeat, whose `how` is "equal work".
 
-    There is none where the sides have less than nine tenths of their work in common, or where a repeat makes fewer than
-    six units. Slow first units are not steady, as slow first steps are not (`analysis.steps.detect`).
+    There is none where the sides have less than nine tenths of their work in common, or where a
+    repeat makes fewer than six units. Slow first units are not steady, as slow first steps are not
+    (`analysis.steps.detect`).
     """
     old, new = _sides(before, after)
     aligned = _aligned([*old, *new])

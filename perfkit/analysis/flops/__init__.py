@@ -1,9 +1,10 @@
 """How much arithmetic and traffic do the framework's operators ask for, and what rates does the GPU reach in them?
 
-Analytic: everything follows from the shapes that the trace recorded (`shapes`), nothing is counted by hardware. Real
-traffic is at least the bytes given here. What the shapes do not tell has no model, and the share of the GPU time that
-has one is always stated. The types are those of the operands: fp32 may have been computed in TF32. Tables may be empty;
-another table raises SchemaError.
+Analytic: everything follows from the shapes that the trace recorded (`shapes`), nothing is counted
+by hardware. Real traffic is at least the bytes given here. What the shapes do not tell has no
+model, and the share of the GPU time that has one is always stated. The types are those of the
+operands: fp32 may have been computed in TF32. Tables may be empty; another table raises
+SchemaError.
 """
 
 from collections.abc import Callable, Hashable
@@ -163,9 +164,10 @@ __all__ = [
 def operators(ops: pd.DataFrame) -> pd.DataFrame:
     """Return WORK: a row per operator that has a model and its shapes, the innermost such only.
 
-    Operators call each other: aten::linear calls aten::addmm, and both could be counted. Only those count that call no
-    other that computes; copies and the like that a counted one calls are part of it. Where `concrete` was not recorded
-    convolutions have no model, and no mask is known to be causal. FLOP and bytes are exact below 2**53.
+    Operators call each other: aten::linear calls aten::addmm, and both could be counted. Only those
+    count that call no other that computes; copies and the like that a counted one calls are part of
+    it. Where `concrete` was not recorded convolutions have no model, and no mask is known to be
+    causal. FLOP and bytes are exact below 2**53.
     """
     return WORK.make(counted(ops)[2])
 
@@ -219,14 +221,17 @@ def _encloses(parent: Int, rows: Int) -> Bool:
 def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     """Return operations, bytes, GPU time and rates of all operators of a name, model and type.
 
-    The time of an operator is that of all kernels launched in it, also by operators it calls; kernels side by side add
-    up. Sums come before quotients. Operators without a kernel on the timeline are counted and left out: their work was
-    done elsewhere (on the CPU, in a graph, outside the recording).
+    The time of an operator is that of all kernels launched in it, also by operators it calls;
+    kernels side by side add up. Sums come before quotients. Operators without a kernel on the
+    timeline are counted and left out: their work was done elsewhere (on the CPU, in a graph,
+    outside the recording).
 
-    `gpu_time`: GPU_TIME, each kernel once; such as ``operators.kernels_of(ops, kernels, api_calls)`` with
-    ``gpu_ns=kernels["dur_ns"]``. The kernels of a window choose the operators, which count in full.
+    `gpu_time`: GPU_TIME, each kernel once; such as ``operators.kernels_of(ops, kernels,
+    api_calls)`` with ``gpu_ns=kernels["dur_ns"]``. The kernels of a window choose the operators,
+    which count in full.
 
-    OPERATOR_POINTS, by rank, name, model and type; rates and intensity NaN where a part of them is unknown or 0.
+    OPERATOR_POINTS, by rank, name, model and type; rates and intensity NaN where a part of them is
+    unknown or 0.
 
     Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
     """
@@ -253,10 +258,11 @@ def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
 def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     """Return the share of each rank's kernel time whose operator has a model: what `roofline` and `mfu` speak for.
 
-    Kernels without operator (-1) count as not modelled. Communication kernels count too; leave them out of `gpu_time`
-    for the share of the computation. One row per rank (int32), ascending: `gpu_ns` int64, sum of the durations of all
-    its kernels; `flops_ns`, `bytes_ns` int64, of those whose operator's FLOP, or bytes, are known; `flops_frac`,
-    `bytes_frac` float64, these over `gpu_ns`, 0..1, NaN where that is 0.
+    Kernels without operator (-1) count as not modelled. Communication kernels count too; leave them
+    out of `gpu_time` for the share of the computation. One row per rank (int32), ascending:
+    `gpu_ns` int64, sum of the durations of all its kernels; `flops_ns`, `bytes_ns` int64, of those
+    whose operator's FLOP, or bytes, are known; `flops_frac`, `bytes_frac` float64, these over
+    `gpu_ns`, 0..1, NaN where that is 0.
     """
     work, gpu_ns = spent(ops, gpu_time)
     ranks, of_kernel = np.unique(gpu_time["rank"].to_numpy(), return_inverse=True)
@@ -294,14 +300,16 @@ def spent(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> tuple[pd.DataFrame, Int]
 def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     """Return operators on single elements that follow one another, and the bytes that one fused kernel does not move.
 
-    With a kernel per operator each intermediate result is written and read again: n operators in one kernel save n - 1
-    writes and reads. A sequence are neighbours among the operators of a thread that launched kernels, where the next
-    one reads a tensor of the shape and type that the one before it writes. The trace does not say which tensor it is,
-    and an intermediate result may be needed again: this is an upper bound. `gpu_time` is as for `roofline`.
+    With a kernel per operator each intermediate result is written and read again: n operators in
+    one kernel save n - 1 writes and reads. A sequence are neighbours among the operators of a
+    thread that launched kernels, where the next one reads a tensor of the shape and type that the
+    one before it writes. The trace does not say which tensor it is, and an intermediate result may
+    be needed again: this is an upper bound. `gpu_time` is as for `roofline`.
 
-    One row per rank and sequence, by falling `saved_bytes`, ties by falling count: `rank`; `name`, the operators in
-    order; `count` of the sequences; `gpu_ns` int64, the time of their kernels; `bytes` float64, what they read and
-    write now; `saved_bytes` float64, 0 to bytes. Both NaN where a type is not known.
+    One row per rank and sequence, by falling `saved_bytes`, ties by falling count: `rank`; `name`,
+    the operators in order; `count` of the sequences; `gpu_ns` int64, the time of their kernels;
+    `bytes` float64, what they read and write now; `saved_bytes` float64, 0 to bytes. Both NaN where
+    a type is not known.
     """
     kernels = GPU_TIME.check(gpu_time)
     row = rows_of(ops, kernels["rank"].to_numpy(np.int64), kernels["op"].to_numpy(np.int64))
@@ -349,12 +357,14 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
 def mfu(points: pd.DataFrame, *, peak_flops_per_s: float, span_ns: int) -> float:
     """Return the FLOP utilisation: operations of the operators per second, over the dense peak of the GPU.
 
-    flops / (span x peak) counts all that the operators executed, also what is computed a second time for the backward
-    pass (checkpointing). It is a lower bound: operators without a model count for nothing.
+    flops / (span x peak) counts all that the operators executed, also what is computed a second
+    time for the backward pass (checkpointing). It is a lower bound: operators without a model count
+    for nothing.
 
-    `points` is of `roofline`; `peak_flops_per_s` is the dense peak of the GPU in the precision of the operators;
-    `span_ns` is the wall time in which the kernels ran, above 0, such as that of some whole steps. PerfkitError if no
-    operator has both FLOP and GPU time, or the result is above 1, which cannot be.
+    `points` is of `roofline`; `peak_flops_per_s` is the dense peak of the GPU in the precision of
+    the operators; `span_ns` is the wall time in which the kernels ran, above 0, such as that of
+    some whole steps. PerfkitError if no operator has both FLOP and GPU time, or the result is above
+    1, which cannot be.
 
     Source: Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
     """

@@ -1,10 +1,12 @@
 """The operations of one kind of one stream, in order of their start.
 
-A stream runs one operation after the other. A lane is either *serial*, as that says, or *tangled*: operations that
-overlap, because several processes number their streams alike or the profiler did not record streams. All operations of
-a lane last longer than 0 ns; the *latest end* of one is the latest end of it and all that start before it.
+A stream runs one operation after the other. A lane is either *serial*, as that says, or *tangled*:
+operations that overlap, because several processes number their streams alike or the profiler did
+not record streams. All operations of a lane last longer than 0 ns; the *latest end* of one is the
+latest end of it and all that start before it.
 
-A work is a name of KERNELS with its full name and family; after these come the directions of COPIES.
+A work is a name of KERNELS with its full name and family; after these come the directions of
+COPIES.
 """
 
 from __future__ import annotations

@@ -1,30 +1,34 @@
 """What do the framework's operators cost, on the CPU and on the GPU, and which of them should not be there?
 
-All tables are of one execution. A kernel belongs to the innermost operator that runs on the launching thread when the
-launch call begins: of all operators [start, end) of that process and thread that contain the call's start. The call is
-joined on (rank, process, correlation); all nodes of a graph belong to the operator that launched the graph. Kernels
-without a recorded call, or launched outside of every operator, have no operator: they are never dropped, and stand in
-rows of their own. *Self* is an operator without those nested in it, *total* with them. Times of the GPU are sums of
-kernel durations, copies left out; concurrent kernels add up.
+All tables are of one execution. A kernel belongs to the innermost operator that runs on the
+launching thread when the launch call begins: of all operators [start, end) of that process and
+thread that contain the call's start. The call is joined on (rank, process, correlation); all nodes
+of a graph belong to the operator that launched the graph. Kernels without a recorded call, or
+launched outside of every operator, have no operator: they are never dropped, and stand in rows of
+their own. *Self* is an operator without those nested in it, *total* with them. Times of the GPU are
+sums of kernel durations, copies left out; concurrent kernels add up.
 
-Each of the `CHECKS` names operators by a pattern and says what they must do to count: an ``aten::item`` of a tensor on
-the CPU costs nothing, one that calls CUDA waits for the GPU. Operators count once per check, the outermost.
+Each of the `CHECKS` names operators by a pattern and says what they must do to count: an
+``aten::item`` of a tensor on the CPU costs nothing, one that calls CUDA waits for the GPU.
+Operators count once per check, the outermost.
 
-Launching takes the CPU about 5 to 10 us, so a kernel is short when it runs for less than `SHORT_NS`. That constant only
-selects: whether launching holds the GPU up is for the measured `interval_ns` to say, the time from one launch call of a
-thread to its next. Where it exceeds the kernels' time, the GPU waits for the CPU. Nodes of a graph are launched
-together: they have no interval.
+Launching takes the CPU about 5 to 10 us, so a kernel is short when it runs for less than
+`SHORT_NS`. That constant only selects: whether launching holds the GPU up is for the measured
+`interval_ns` to say, the time from one launch call of a thread to its next. Where it exceeds the
+kernels' time, the GPU waits for the CPU. Nodes of a graph are launched together: they have no
+interval.
 
 A synchronisation is a call that returns only when the GPU is done (`perfkit.analysis.host.BLOCKING`) or an asynchronous
 copy from the device to pageable memory, which does so too (CUDA Runtime API, "API synchronization behavior"). It is
 *explicit* where the program asks to wait (``torch.cuda.synchronize()``: a *Synchronize* call outside every operator),
 else *implicit* (``.item()``, ``.cpu()``, ``nonzero``: the call is the operator's).
 
-The device waited for is the one on which the calling thread last started an operation, else the rank's only one. The
-idle time that a synchronisation costs lies in the gap of that device in which it ends: from its start, or from when the
-device ran dry if that is later, to the next operation's start, or to the next synchronisation's that ends in the same
-gap: nothing is counted twice. At most that is saved without the synchronisation, for the host may have other work to do
-before it launches again. Where graph launches have no recorded kernels (`perfkit.analysis.causes.determinable`) gaps
+The device waited for is the one on which the calling thread last started an operation, else the
+rank's only one. The idle time that a synchronisation costs lies in the gap of that device in which
+it ends: from its start, or from when the device ran dry if that is later, to the next operation's
+start, or to the next synchronisation's that ends in the same gap: nothing is counted twice. At most
+that is saved without the synchronisation, for the host may have other work to do before it launches
+again. Where graph launches have no recorded kernels (`perfkit.analysis.causes.determinable`) gaps
 are an artefact, and so is this.
 
 Source: PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as its "External id".
@@ -150,9 +154,10 @@ def unexpected(
 
     In a window operators count with the part inside.
 
-    In the order of `CHECKS`, then by falling `cpu_total_ns`: `check` string; `name` category, the operator; `count`
-    int64; `cpu_total_ns` int64, time of the CPU in them; `gpu_total_ns` int64, time of the kernels and copies that they
-    and operators nested in them launched, whole; `why`, `instead` string.
+    In the order of `CHECKS`, then by falling `cpu_total_ns`: `check` string; `name` category, the
+    operator; `count` int64; `cpu_total_ns` int64, time of the CPU in them; `gpu_total_ns` int64,
+    time of the kernels and copies that they and operators nested in them launched, whole; `why`,
+    `instead` string.
     """
     parent = totals.parents(OPS.check(ops))
     traits, gpu = _traits(
@@ -233,12 +238,13 @@ def many_small(
     `steps`: What `perfkit.analysis.steps.detect` returned, for launches per step.
     `window`: Only kernels that start in it; none is cut.
 
-    By falling `count`, ties by name: `name` category, of the operator that launches, missing for kernels without one;
-    `count` int64, kernels; `total_ns` int64, `mean_ns`, `median_ns` float64, of their durations; `count_frac`,
-    `share_frac` float64, count and total_ns over those of all kernels (share_frac NaN where these take no time);
-    `interval_ns` float64, median time from the operator's launch calls to the next of the same thread, NaN where there
-    is none; `per_step_count` float64, kernels that start in a step over the number of steps of all ranks, NaN without
-    steps.
+    By falling `count`, ties by name: `name` category, of the operator that launches, missing for
+    kernels without one; `count` int64, kernels; `total_ns` int64, `mean_ns`, `median_ns` float64,
+    of their durations; `count_frac`, `share_frac` float64, count and total_ns over those of all
+    kernels (share_frac NaN where these take no time); `interval_ns` float64, median time from the
+    operator's launch calls to the next of the same thread, NaN where there is none;
+    `per_step_count` float64, kernels that start in a step over the number of steps of all ranks,
+    NaN without steps.
     """
     steps = STEPS.given(steps)
     call, op = totals.launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
@@ -288,10 +294,11 @@ def synchronisations(
 ) -> pd.DataFrame:
     """Return every call that waits for the GPU, with the operator and Python line it comes from and what it cost.
 
-    With a window only calls that start in it; none is cut. `gaps`: GAPS of these kernels and copies without a window,
-    for who has them already. PYTHON_CALLS give the lines: a line is where the function
-    begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the standard library's, else the
-    innermost.
+    With a window only calls that start in it; none is cut. `gaps`: GAPS of these kernels and copies
+    without a window, for who has them already. PYTHON_CALLS give the lines: a line is where the
+    function
+    begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the standard
+    library's, else the innermost.
 
     SYNCHRONISATIONS; `gpu` -1 where the device waited for is not known, and `idle_ns` NA there.
     """
@@ -344,9 +351,9 @@ def synchronisation_summary(synchronisations: pd.DataFrame) -> pd.DataFrame:
 
     All ranks and threads are taken together.
 
-    By falling `idle_ns`, ties by falling count, then keys: `api`, `kind`, `operator`, `outermost`, `line` category, as
-    in SYNCHRONISATIONS; `count` int64; `total_ns`, `max_ns` int64, of the calls; `idle_ns` int64, sum of those known;
-    `idle_count` int64, how many are known.
+    By falling `idle_ns`, ties by falling count, then keys: `api`, `kind`, `operator`, `outermost`,
+    `line` category, as in SYNCHRONISATIONS; `count` int64; `total_ns`, `max_ns` int64, of the
+    calls; `idle_ns` int64, sum of those known; `idle_count` int64, how many are known.
     """
     table, group = numbered(SYNCHRONISATIONS.check(synchronisations), list(KEYS))
     spent, idle = (synchronisations[column].groupby(group) for column in ("dur_ns", "idle_ns"))

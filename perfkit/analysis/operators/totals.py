@@ -1,20 +1,24 @@
 """How much time does each operator take, on the CPU and on the GPU, itself and with the operators nested in it?
 
-Operators of one (rank, process, thread) nest. An operator runs in [start, end): one of no duration never runs, and what
-starts together with an operator lies in it. Operators are named by their row (position) in OPS; -1 is none.
+Operators of one (rank, process, thread) nest. An operator runs in [start, end): one of no duration
+never runs, and what starts together with an operator lies in it. Operators are named by their row
+(position) in OPS; -1 is none.
 
 PyTorch names a frame ``file(line): function``, where the line is that of the function's beginning
-(``torch/csrc/autograd/profiler_python.cpp``, ``CodeLocation``), a built-in ``<built-in ...>`` and a module's forward
-``nn.Module: class``. The program's frames are neither built in, nor PyTorch's own, nor the standard
+(``torch/csrc/autograd/profiler_python.cpp``, ``CodeLocation``), a built-in ``<built-in ...>`` and a
+module's forward ``nn.Module: class``. The program's frames are neither built in, nor PyTorch's own,
+nor the standard
 library's.
 
-Autograd gives each node of the graph a number when a forward operator makes it; the node's backward bears the same
-(`sequence`). A *node* is an operator that autograd runs in the backward pass (``evaluate_function: MmBackward0`` and
-the ``MmBackward0`` in it are one). Several forward operators may bear a number, because a composite one bears that of
-the next node made in it: the one that starts last made the node (PyTorch, ``torch/csrc/profiler/collection.cpp``,
-``generateForwardBackwardLink``). Numbers count per thread, and what a backward pass computes anew (activation
-checkpointing) bears numbers of another: a node finds its forward operator outside of the backward pass, a node run
-within another one inside. Kernels belong to the innermost node around their launch.
+Autograd gives each node of the graph a number when a forward operator makes it; the node's backward
+bears the same (`sequence`). A *node* is an operator that autograd runs in the backward pass
+(``evaluate_function: MmBackward0`` and the ``MmBackward0`` in it are one). Several forward
+operators may bear a number, because a composite one bears that of the next node made in it: the one
+that starts last made the node (PyTorch, ``torch/csrc/profiler/collection.cpp``,
+``generateForwardBackwardLink``). Numbers count per thread, and what a backward pass computes anew
+(activation checkpointing) bears numbers of another: a node finds its forward operator outside of
+the backward pass, a node run within another one inside. Kernels belong to the innermost node around
+their launch.
 """
 
 import re
@@ -76,8 +80,8 @@ class Operators:
     ) -> pd.DataFrame:
         """Return the function `summary` of some operators and kernels, and the calls of their ranks.
 
-        `ops` and `kernels` are positions in OPS and KERNELS, ascending: operators of whole ranks with any of their
-        kernels; all when omitted.
+        `ops` and `kernels` are positions in OPS and KERNELS, ascending: operators of whole ranks
+        with any of their kernels; all when omitted.
         """
         of_ops, parent, of_kernels, row, keys = (
             self._ops,
@@ -141,7 +145,8 @@ def launching(
 ) -> tuple[Int, Int]:
     """Return the call that launched each kernel or copy, and the innermost operator that made it: rows, -1 for none.
 
-    The call is the one with the operation's correlation id; all nodes of a graph have that of the graph.
+    The call is the one with the operation's correlation id; all nodes of a graph have that of the
+    graph.
     """
     call = started_by(operations, api_calls)
     if not len(ops):
@@ -218,9 +223,9 @@ def starts_inside(frame: pd.DataFrame, window: Window | None) -> Bool:
 def kernels_of(ops: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the operator that launched each kernel: the innermost one that runs when the launch call begins.
 
-    One row per kernel, with the index of `kernels`: `rank` int32; `op` int64, as in OPS, unique in its rank, -1 where
-    there is none; `how` category: "launch", launched in that operator; "outside", the launch call lies in no operator;
-    "none", no launch call is recorded.
+    One row per kernel, with the index of `kernels`: `rank` int32; `op` int64, as in OPS, unique in
+    its rank, -1 where there is none; `how` category: "launch", launched in that operator;
+    "outside", the launch call lies in no operator; "none", no launch call is recorded.
     """
     call, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     how = np.select([row >= 0, call >= 0], [0, 1], 2)
@@ -258,24 +263,27 @@ def summary(
 ) -> pd.DataFrame:
     """Return count, CPU time and GPU time of the operators, grouped; each with and without the operators they call.
 
-    Totals sum over instances as PyTorch's do, with one difference: an operator nested in one of its own group, at any
-    depth, adds nothing to the totals of that group. PyTorch leaves it out only if it is the outer one's only child.
+    Totals sum over instances as PyTorch's do, with one difference: an operator nested in one of its
+    own group, at any depth, adds nothing to the totals of that group. PyTorch leaves it out only if
+    it is the outer one's only child.
 
     `by`: One or more of name, shapes, dtypes, strides, rank, process, thread; else ValueError.
-    `window`: Operators count with the part that the CPU spends in it, kernels with the part that the GPU does, whenever
-    they were launched.
+    `window`: Operators count with the part that the CPU spends in it, kernels with the part that
+    the GPU does, whenever they were launched.
 
-    By falling `gpu_total_ns`, where no kernel took time by falling `cpu_self_ns`; ties by falling count, then keys. The
-    key columns as in OPS; `count` int64; `cpu_total_ns` int64; `cpu_self_ns` int64, without child operators, calls of
-    the CUDA API included; `cpu_self_mean_ns` float64, per operator, NaN where count is 0; `gpu_total_ns` int64, time of
-    the kernels launched in the operators or in those nested in them; `gpu_self_ns` int64 and `kernel_count` int64, of
-    the kernels they launched themselves; `gpu_share_frac` float64, gpu_self_ns over the time of all kernels, NaN where
-    that is 0. Kernels without an operator count where name, shapes, dtypes and strides are missing and thread is -1 (by
-    name a row of their own, with count 0): gpu_self_ns, kernel_count and gpu_share_frac add up to those of all kernels.
-    In a window count is also 0 for operators that launched before it what runs in it.
+    By falling `gpu_total_ns`, where no kernel took time by falling `cpu_self_ns`; ties by falling
+    count, then keys. The key columns as in OPS; `count` int64; `cpu_total_ns` int64; `cpu_self_ns`
+    int64, without child operators, calls of the CUDA API included; `cpu_self_mean_ns` float64, per
+    operator, NaN where count is 0; `gpu_total_ns` int64, time of the kernels launched in the
+    operators or in those nested in them; `gpu_self_ns` int64 and `kernel_count` int64, of the
+    kernels they launched themselves; `gpu_share_frac` float64, gpu_self_ns over the time of all
+    kernels, NaN where that is 0. Kernels without an operator count where name, shapes, dtypes and
+    strides are missing and thread is -1 (by name a row of their own, with count 0): gpu_self_ns,
+    kernel_count and gpu_share_frac add up to those of all kernels. In a window count is also 0 for
+    operators that launched before it what runs in it.
 
-    Source: PyTorch, ``torch.profiler``: ``key_averages``, columns Self CPU, CPU total, Self CUDA, CUDA total, # of
-    Calls.
+    Source: PyTorch, ``torch.profiler``: ``key_averages``, columns Self CPU, CPU total, Self CUDA,
+    CUDA total, # of Calls.
     """
     return Operators(ops, kernels, api_calls).summary(by=by, window=window)
 
@@ -323,10 +331,11 @@ def backward(
 
     In a window kernels count with the part inside.
 
-    By falling `backward_ns`, ties by falling count, then names: `operator` category, missing where a node has no number
-    (AccumulateGrad) or its forward operator is not recorded; `node` category; `count` int64, nodes run; `forward_ns`,
-    `backward_ns` int64, time of the kernels launched in them or in operators they call, without that of other nodes run
-    in a node; `ratio` float64, backward_ns over forward_ns, NaN where there is no operator or forward_ns is 0.
+    By falling `backward_ns`, ties by falling count, then names: `operator` category, missing where
+    a node has no number (AccumulateGrad) or its forward operator is not recorded; `node` category;
+    `count` int64, nodes run; `forward_ns`, `backward_ns` int64, time of the kernels launched in
+    them or in operators they call, without that of other nodes run in a node; `ratio` float64,
+    backward_ns over forward_ns, NaN where there is no operator or forward_ns is 0.
     """
     parent = parents(OPS.check(ops))
     _, launcher = launching(ops, KERNELS.check(kernels), API_CALLS.check(api_calls))

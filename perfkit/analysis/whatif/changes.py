@@ -1,10 +1,11 @@
 """What may be changed in a program before it is replayed.
 
-A factor multiplies a time: 0.5 is twice as fast, 1 changes nothing. Patterns are regular expressions searched for in
-names; an empty one matches every name. What a change promises is taken as given: whether it can be had is another
-question. Moved operations of one sort follow each other on a stream of their own per device. What comes after a moved
-operation in its old stream waits for it no longer, except in the view HIGH, in which it is needed at once. A call that
-waited for a moved copy waits for what came before it; in HIGH, for a copy to the host itself.
+A factor multiplies a time: 0.5 is twice as fast, 1 changes nothing. Patterns are regular
+expressions searched for in names; an empty one matches every name. What a change promises is taken
+as given: whether it can be had is another question. Moved operations of one sort follow each other
+on a stream of their own per device. What comes after a moved operation in its old stream waits for
+it no longer, except in the view HIGH, in which it is needed at once. A call that waited for a moved
+copy waits for what came before it; in HIGH, for a copy to the host itself.
 """
 
 import math
@@ -53,8 +54,8 @@ class _Checked:
 class Kernels(_Checked):
     """The time of kernels x factor: those whose full name matches, of the family, and among the rows of KERNELS.
 
-    `factor` is 0 and up; `family` is one of `perfkit.names.FAMILIES`, or empty for all; `rows` are positions, all when
-    omitted.
+    `factor` is 0 and up; `family` is one of `perfkit.names.FAMILIES`, or empty for all; `rows` are
+    positions, all when omitted.
     """
 
     factor: float
@@ -72,8 +73,8 @@ class Kernels(_Checked):
 class Copies(_Checked):
     """Copies of a direction x factor; "overlapped": on a stream of their own with calls that do not wait; or "removed".
 
-    `measure` is one of COPY_MEASURES; `factor` is 0 and up; `direction` is as in COPIES, or empty for all; memsets are
-    no copies unless named.
+    `measure` is one of COPY_MEASURES; `factor` is 0 and up; `direction` is as in COPIES, or empty
+    for all; memsets are no copies unless named.
     """
 
     LEGAL = MappingProxyType({"measure": COPY_MEASURES, "direction": DIRECTIONS})
@@ -86,10 +87,11 @@ class Copies(_Checked):
 class Launches(_Checked):
     """Launches that follow each other on a thread become one: its call, and the CPU's work before it, remain.
 
-    A call that waits for the GPU or reserves memory, another kernel or copy, and more than `at_most_gap_ns` of work
-    between two launches end a group (work of 1 ms and more is not that of launching), and so does the number `at_most`
-    of launches, unless 0. "graph" keeps the kernels and their distances on the GPU, as far as these are its own;
-    "fused" makes one kernel of them, as long as they were together. `pattern` is of the full name of the kernels.
+    A call that waits for the GPU or reserves memory, another kernel or copy, and more than
+    `at_most_gap_ns` of work between two launches end a group (work of 1 ms and more is not that of
+    launching), and so does the number `at_most` of launches, unless 0. "graph" keeps the kernels
+    and their distances on the GPU, as far as these are its own; "fused" makes one kernel of them,
+    as long as they were together. `pattern` is of the full name of the kernels.
     """
 
     LEGAL = MappingProxyType({"measure": ("fused", "graph")})
@@ -103,9 +105,9 @@ class Launches(_Checked):
 class Host(_Checked):
     """The CPU's work between calls x factor inside ranges whose name matches, or all of it for an empty pattern.
 
-    `factor` is 0 and up. Calls keep their time. `pattern` is of names in RANGES, by default those of data loading.
-    `workers` are processes that do this work in the background, ahead of the program, which waits if they are too slow;
-    0: the program does it itself.
+    `factor` is 0 and up. Calls keep their time. `pattern` is of names in RANGES, by default those
+    of data loading. `workers` are processes that do this work in the background, ahead of the
+    program, which waits if they are too slow; 0: the program does it itself.
     """
 
     factor: float = 1.0
@@ -282,7 +284,8 @@ def _alter_host(plan: Plan, change: Host, tables: Tables) -> int:
 def alter_launches(plan: Plan, change: Launches, kernels: program.Bool) -> int:
     """Let one call launch what a group of calls did; return how many calls are saved.
 
-    `kernels` tells the operations that may be in a group; a graph takes all copies and memsets nobody waits for, too.
+    `kernels` tells the operations that may be in a group; a graph takes all copies and memsets
+    nobody waits for, too.
     """
     calls, waits = plan.program.calls, plan.host_waits
     members = launching(plan, kernels | (plan.program.ops.is_copy & (change.measure == "graph")))

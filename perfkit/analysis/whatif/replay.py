@@ -1,16 +1,17 @@
 """What a replay runs: the plan of a program, in a form that changes can be made to, and the steps that stand for a run.
 
-Events between streams are not recorded. An operation that starts within `RIGHT_AFTER_NS` after one of another stream of
-its rank has ended, and later than all that is known to have released it, is taken to have waited for that one. It
-surely has if both are copies of one device: they share an engine. Of the communication kernels with the same name the
-k-th on each device belong together, if several devices have a k-th and all are in it at one moment: none can leave it
-before all have come.
+Events between streams are not recorded. An operation that starts within `RIGHT_AFTER_NS` after one
+of another stream of its rank has ended, and later than all that is known to have released it, is
+taken to have waited for that one. It surely has if both are copies of one device: they share an
+engine. Of the communication kernels with the same name the k-th on each device belong together, if
+several devices have a k-th and all are in it at one moment: none can leave it before all have come.
 
-Of a long run a *stretch* is replayed: steady steps (`perfkit.analysis.steps`) in a row, on all ranks. It stands for all
-steady steps if its mean step is like theirs: its length, the number of its kernels, the time of its kernels of each
-family and that of its copies of each direction, per rank, differ by at most `LIKE_FRAC` (of the length of a step, or of
-the number). And the steady steps stand for the run if they are at least `LEAST_FRAC` of its time. At its ends up to a
-step of a stretch is cut off otherwise than the whole would be: of n steps a replay may be wrong by 1/n.
+Of a long run a *stretch* is replayed: steady steps (`perfkit.analysis.steps`) in a row, on all
+ranks. It stands for all steady steps if its mean step is like theirs: its length, the number of its
+kernels, the time of its kernels of each family and that of its copies of each direction, per rank,
+differ by at most `LIKE_FRAC` (of the length of a step, or of the number). And the steady steps
+stand for the run if they are at least `LEAST_FRAC` of its time. At its ends up to a step of a
+stretch is cut off otherwise than the whole would be: of n steps a replay may be wrong by 1/n.
 """
 
 from collections.abc import Iterable
@@ -75,11 +76,12 @@ class Meetings(NamedTuple):
 class Plan:
     """What each call and operation of a program takes and waits for, ns.
 
-    Per call: `gap`, the CPU's work before it; `doubtful_gap`, more of it, if a change saves less than it promises;
-    `cost`, its own time; `ready`, the earliest time at which background work allows it, NONE without any. Per
-    operation: `dur`; the `call` that launches it; lags `launch` and `space` as in `Lags`, a row per view; `moved`: it
-    STAYS in its stream; or is GONE, which leaves a moment without length there; or has a stream of its own, FETCHED
-    without waiting for what was before it, or SENT after it.
+    Per call: `gap`, the CPU's work before it; `doubtful_gap`, more of it, if a change saves less
+    than it promises; `cost`, its own time; `ready`, the earliest time at which background work
+    allows it, NONE without any. Per operation: `dur`; the `call` that launches it; lags `launch`
+    and `space` as in `Lags`, a row per view; `moved`: it STAYS in its stream; or is GONE, which
+    leaves a moment without length there; or has a stream of its own, FETCHED without waiting for
+    what was before it, or SENT after it.
     """
 
     program: Program
@@ -186,8 +188,9 @@ def meetings(ops: Operations, communicates: Bool) -> Meetings:
 def moments(measured: Int, sort: Int, edges: Iterable[Edges]) -> Int:
     """Return the earliest time of each node that satisfies all edges, ns.
 
-    Edges point forward in the order in which the nodes were `measured`, at the same time in that of `sort`; other
-    edges, and edges with lag NONE, are left out. A node without any edge stays where it was.
+    Edges point forward in the order in which the nodes were `measured`, at the same time in that of
+    `sort`; other edges, and edges with lag NONE, are left out. A node without any edge stays where
+    it was.
     """
     to, source, lag = (np.concatenate(columns) for columns in zip(*edges, strict=True))
     used = np.zeros(len(measured), bool)
@@ -219,10 +222,11 @@ def moments(measured: Int, sort: Int, edges: Iterable[Edges]) -> Int:
 class Stretch:
     """Steps in a row that stand for a run.
 
-    `window` is (start_ns, end_ns) from the start of the first to the end of the last on any rank; `first` and `last`
-    are their numbers, as `perfkit.analysis.steps.detect` counts; `steps` of all the steady `of_steps`. `share_frac` is
-    the steady steps' part of the time looked at, 0.8 to 1; `apart_frac`, 0 to 0.02, by how much its mean step differs
-    from that of all steady steps where it differs most.
+    `window` is (start_ns, end_ns) from the start of the first to the end of the last on any rank;
+    `first` and `last` are their numbers, as `perfkit.analysis.steps.detect` counts; `steps` of all
+    the steady `of_steps`. `share_frac` is the steady steps' part of the time looked at, 0.8 to 1;
+    `apart_frac`, 0 to 0.02, by how much its mean step differs from that of all steady steps where
+    it differs most.
     """
 
     window: Window
@@ -250,11 +254,11 @@ def stretch(
 ) -> Stretch:
     """Return the stretch whose mean step is likest to that of all steady steps.
 
-    `steps` is what `perfkit.analysis.steps.detect` returned for the run, or for the window to stay in. The stretch
-    should have as many kernels as `aim`, and may have `most` if 10 steps have more.
+    `steps` is what `perfkit.analysis.steps.detect` returned for the run, or for the window to stay
+    in. The stretch should have as many kernels as `aim`, and may have `most` if 10 steps have more.
 
-    PerfkitError if there are too few steady steps, they are too small a part of the time, 10 of them have too many
-    kernels, or no stretch is like all.
+    PerfkitError if there are too few steady steps, they are too small a part of the time, 10 of
+    them have too many kernels, or no stretch is like all.
     """
     start, end, number = _on_all_ranks(steps, window)
     filled = [frame for frame in (kernels, copies, steps) if len(frame)]
@@ -318,7 +322,8 @@ def around(
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return the rows of four tables that a replay of the window looks at: with these it is the same, and faster.
 
-    These are the operations that start in it, and what is on the CPU from the first call that launched one of them on.
+    These are the operations that start in it, and what is on the CPU from the first call that
+    launched one of them on.
     """
     first, last = bounds(window)
     work = [_starting(frame, first, last) for frame in (kernels, copies)]

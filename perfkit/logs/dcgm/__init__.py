@@ -1,14 +1,15 @@
 """NVIDIA DCGM: ``dcgmi dmon`` logs, scrapes of dcgm-exporter or nvidia_gpu_exporter, a Prometheus server's answers.
 
-Record with ``dcgmi dmon -e 203,155,150,252,1002,1003,1004,1005 -d 1000 > dmon.txt`` (field 1002 is SM activity, 1003
-SM occupancy, 1004 tensor cores, 1005 device memory), ``curl HOST:9400/metrics > scrape.prom`` or ``perfkit record
-prometheus URL --out gpus.json``, which is `perfkit.logs.prometheus`. Tried with logs of DCGM 3,
+Record with ``dcgmi dmon -e 203,155,150,252,1002,1003,1004,1005 -d 1000 > dmon.txt`` (field 1002 is
+SM activity, 1003 SM occupancy, 1004 tensor cores, 1005 device memory), ``curl HOST:9400/metrics >
+scrape.prom`` or ``perfkit record prometheus URL --out gpus.json``, which is
+`perfkit.logs.prometheus`. Tried with logs of DCGM 3,
 dcgm-exporter 2 to 4, and Prometheus 2.42.
 
-Hosts become ranks in the order of their names, numbers in names counted as numbers; their names go no further. Values
-of MIG instances are relative to the instance: with values of whole GPUs each is a metric of its own
-(``mig_gi_1_sm_active_frac``), so that nothing adds them; without those the instances are numbered and read as GPUs. NaN
-is missing; nothing is clipped.
+Hosts become ranks in the order of their names, numbers in names counted as numbers; their names go
+no further. Values of MIG instances are relative to the instance: with values of whole GPUs each is
+a metric of its own (``mig_gi_1_sm_active_frac``), so that nothing adds them; without those the
+instances are numbered and read as GPUs. NaN is missing; nothing is clipped.
 """
 
 from collections.abc import Sequence
@@ -259,9 +260,9 @@ def without_blanks(values: fields.Values) -> fields.Values:
 def scaled(values: fields.Values, field: fields.Field) -> tuple[fields.Values, str]:
     """Return the values of a field in the unit of its metric, and a note if they were not what the field promises.
 
-    A percentage outside 0..100 is missing (NVIDIA/DCGM issue 199). Fields 1001 to 1008 are ratios of 0..1; where most
-    of the values above 0 are greater than 1 they were written as percent, and where they are neither one nor the
-    other none is believed.
+    A percentage outside 0..100 is missing (NVIDIA/DCGM issue 199). Fields 1001 to 1008 are ratios
+    of 0..1; where most of the values above 0 are greater than 1 they were written as percent, and
+    where they are neither one nor the other none is believed.
     """
     if field.scale == fields.PERCENT and field.metric != "fan_frac":
         return _within(values / 100, 1.0, field)

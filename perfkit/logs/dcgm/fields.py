@@ -1,13 +1,13 @@
 """What a log of DCGM says: its fields, and the host, GPU and MIG instance that a series names.
 
-Sources: ``dcgmlib/dcgm_fields.h`` and ``dcgm_fields.cpp`` of NVIDIA/DCGM for numbers, names, units and the columns of
-``dcgmi dmon``; DCGM 4.6 renamed many fields and keeps the old names as aliases (its ``GPU_UTIL_RATIO`` is still a
-percentage). dcgm-exporter's metrics carry the fields' names; version 1 had names of its own
-(``pkg/dcgm/legacy_fields.csv`` of NVIDIA/go-dcgm).
+Sources: ``dcgmlib/dcgm_fields.h`` and ``dcgm_fields.cpp`` of NVIDIA/DCGM for numbers, names, units
+and the columns of ``dcgmi dmon``; DCGM 4.6 renamed many fields and keeps the old names as aliases
+(its ``GPU_UTIL_RATIO`` is still a percentage). dcgm-exporter's metrics carry the fields' names;
+version 1 had names of its own (``pkg/dcgm/legacy_fields.csv`` of NVIDIA/go-dcgm).
 
-dcgm-exporter says ``gpu``, ``Hostname`` and, of a MIG instance, ``GPU_I_ID``; nvidia_gpu_exporter says ``uuid`` and in
-its metrics ``gpu_info`` and ``index`` which GPU that is. A Prometheus server adds ``instance``, the address that it
-scraped. Pods, containers and addresses go no further.
+dcgm-exporter says ``gpu``, ``Hostname`` and, of a MIG instance, ``GPU_I_ID``; nvidia_gpu_exporter
+says ``uuid`` and in its metrics ``gpu_info`` and ``index`` which GPU that is. A Prometheus server
+adds ``instance``, the address that it scraped. Pods, containers and addresses go no further.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,11 +1,12 @@
 """The three forms of a log of DCGM: ``dcgmi dmon``, Prometheus text, and a Prometheus server's answer.
 
-dmon prints a table of fields per entity and tick, parsed by the columns' short names. Entities are two words (``GPU
-0``, ``GPU-I 1``); the header comes again every 14 ticks; there are no time stamps. Prompts, error texts and the line
-about the signal stand around the rows. dcgm-exporter and nvidia_gpu_exporter answer a scrape with
-``NAME{label="value",...} VALUE [TIMESTAMP]``; the time is in ms, in OpenMetrics (which ends in ``# EOF``) in seconds.
-Several scrapes may follow each other in a file: one begins where a series comes again. A server's answer, as ``perfkit
-record prometheus`` or ``curl`` stored it, is the JSON of ``/api/v1/query_range`` (a matrix) or ``/api/v1/query`` (a
+dmon prints a table of fields per entity and tick, parsed by the columns' short names. Entities are
+two words (``GPU 0``, ``GPU-I 1``); the header comes again every 14 ticks; there are no time stamps.
+Prompts, error texts and the line about the signal stand around the rows. dcgm-exporter and
+nvidia_gpu_exporter answer a scrape with ``NAME{label="value",...} VALUE [TIMESTAMP]``; the time is
+in ms, in OpenMetrics (which ends in ``# EOF``) in seconds. Several scrapes may follow each other in
+a file: one begins where a series comes again. A server's answer, as ``perfkit record prometheus``
+or ``curl`` stored it, is the JSON of ``/api/v1/query_range`` (a matrix) or ``/api/v1/query`` (a
 vector): times in seconds since 1970 with milliseconds, values as text.
 """
 

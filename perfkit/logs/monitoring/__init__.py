@@ -1,15 +1,17 @@
 """What does the log of the GPUs say: were they busy, full, throttled, and evenly so?
 
-`samples` is SAMPLES, in any order. `window` selects the readings in it. A result has one row per rank and gpu that has
-what is asked for, ascending.
+`samples` is SAMPLES, in any order. `window` selects the readings in it. A result has one row per
+rank and gpu that has what is asked for, ascending.
 
-A reading counts for the time until the next one of the same metric and device, the last one for the usual interval:
-means, percentiles and shares of time are weighted so, because a log's interval varies, most of all where the machine is
-busy. What is missing in the log (no row, or NaN) counts for nothing.
+A reading counts for the time until the next one of the same metric and device, the last one for the
+usual interval: means, percentiles and shares of time are weighted so, because a log's interval
+varies, most of all where the machine is busy. What is missing in the log (no row, or NaN) counts
+for nothing.
 
-"GPU utilisation" has four meanings, which are four columns: the time in which a kernel ran, the SMs with work, the
-warps resident on them, the arithmetic pipes that work. Throttling is decided from the clock's event reasons and
-violation counters, never from a temperature; a temperature is held against a recorded threshold only.
+"GPU utilisation" has four meanings, which are four columns: the time in which a kernel ran, the SMs
+with work, the warps resident on them, the arithmetic pipes that work. Throttling is decided from
+the clock's event reasons and violation counters, never from a temperature; a temperature is held
+against a recorded threshold only.
 """
 
 import math
@@ -198,8 +200,9 @@ def facts(
 ) -> pd.DataFrame:
     """Return one row per monitored rank and gpu of 0 and up (the index) with what is known, NaN where it is not.
 
-    Columns are those of `at_limit` after the quantity and an underscore, of `throttling` after "throttling_", the 95th
-    percentile of each metric of LINKS and the mean of power_w and memory_used_bytes under their names, and `busy_...`.
+    Columns are those of `at_limit` after the quantity and an underscore, of `throttling` after
+    "throttling_", the 95th percentile of each metric of LINKS and the mean of power_w and
+    memory_used_bytes under their names, and `busy_...`.
     """
     lowered = (
         throttling(samples, window=window)
@@ -244,17 +247,18 @@ def checks(
 ) -> pd.DataFrame:
     """Return a verdict per device and check, each with its figure, its threshold and a reason.
 
-    utilisation: share of the time with a utilisation of at least 0.8; attention below 0.9. It is that in which any
-    kernel counts, and does not say that the GPU is used well. memory: the most in use over what there is; attention
-    from 0.95 on. power: mean over the limit; attention below 0.5, since power near the limit is a sign of work.
-    throttling: share of the time with a lowered clock, from event reasons and violation counters alone; attention from
-    0.01 on, or where the temperature came within 5 degrees of the recorded slowdown, or its margin to 5. traffic: the
-    95th percentile of the busiest direction of a link, bytes/s, without a verdict: no log holds the links' peaks. What
-    was not recorded is "cannot tell", and the reason says how to record it.
+    utilisation: share of the time with a utilisation of at least 0.8; attention below 0.9. It is
+    that in which any kernel counts, and does not say that the GPU is used well. memory: the most in
+    use over what there is; attention from 0.95 on. power: mean over the limit; attention below 0.5,
+    since power near the limit is a sign of work. throttling: share of the time with a lowered
+    clock, from event reasons and violation counters alone; attention from 0.01 on, or where the
+    temperature came within 5 degrees of the recorded slowdown, or its margin to 5. traffic: the
+    95th percentile of the busiest direction of a link, bytes/s, without a verdict: no log holds the
+    links' peaks. What was not recorded is "cannot tell", and the reason says how to record it.
 
-    One row per rank, gpu (0 and up) and check (category: CHECKS) of every GPU that was monitored, in this order:
-    `verdict` category: ok, attention or cannot tell; `value`, `threshold` float64, NaN where there is none; `unit`
-    category: frac or bytes_per_s; `reason` string.
+    One row per rank, gpu (0 and up) and check (category: CHECKS) of every GPU that was monitored,
+    in this order: `verdict` category: ok, attention or cannot tell; `value`, `threshold` float64,
+    NaN where there is none; `unit` category: frac or bytes_per_s; `reason` string.
     """
     of_device = facts(SAMPLES.check(samples), devices, window=window).sort_index()
     rows = [

@@ -1,8 +1,9 @@
 """NCCL: the tables of nccl-tests and rccl-tests, their reports (``-J``), and the log of NCCL_DEBUG=INFO.
 
-Run ``all_reduce_perf -b 8 -e 8G -f 2 -g 8 > all_reduce.txt``, or ``-J all_reduce.json`` with it, and a program with
-``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING``. One file can hold several tables, and both. Tried with
-tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18 to 2.31.
+Run ``all_reduce_perf -b 8 -e 8G -f 2 -g 8 > all_reduce.txt``, or ``-J all_reduce.json`` with it,
+and a program with ``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING``. One file can hold
+several tables, and both. Tried with tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18
+to 2.31.
 """
 
 import re
@@ -64,8 +65,9 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Open a log or a report; a run that failed has notes and no table.
 
-    COLLECTIVES: per size of a table a row out of place and one in place (source "benchmark", duration exact as printed,
-    ns), and per call and rank one without a duration (source "log"): times that NCCL estimates are none.
+    COLLECTIVES: per size of a table a row out of place and one in place (source "benchmark",
+    duration exact as printed, ns), and per call and rank one without a duration (source "log"):
+    times that NCCL estimates are none.
     """
     text = log.decode(content(path))
     return _report(text, path) if benchmark.is_report(text[:LOOKED_AT]) else _log(text, path)

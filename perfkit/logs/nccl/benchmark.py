@@ -1,8 +1,8 @@
 """The results of nccl-tests and rccl-tests: the tables that they print, and the report that ``-J`` writes.
 
-The header of a table names the columns, those of a measurement twice: out of place, then in place. Versions differ in
-the columns before (reduction, root) and after (algorithm, protocol, channels; a time stamp), and launchers put text
-before a line. A report may be cut off by the end of the run.
+The header of a table names the columns, those of a measurement twice: out of place, then in place.
+Versions differ in the columns before (reduction, root) and after (algorithm, protocol, channels; a
+time stamp), and launchers put text before a line. A report may be cut off by the end of the run.
 """
 
 from __future__ import annotations
@@ -198,8 +198,9 @@ class _Reading:
 def implied_ranks(rows: Sequence[Row], collective: str | None) -> int | None:
     """Return the number of ranks that bus over algorithm bandwidth tell, None where they fit none or several.
 
-    Both are printed with two digits, so each row allows a range of numbers: what is left of all ranges must be one. The
-    factor is 2 (n - 1) / n for an all-reduce, (n - 1) / n for the parted (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+    Both are printed with two digits, so each row allows a range of numbers: what is left of all
+    ranges must be one. The factor is 2 (n - 1) / n for an all-reduce, (n - 1) / n for the parted
+    (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
     """
     most = 2.0 if collective == "all_reduce" else 1.0 if collective in PARTED else 0.0
     low, high = 1.0, float("inf")

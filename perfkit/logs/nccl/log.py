@@ -1,7 +1,7 @@
 """The log of NCCL_DEBUG=INFO: which lines NCCL wrote, and what they say of calls, rings, trees and transports.
 
-NCCL writes ``host:pid:tid [device] NCCL INFO text`` into the program's own output, also into the middle of a line that
-the program has begun, and lines of several ranks run into each other.
+NCCL writes ``host:pid:tid [device] NCCL INFO text`` into the program's own output, also into the
+middle of a line that the program has begun, and lines of several ranks run into each other.
 """
 
 import re
@@ -247,7 +247,8 @@ def _parted(text: str) -> tuple[str, Said, int] | None:
 def _unglue(log: Log, at: list[int]) -> None:
     """Give a line back its end where that ran into the name of NCCL's host (``-1node7:...``).
 
-    The name that is left must be that of more lines. Where the same end ran into several names it is a number.
+    The name that is left must be that of more lines. Where the same end ran into several names it
+    is a number.
     """
     counts = Counter(line_of_nccl.host for line_of_nccl in log.said)
     inner = {}

@@ -1,11 +1,12 @@
 """nvidia-smi: the logs of ``dmon`` and ``--query-gpu``, the inventory of ``-q`` as text or XML, and the plain table.
 
-Record with ``nvidia-smi dmon -s pucvmet -o DT -f gpu.log`` or ``nvidia-smi --query-gpu=timestamp,index,name,...
---format=csv -l 1 -f gpu.csv``; the limits with ``nvidia-smi -q -x -f gpu.xml``. Tried with drivers 470 to 610. dmon is
-read with any columns, with ``-o`` D, T or DT and with ``--format csv``; ``--query-gpu`` with any columns in any order,
-with and without units, under the names before and after driver 535. The table that ``nvidia-smi`` prints without an
-option is read too, once or repeated; it has no clocks. What ``pmon`` and ``--query-compute-apps`` wrote is of
-processes: no table has a place for it, `refused` says what to record.
+Record with ``nvidia-smi dmon -s pucvmet -o DT -f gpu.log`` or ``nvidia-smi
+--query-gpu=timestamp,index,name,... --format=csv -l 1 -f gpu.csv``; the limits with ``nvidia-smi -q
+-x -f gpu.xml``. Tried with drivers 470 to 610. dmon is read with any columns, with ``-o`` D, T or
+DT and with ``--format csv``; ``--query-gpu`` with any columns in any order, with and without units,
+under the names before and after driver 535. The table that ``nvidia-smi`` prints without an option
+is read too, once or repeated; it has no clocks. What ``pmon`` and ``--query-compute-apps`` wrote is
+of processes: no table has a place for it, `refused` says what to record.
 """
 
 import re

@@ -1,18 +1,21 @@
 """What a column of nvidia-smi is: which metric, in which unit, why the clock was lowered, and of which GPU a row is.
 
-Columns go by the names of ``--query-gpu``; those of ``-q`` are brought to them, with a few that only ``-q`` has. Of
-several columns for one metric the first in `FIELDS` that has a value is read: ``power.draw`` is a mean over 1 s since
-Ampere. dmon's MB of memory are MiB; its MB/s and the KB/s of ``-q`` are taken as printed, decimal.
+Columns go by the names of ``--query-gpu``; those of ``-q`` are brought to them, with a few that
+only ``-q`` has. Of several columns for one metric the first in `FIELDS` that has a value is read:
+``power.draw`` is a mean over 1 s since Ampere. dmon's MB of memory are MiB; its MB/s and the KB/s
+of ``-q`` are taken as printed, decimal.
 
-The bits of event reasons are those of ``nvmlClocksEventReasons`` (NVML API reference). Power is the software power cap
-and the hardware power brake, heat the software and the hardware thermal slowdown. ``hw_slowdown`` is set with either
-hardware cause, so it counts as another reason only where neither is set; with the cause unrecorded, power and heat are
-not denied. A metric is told where one of its reasons was recorded.
+The bits of event reasons are those of ``nvmlClocksEventReasons`` (NVML API reference). Power is the
+software power cap and the hardware power brake, heat the software and the hardware thermal
+slowdown. ``hw_slowdown`` is set with either hardware cause, so it counts as another reason only
+where neither is set; with the cause unrecorded, power and heat are not denied. A metric is told
+where one of its reasons was recorded.
 
-Without ``index`` GPUs are numbered in the order in which they appear, told apart by uuid, bus and name. With nothing
-but a name, equal rows may be of several GPUs, which nvidia-smi prints in bursts, milliseconds apart: the n rows of a
-burst are n GPUs if there are two bursts, every one has n, and lies further from the next than twice its length. Rows
-that are closer than nvidia-smi can sample one GPU and do not come in such bursts cannot be told apart: an error.
+Without ``index`` GPUs are numbered in the order in which they appear, told apart by uuid, bus and
+name. With nothing but a name, equal rows may be of several GPUs, which nvidia-smi prints in bursts,
+milliseconds apart: the n rows of a burst are n GPUs if there are two bursts, every one has n, and
+lies further from the next than twice its length. Rows that are closer than nvidia-smi can sample
+one GPU and do not come in such bursts cannot be told apart: an error.
 """
 
 from __future__ import annotations
@@ -192,7 +195,8 @@ def is_missing(text: str) -> bool:
 def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, Float], list[str]]:
     """Return the metrics of THROTTLING and ``idle_frac``, 1 or 0 per row, NaN where no reason tells, and notes.
 
-    A note names each metric that only a part of its reasons tells; Unreadable at the first cell that is no reason.
+    A note names each metric that only a part of its reasons tells; Unreadable at the first cell
+    that is no reason.
     """
     named = {name.removeprefix(p): name for p in PREFIXES for name in columns if name.startswith(p)}
     if "active" in named:

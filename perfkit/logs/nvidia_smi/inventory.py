@@ -1,8 +1,8 @@
 """What ``nvidia-smi -q`` says of each GPU, as text or XML (``-x``), as rows under the names of ``--query-gpu``.
 
-The text is indented, also of some sections (``-d TEMPERATURE,POWER``) and repeated (``-l``). The XML has a DOCTYPE that
-names NVIDIA's DTD, which is neither needed nor fetched. Entities are not expanded: a document that declares or uses one
-is refused. Documents of ``-l`` follow each other.
+The text is indented, also of some sections (``-d TEMPERATURE,POWER``) and repeated (``-l``). The
+XML has a DOCTYPE that names NVIDIA's DTD, which is neither needed nor fetched. Entities are not
+expanded: a document that declares or uses one is refused. Documents of ``-l`` follow each other.
 """
 
 import re

@@ -1,7 +1,8 @@
 """The logs of nvidia-smi: ``dmon``, rows of words under a header that comes again every screen, and ``--query-gpu``.
 
-A query has any columns in any order, with units in the values or only in the header. nvidia-smi prints local times,
-which are taken as UTC; a log without times has one second from row to row of a GPU.
+A query has any columns in any order, with units in the values or only in the header. nvidia-smi
+prints local times, which are taken as UTC; a log without times has one second from row to row of a
+GPU.
 """
 
 from __future__ import annotations
@@ -326,8 +327,8 @@ def _lines(path: Path, spaced: bool = False) -> Lines:
 def _last_line(rest: bytes, header: bytes, spaced: bool) -> tuple[bytes, list[str]]:
     """Return what is certain of what follows the last line break, and what to note; nothing of a cut row.
 
-    The last cell may be cut, unless it ends with the unit that its header states or with a bracket, in dmon's log
-    before a space.
+    The last cell may be cut, unless it ends with the unit that its header states or with a bracket,
+    in dmon's log before a space.
     """
     if not rest.strip():
         return b"", []

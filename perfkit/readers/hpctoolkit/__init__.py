@@ -1,8 +1,9 @@
 """HPCToolkit: the database that `hpcprof` writes.
 
-Record with ``hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM``, then ``hpcstruct MEASUREMENTS`` and ``hpcprof
-MEASUREMENTS``. Reads format 4.x (meta.db, profile.db, trace.db; since 2022), tried with what 2023 to 2026 wrote for
-CPU and NVIDIA programs, and the older experiment.xml. All entry points, threads and streams are read.
+Record with ``hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM``, then ``hpcstruct MEASUREMENTS`` and
+``hpcprof MEASUREMENTS``. Reads format 4.x (meta.db, profile.db, trace.db; since 2022), tried with
+what 2023 to 2026 wrote for CPU and NVIDIA programs, and the older experiment.xml. All entry points,
+threads and streams are read.
 """
 
 import re

@@ -1,9 +1,10 @@
 """The older form of a database: experiment.xml with a *.metric-db per thread (before 2022).
 
-experiment.xml has the call tree, names and units. A metric file has the values of one thread: after a header a row per
-context, from 1 on, and in it a big-endian double per metric. Contexts are those of Hatchet: a call site is the
-function called there, and an inlined function without a name is the context around it. Of the values only the inclusive
-ones are used: `hpcprof` counts what a loop has alone for the function around it too.
+experiment.xml has the call tree, names and units. A metric file has the values of one thread: after
+a header a row per context, from 1 on, and in it a big-endian double per metric. Contexts are those
+of Hatchet: a call site is the function called there, and an inlined function without a name is the
+context around it. Of the values only the inclusive ones are used: `hpcprof` counts what a loop has
+alone for the function around it too.
 """
 
 import re

@@ -1,13 +1,17 @@
 """Nsight Compute: the CSV pages raw and details, or a report when NVIDIA's module `ncu_report` is installed.
 
-Export with ``ncu --import REPORT.ncu-rep --csv --page raw --print-units base > REPORT.csv`` (or ``--page details``,
-which has the rules but not the attributes of the GPU, rounds, and leaves counters out), or install
+Export with ``ncu --import REPORT.ncu-rep --csv --page raw --print-units base > REPORT.csv`` (or
+``--page details``, which has the rules but not the attributes of the GPU, rounds, and leaves
+counters out), or install
 ``perfkit[ncu]`` and read the .ncu-rep. Tried with 2020.3 to 2026.2: what ncu and the program print
 around and between the rows is skipped, and every unit is brought to its base unit.
 
-The module takes what is there of a cut report without a word, so the container is checked first: after the
-magic and a header, blocks of a header and a payload, each preceded or announced by its length, to the end.
-On some damaged reports NVIDIA's library ends its process: `vendor` is that process, and its end an error here.
+The module takes what is there of a cut report without a word, so the container is checked first:
+after the
+magic and a header, blocks of a header and a payload, each preceded or announced by its length, to
+the end.
+On some damaged reports NVIDIA's library ends its process: `vendor` is that process, and its end an
+error here.
 """
 
 import os

@@ -1,9 +1,10 @@
 """The CSV pages in what `ncu --csv` printed, among its own log lines and the program's output, and their units.
 
-A file is read line by line: what a program prints for hours costs no memory, and a quote that nothing closes costs one
-pass over the rest of the file. Base units are those of `ncu --print-units base`: ns for durations, byte, hz, % and
-plain counts; a rate is per second ("byte/s", "sector/s"), or per cycle. Prefixes are decimal: 1 Kbyte is 1000 bytes.
-What is no number ("n/a", "no data", "CachePreferNone", an empty cell) is NaN.
+A file is read line by line: what a program prints for hours costs no memory, and a quote that
+nothing closes costs one pass over the rest of the file. Base units are those of `ncu --print-units
+base`: ns for durations, byte, hz, % and plain counts; a rate is per second ("byte/s", "sector/s"),
+or per cycle. Prefixes are decimal: 1 Kbyte is 1000 bytes. What is no number ("n/a", "no data",
+"CachePreferNone", an empty cell) is NaN.
 """
 
 import csv
@@ -214,7 +215,8 @@ _DECISIVE = {False: _decisive(".", ","), True: _decisive(",", ".")}
 class Notation:
     """How a page writes its numbers: the first cell of each kind as (metric, text), None where there is none.
 
-    ``point`` and ``comma`` fit one way of writing only; 1.234 and 1,234 (``..._or_thousands``) fit both.
+    ``point`` and ``comma`` fit one way of writing only; 1.234 and 1,234 (``..._or_thousands``) fit
+    both.
     """
 
     point: tuple[str, str] | None = None
@@ -322,8 +324,9 @@ def base(unit: str) -> tuple[str, float]:
 def notation(columns: Iterable[tuple[str, Iterable[str]]]) -> Notation:
     """Return how the values of metrics are written.
 
-    ncu writes fractions with two or six digits and never with three: 5.40 tells, and so do 0.123, 1,234.5, 12345.678
-    and 1,234,567. 1,234 alone does not, except in a metric that is a whole number, where it is 1234.
+    ncu writes fractions with two or six digits and never with three: 5.40 tells, and so do 0.123,
+    1,234.5, 12345.678 and 1,234,567. 1,234 alone does not, except in a metric that is a whole
+    number, where it is 1234.
 
     >>> notation([("a", ["54,207", "5,40"])]).comma, notation([("launch__grid_size", ["54,207"])]).point
     (('a', '5,40'), ('launch__grid_size', '54,207'))
@@ -380,7 +383,8 @@ def numbers(texts: Sequence[str], decimal_commas: bool = False) -> NDArray[np.fl
 def misprints(texts: Sequence[str], values: NDArray[np.float64], units: Sequence[str]) -> list[int]:
     """Return where a number should stand and none does, given what `numbers` made of the texts.
 
-    A text that begins as a number should be one, and so should all that has a unit, except words for nothing.
+    A text that begins as a number should be one, and so should all that has a unit, except words
+    for nothing.
 
     >>> texts = ["8x6", "1,23,4", "n/a", "all", "x7", "7"]
     >>> misprints(texts, numbers(texts), ["", "", "%", "", "%", "%"])

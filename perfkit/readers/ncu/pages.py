@@ -1,9 +1,10 @@
 """The CSV pages of Nsight Compute as a report: raw (one row per launch) and details (one row per metric).
 
-A page is refused where its rows, units or numbers contradict each other. What is left out of a page is counted in a
-note, with the first example. The details page prints labels for people, the raw page the metrics' names. The pairs are
-those of the section definitions stored in reports of 2020.3 to 2025.1; labels changed, metrics did not. What is not
-listed stays a counter under its own name, which `--metrics` runs print anyway.
+A page is refused where its rows, units or numbers contradict each other. What is left out of a page
+is counted in a note, with the first example. The details page prints labels for people, the raw
+page the metrics' names. The pairs are those of the section definitions stored in reports of 2020.3
+to 2025.1; labels changed, metrics did not. What is not listed stays a counter under its own name,
+which `--metrics` runs print anyway.
 """
 
 import re

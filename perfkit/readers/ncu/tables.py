@@ -1,13 +1,17 @@
 """A report of Nsight Compute, its tables (LAUNCHES, COUNTERS, STALLS, RULES, DEVICES, CAPTURE), and what is missing.
 
-COUNTERS holds every number of the report but the attributes of the device, also those LAUNCHES and STALLS are made
-of, so that each figure can be traced. STALLS holds one form per launch, never a mixture: average warps per issued
-instruction where measured, else warp cycles, else samples; the other forms stay in COUNTERS. Reasons are named
+COUNTERS holds every number of the report but the attributes of the device, also those LAUNCHES and
+STALLS are made of, so that each figure can be traced. STALLS holds one form per launch, never a
+mixture: average warps per issued instruction where measured, else warp cycles, else samples; the
+other forms stay in COUNTERS. Reasons are named
 as in the metrics (`long_scoreboard`); `selected` is the state of issuing, not a stall.
 Bytes are those of `dram__bytes`, `lts__t_bytes` and `l1tex__t_bytes`, or
-32 per sector; the L1 ones pass its tag stage (global, local, surface, texture), shared memory does not.
-An addition or multiplication is 1 FLOP, a fused multiply-add 2. Half-precision instructions on CUDA cores
-work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. NaN is not measured, never zero.
+32 per sector; the L1 ones pass its tag stage (global, local, surface, texture), shared memory does
+not.
+An addition or multiplication is 1 FLOP, a fused multiply-add 2. Half-precision instructions on CUDA
+cores
+work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. NaN is not measured,
+never zero.
 """
 
 import re
@@ -378,8 +382,9 @@ def flops(report: Report, precision: str) -> Values:
 def tensor_flops(report: Report) -> Values:
     """Return the operations on tensor cores, of all types; sparse ones as the counter counts them.
 
-    Of hierarchical counters (total, by sparsity, by instruction) the highest measured counts; without any the number of
-    instructions, where one factor holds: 512 on V100 (capability 7.0), and 0 where none ran, up to Hopper.
+    Of hierarchical counters (total, by sparsity, by instruction) the highest measured counts;
+    without any the number of instructions, where one factor holds: 512 on V100 (capability 7.0),
+    and 0 where none ran, up to Hopper.
     """
     unknown = np.full(len(report.launches), np.nan)
     # What is known is added up; unknown only where all types are.

@@ -1,12 +1,13 @@
 """Nsight Systems: what `nsys export` wrote, or a report when `nsys` is on PATH.
 
-Export with ``nsys export -t sqlite REPORT.nsys-rep`` (or ``-t parquetdir``, ``-t arrowdir``). Tried with
+Export with ``nsys export -t sqlite REPORT.nsys-rep`` (or ``-t parquetdir``, ``-t arrowdir``). Tried
+with
 schemas 2.9 to 3.25, that is nsys 2022.1 to 2026.2; other versions differ in tables and columns that
 are looked up by name, and a column an export lacks is read as not recorded.
 
-A parquetdir or arrowdir is a folder with one file per table. Files are read into memory, not mapped, so that what
-happens to a file afterwards changes no table; what is read is validated in full before anything looks at it, because
-pyarrow itself trusts the lengths and offsets in a file.
+A parquetdir or arrowdir is a folder with one file per table. Files are read into memory, not
+mapped, so that what happens to a file afterwards changes no table; what is read is validated in
+full before anything looks at it, because pyarrow itself trusts the lengths and offsets in a file.
 """
 
 import os
@@ -226,7 +227,8 @@ def recorded(source: sources.Source, stacks: Stacks) -> set[str]:
 def missing(present: set[str], capture: pd.DataFrame) -> tuple[Missing, ...]:
     """Return what the capture did not record of what most questions need, with the option that records it.
 
-    What was asked for and is not there is left out: the same option would not record it the next time either.
+    What was asked for and is not there is left out: the same option would not record it the next
+    time either.
     """
     lacking = {name: remedy for name, remedy in REMEDIES.items() if name not in present}
     return tuple(

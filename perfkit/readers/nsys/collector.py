@@ -111,7 +111,8 @@ MESSAGE_MAP: sources.Reads = {
 def asked(source: sources.Source) -> dict[str, str]:
     """Return the columns of CAPTURE that say what was asked for: traced, sampled, platform; empty where not recorded.
 
-    PROCESS_0:COLLECT_CUDA_TRACE is no answer: it is false since schema 3.24 also where CUDA was traced.
+    PROCESS_0:COLLECT_CUDA_TRACE is no answer: it is false since schema 3.24 also where CUDA was
+    traced.
     """
     entries = [
         row for row in source.rows(ASKED, ("name", "value")) if isinstance(row["value"], str)

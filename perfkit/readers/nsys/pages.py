@@ -1,8 +1,9 @@
 """Columns of whole numbers straight from the pages of an SQLite file (https://www.sqlite.org/fileformat2.html).
 
-SQLite decodes one cell after the other. Here NumPy does each step for all rows of a thousand pages, in a third of the
-time. Only the plain case is read: a table with row ids, each row in one page, whole numbers in the columns asked for.
-All else, damage too, raises Unusual, and the caller asks SQLite.
+SQLite decodes one cell after the other. Here NumPy does each step for all rows of a thousand pages,
+in a third of the time. Only the plain case is read: a table with row ids, each row in one page,
+whole numbers in the columns asked for. All else, damage too, raises Unusual, and the caller asks
+SQLite.
 """
 
 from collections.abc import Sequence
@@ -56,7 +57,8 @@ class Pages:
     def leaves(self, root: object, first: object, last: object) -> tuple[Int, Int]:
         """Return the pages with the rows of a table, and how many rows lie before each of them, and in all.
 
-        `root`: its first page; `first`, `last`: its least and largest row id. There must be a row of each id between.
+        `root`: its first page; `first`, `last`: its least and largest row id. There must be a row
+        of each id between.
         """
         if not (isinstance(root, int) and isinstance(first, int) and isinstance(last, int)):
             raise Unusual

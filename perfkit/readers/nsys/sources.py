@@ -1,8 +1,9 @@
 """What the parts of the reader ask of an export, whichever form it was written in.
 
-An export comes from outside: any cell of it can hold anything. What is read is checked here, in one place: a column
-of numbers is int64 (`integers`) before any part of the reader sees it, and a single value is a `whole` number or a
-`text`, or not recorded. Arithmetic on them does not wrap around (`difference`, `product`, `total`).
+An export comes from outside: any cell of it can hold anything. What is read is checked here, in one
+place: a column of numbers is int64 (`integers`) before any part of the reader sees it, and a single
+value is a `whole` number or a `text`, or not recorded. Arithmetic on them does not wrap around
+(`difference`, `product`, `total`).
 """
 
 import math
@@ -80,7 +81,8 @@ class Combined:
 class Read:
     """How one column of ours is made: by a function of columns of the export, whole numbers each.
 
-    A cell that is null is `missing`, as is the whole column where the export lacks it, unless `lacking` says otherwise.
+    A cell that is null is `missing`, as is the whole column where the export lacks it, unless
+    `lacking` says otherwise.
     """
 
     values: Callable[..., NDArray[Any]]
@@ -151,7 +153,8 @@ def values(rows: pa.Table, reads: Reads) -> Columns:
 def framed(table: Table, columns: dict[str, Any]) -> pd.DataFrame:
     """Return a table of rank 0 of columns, which are taken out of `columns`: held twice they would fill the memory.
 
-    NEVER in a quantity is a missing value. SchemaError names the table and the columns that no map reads.
+    NEVER in a quantity is a missing value. SchemaError names the table and the columns that no map
+    reads.
     """
     absent = [name for name in table.column_names if name not in columns and name != "rank"]
     if absent:

@@ -1,8 +1,8 @@
 """An export in one SQLite file: numeric columns from its pages, or through sqlite3; text through sqlite3.
 
-sqlite3 makes an object of each cell, which takes six times as long as the pages do. It reads the tables that are not
-the plain case of `pages`. A cell of SQLite holds any type, whatever its column declares: where one is no whole number,
-the first such cell is looked for, to name it.
+sqlite3 makes an object of each cell, which takes six times as long as the pages do. It reads the
+tables that are not the plain case of `pages`. A cell of SQLite holds any type, whatever its column
+declares: where one is no whole number, the first such cell is looked for, to name it.
 """
 
 import hashlib
@@ -80,7 +80,8 @@ class SqliteSource:
     def _rows_of(self, name: str) -> str:
         """Return what SQL selects the rows of a table or view from; each has a `rowid`.
 
-        SQLite may return the rows of a view in another order for other columns, so a view is made whole first.
+        SQLite may return the rows of a view in another order for other columns, so a view is made
+        whole first.
         """
         if name not in self._views:
             return _quoted(name)
@@ -331,7 +332,8 @@ class _Texts(dict[bytes, str]):
 def connected(path: Path) -> sqlite3.Connection:
     """Open `path` read-only; text that is not UTF-8 (user names, paths) is read with replacements.
 
-    A query that takes more steps, or makes a longer text, than a file of this size explains is an sqlite3.Error.
+    A query that takes more steps, or makes a longer text, than a file of this size explains is an
+    sqlite3.Error.
     """
     database = sqlite3.connect(uri(path), uri=True)
     database.text_factory = _Texts().__getitem__

@@ -1,7 +1,7 @@
 """rocpd: the SQLite database of ``rocprofv3`` and ``rocprof-sys``, in the schemas 3 and 4.
 
-Names of tables end with a suffix for each process that wrote into the file; numbers and names of one process are its
-own.
+Names of tables end with a suffix for each process that wrote into the file; numbers and names of
+one process are its own.
 """
 
 import json

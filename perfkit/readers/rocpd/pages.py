@@ -1,7 +1,7 @@
 """The CSV files of ``rocprofv3 --output-format csv``: one for each kind of row, of one process.
 
-Their names differ in the end: ``4242_kernel_trace.csv``, ``4242_hip_api_trace.csv``. The header of a file tells its
-kind. One of them stands for all.
+Their names differ in the end: ``4242_kernel_trace.csv``, ``4242_hip_api_trace.csv``. The header of
+a file tells its kind. One of them stands for all.
 """
 
 import csv

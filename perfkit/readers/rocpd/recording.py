@@ -1,7 +1,7 @@
 """What a recording of ``rocprofv3`` holds, whichever of its formats it is in, and the tables that are made of it.
 
-A format gives the columns that are named here, as lists: `database` reads them with SQL, `results` from JSON and
-`pages` from CSV. None is what was not recorded.
+A format gives the columns that are named here, as lists: `database` reads them with SQL, `results`
+from JSON and `pages` from CSV. None is what was not recorded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -68,8 +68,8 @@ class Agent(NamedTuple):
 class Recording:
     """What a file holds: its extent on the machine's clock, its devices, and the columns of each kind of row.
 
-    `rows` has a function for each of "kernels", "copies", "regions" and "counted" that has rows. `categories` are those
-    of the regions.
+    `rows` has a function for each of "kernels", "copies", "regions" and "counted" that has rows.
+    `categories` are those of the regions.
     """
 
     begin: int

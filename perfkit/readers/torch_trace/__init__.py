@@ -1,7 +1,8 @@
 """PyTorch profiler (Kineto): the JSON that ``export_chrome_trace`` or ``tensorboard_trace_handler`` wrote.
 
 Record with ``torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`` and
-``prof.export_chrome_trace("trace.json.gz")``. Tried with traces of 2021 (PyTorch 1.8) to 2026, of NVIDIA and
+``prof.export_chrome_trace("trace.json.gz")``. Tried with traces of 2021 (PyTorch 1.8) to 2026, of
+NVIDIA and
 AMD GPUs, plain and gzip, also as rewritten by other programs (minified, keys in another order).
 """
 
@@ -101,8 +102,8 @@ class Reading:
     def _leave_out_repeats(self) -> int:
         """Leave out events that were written again, and count them.
 
-        Two operators or Python functions can look alike, two kernels, copies or calls of one thread cannot. What looks
-        alike is the same event if there are such, or if it is half of a table.
+        Two operators or Python functions can look alike, two kernels, copies or calls of one thread
+        cannot. What looks alike is the same event if there are such, or if it is half of a table.
         """
         alike = {
             table: spans.repeats()

@@ -311,9 +311,10 @@ class Spans:
 class Nesting:
     """Spans of threads and their places in each other.
 
-    ``order`` sorts the spans by process, thread, start, the longer first, then as given; ``parent`` is the position
-    in that order of the innermost span that encloses one (-1 if none), ``depth`` how many do, and ``crossing`` whether
-    a span overlaps another of its thread without one lying in the other.
+    ``order`` sorts the spans by process, thread, start, the longer first, then as given; ``parent``
+    is the position in that order of the innermost span that encloses one (-1 if none), ``depth``
+    how many do, and ``crossing`` whether a span overlaps another of its thread without one lying in
+    the other.
     """
 
     order: Int

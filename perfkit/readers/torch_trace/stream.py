@@ -233,7 +233,8 @@ class Source:
     def _taken(self, text: bytearray) -> tuple[list[Any], bytearray, bool]:
         """Return the whole events at the start of `text`, the text after them, and whether the array ended.
 
-        The last place that looks like one between two events is tried: decoding fails unless it is one.
+        The last place that looks like one between two events is tried: decoding fails unless it is
+        one.
         """
         likely = list(BETWEEN.finditer(text, max(len(text) - NEAR_END, 0)))
         if likely:
