@@ -131,15 +131,6 @@ _UNCLEAR = (
 )
 _CONTRADICTORY = "The counters come from different passes and contradict each other: measure again."
 
-CAUSES = (
-    "uncoalesced",
-    "bank_conflicts",
-    "divergence",
-    "spills",
-    "imbalance",
-    "atomics",
-    "narrow_loads",
-)
 _LOCAL = tuple(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st"))
 _CYCLES = tuple(f"smsp__cycles_active.{which}" for which in ("avg", "max"))
 _ATOMICS = tuple(

@@ -170,12 +170,7 @@ def placed(start: Int, end: Int) -> Placed:
     step = np.diff(start)
     close = np.flatnonzero(step <= 0)
     if not ((step[close] == 0) & (end[close + 1] <= end[close])).all():
-        order = np.argsort(start, kind="stable")
-        same = np.diff(start[order]) == 0
-        among = np.flatnonzero(
-            np.append(same, False) | np.append(False, same)
-        )  # sorting by both costs twice as much
-        order[among] = order[among][np.lexsort((-end[order[among]], start[order[among]]))]
+        order = np.lexsort((-end, start))
         row, start, end = row[order], start[order], end[order]
     return Placed(start, end, row)
 
@@ -355,28 +350,16 @@ def numbered_together(frames: Sequence[pd.DataFrame], columns: Sequence[str]) ->
         ]
         distinct = _distinct(values)
         if len(distinct) > 1:
-            places = (_place(distinct, v) for v in values)
+            places = (np.searchsorted(distinct, v) for v in values)
             codes = [
                 code * len(distinct) + place for code, place in zip(codes, places, strict=True)
             ]
     present = _distinct(codes)
     lengths = (np.diff(head, append=len(frame)) for head, frame in zip(heads, frames, strict=True))
     return [
-        np.repeat(_place(present, code), length)
+        np.repeat(np.searchsorted(present, code), length)
         for code, length in zip(codes, lengths, strict=True)
     ]
-
-
-def _place(distinct: Int, values: Int) -> Int:
-    """Return where each value stands among the distinct ones, by a table where they lie close together."""
-    if not len(distinct) or (span := int(distinct[-1]) - int(distinct[0]) + 1) > max(
-        len(values) // 2, 1
-    ):
-        return np.searchsorted(distinct, values)
-    table = np.zeros(span, np.int64)
-    table[distinct - distinct[0]] = np.arange(len(distinct))
-    at: Int = table.take(values - distinct[0])
-    return at
 
 
 def _distinct(arrays: Sequence[Int]) -> Int:

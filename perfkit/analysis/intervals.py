@@ -332,25 +332,17 @@ def spans(
     start = np.full(count, np.iinfo(np.int64).max)
     end, rank = np.full(count, np.iinfo(np.int64).min), np.zeros(count, np.int64)
     for frame, group in zip(frames, groups, strict=True):
-        at = stretches([group], len(group))
-        if not len(at):
-            continue
         begin, finish = ends(frame, None)
-        rank[group[at]] = frame["rank"].to_numpy()[at]
-        np.minimum.at(start, group[at], np.minimum.reduceat(begin, at))
-        np.maximum.at(end, group[at], np.maximum.reduceat(finish, at))
+        rank[group] = frame["rank"].to_numpy()
+        np.minimum.at(start, group, begin)
+        np.maximum.at(end, group, finish)
     if own:
         return start, end
-    of = np.unique(rank, return_inverse=True)[1]
-    first_of, last_of = (
-        np.full(count, np.iinfo(np.int64).max),
-        np.full(count, np.iinfo(np.int64).min),
-    )
-    np.minimum.at(first_of, of, start)
-    np.maximum.at(last_of, of, end)
-    for place, one in enumerate(np.unique(rank).tolist()):
-        first_of[place], last_of[place] = (window or {}).get(one, (first_of[place], last_of[place]))
-    return first_of[of], last_of[of]
+    for one in np.unique(rank).tolist():
+        mine = rank == one
+        whole = int(start[mine].min()), int(end[mine].max())
+        start[mine], end[mine] = (window or {}).get(one, whole)
+    return start, end
 
 
 def tiles(window: Window, bins: int) -> Int:

@@ -38,16 +38,6 @@ PIPES = (
 SM_UNITS = (*PIPES, "issue", "sm")
 CACHES = ("lsu", "l1", "l2", "cache")
 MEMORIES = ("dram", "memory")
-LIMITS = (
-    "few threads",
-    "small grid",
-    "last wave",
-    *SM_UNITS,
-    *CACHES,
-    *MEMORIES,
-    "latency",
-    "not measured",
-)
 _ISSUE = (
     "sm__inst_issued.avg.pct_of_peak_sustained_active",
     "smsp__issue_active.avg.pct_of_peak_sustained_active",
@@ -64,8 +54,10 @@ def limiters(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return what limits each launch, and how busy its units are.
 
     A row per launch, in their order: `rank` int32, `launch` int64, `name` category, `dur_ns`
-    float64; `limit` string, one of LIMITS ("sm", "cache" and "memory" where only the throughput of
-    all units was recorded); `busy_frac` float64, how busy the limiting unit is while the SMs work,
+    float64; `limit` string, a unit of SM_UNITS, CACHES or MEMORIES, "few threads", "small grid",
+    "last wave", "latency" or "not measured" ("sm", "cache" and "memory" where only the throughput
+    of all units was recorded); `busy_frac` float64, how busy the limiting unit is while the SMs
+    work,
     NaN without one; `bound_frac`, the same over the whole launch: with the same instructions a
     launch takes at least this share of its time; `pipe` string, the busiest pipe, and `pipe_frac`;
     `lsu_frac`, `issue_frac`, `l1_frac`, `l2_frac`, `dram_frac` float64, shares of each unit's peak;

@@ -58,7 +58,6 @@ PHASES = Table(
     ),
     ("rank", "start_ns"),
 )
-NAMES = ("start_up", "loop", "pause", "end", "whole")
 # Conventions: the share of a part from which on a pause is told, the share of the gaps or
 # repetitions that may be pauses, and how many repetitions tell what is part of each.
 NOTABLE, FEW_GAPS, FEWEST = 0.03, 0.1, 3

@@ -157,7 +157,7 @@ ASKED: list[Callable[..., pd.DataFrame]] = [
         operators.synchronisation_summary,
     ),
     *(operators.kernels_of, operators.summary, operators.backward),
-    *(flops.operators, flops.roofline, flops.coverage),
+    *(flops.roofline, flops.coverage),
     *(roofline.points, roofline.bound, warps.occupancy, warps.stall_shares, warps.main_stall),
     *(timeline.busy, timeline.breakdown, timeline.bins, timeline.samples_mean),
 ]

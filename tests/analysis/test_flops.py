@@ -12,10 +12,10 @@ from frames import tuples
 from perfkit.analysis.flops import (
     GPU_TIME,
     OPERATOR_POINTS,
+    counted,
     coverage,
     fusible,
     mfu,
-    operators,
     roofline,
 )
 from perfkit.analysis.operators.totals import kernels_of
@@ -72,6 +72,11 @@ def ops(*rows: dict[str, Any]) -> pd.DataFrame:
 
 def gpu_time(*rows: tuple[int, int, int]) -> pd.DataFrame:
     return GPU_TIME.make(pd.DataFrame(rows, columns=["rank", "op", "gpu_ns"]))
+
+
+def operators(of: pd.DataFrame) -> pd.DataFrame:
+    """The work of each operator that counts."""
+    return counted(of)[2].sort_values(["rank", "op"], ignore_index=True)
 
 
 def test_only_the_innermost_that_computes_counts() -> None:

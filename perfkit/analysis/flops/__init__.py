@@ -25,26 +25,6 @@ from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table, unique
 from perfkit.tables import OPS, RANK
 
-WORK = Table(
-    "WORK",
-    "an operator whose work follows from its shapes",
-    (
-        RANK,
-        Column("op", "int64", "number of the operator, as in OPS"),
-        Column("name", "category", "operator such as aten::mm"),
-        Column(
-            "model", "category", "gemm, convolution, attention, ..., with _backward for gradients"
-        ),
-        Column("dtype", "category", "type of its operands such as bf16; missing when not recorded"),
-        Column("flops", "float64", "operations, FLOP; NaN for a model of bytes alone"),
-        Column(
-            "bytes",
-            "float64",
-            "bytes of every tensor read or written, once; NaN when a type is not known",
-        ),
-    ),
-    ("rank", "op"),
-)
 _SAME_TYPE = (
     *(
         "abs",
@@ -152,28 +132,21 @@ OPERATOR_POINTS = Table(
 __all__ = [
     "GPU_TIME",
     "OPERATOR_POINTS",
-    "WORK",
     "coverage",
     "fusible",
     "mfu",
-    "operators",
     "roofline",
 ]
 
 
-def operators(ops: pd.DataFrame) -> pd.DataFrame:
-    """Return WORK: a row per operator that has a model and its shapes, the innermost such only.
-
-    Operators call each other: aten::linear calls aten::addmm, and both could be counted. Only those
-    count that call no other that computes; copies and the like that a counted one calls are part of
-    it. Where `concrete` was not recorded convolutions have no model, and no mask is known to be
-    causal. FLOP and bytes are exact below 2**53.
-    """
-    return WORK.make(counted(ops)[2])
-
-
 def counted(ops: pd.DataFrame) -> tuple[Int, Int, pd.DataFrame]:
-    """Return the rows of OPS that count, ascending, the row of every operator's parent, and WORK of the former."""
+    """Return the rows of OPS that count, ascending, the row of every operator's parent, and the former's work.
+
+    An operator counts that has a model and its shapes, the innermost such only: aten::linear calls
+    aten::addmm, and both could be counted. Copies and the like that a counted one calls are part of
+    it. Where `concrete` was not recorded convolutions have no model, and no mask is known to be
+    causal. Work is rank, op, name, model, dtype, flops and bytes, exact below 2**53.
+    """
     named = np.flatnonzero(where(OPS.check(ops)["name"], MODELS.__contains__))
     distinct, group = numbered(ops[_ARGUMENTS].take(named), _ARGUMENTS)
     work = pd.DataFrame(
@@ -282,7 +255,10 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
 
 
 def spent(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> tuple[pd.DataFrame, Int]:
-    """Return WORK, and the time of the kernels launched in each of its operators, or in those they call, ns."""
+    """Return the work of `counted`, and the time of the kernels launched in each operator, ns.
+
+    Kernels launched in operators that it calls count too.
+    """
     row, parent, work = counted(ops)
     of_kernels = GPU_TIME.check(gpu_time)
     launching = rows_of(ops, of_kernels["rank"].to_numpy(np.int64), of_kernels["op"].to_numpy())

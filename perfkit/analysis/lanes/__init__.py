@@ -577,12 +577,7 @@ def _order(group: Int, start: Int) -> NDArray[np.integer] | None:
     """Return the order by group and start; None where the rows are in it."""
     if _ordered(group, start):
         return None
-    # numpy sorts 16-bit integers by radix; within a group, tables are mostly in order.
-    order = (
-        np.argsort(group.astype(np.uint16), kind="stable")
-        if group.max() < 2**16
-        else np.argsort(group)
-    )
+    order = np.argsort(group, kind="stable")  # within a group, tables are mostly in order
     return order if _ordered(group[order], start[order]) else np.lexsort([start, group])
 
 

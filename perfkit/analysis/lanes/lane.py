@@ -26,7 +26,6 @@ from perfkit.analysis.timeline import KINDS
 from perfkit.names.families import FAMILIES
 from perfkit.names.parsing import matching
 
-KEPT = 4  # answers of a lane
 BLOCK = 1 << 16  # rows that are worked on at once: their columns fit into a processor's cache
 COLUMNS = ("name", "full_name", "family")
 COMPUTATION, COMMUNICATION, COPY = range(len(KINDS))
@@ -59,7 +58,6 @@ class Lane:
 
     def __init__(self, key: Key, operations: Columns, works: int) -> None:
         self.key, self.operations = key, operations
-        self._answers: dict[tuple[bytes, bytes], Int] = {}
         # With many works blocks are longer, so that the sums need less memory than the operations.
         self._block = max(BLOCK, 4 * works)
         count = len(operations.start) // self._block
@@ -88,15 +86,7 @@ class Lane:
         return np.concatenate(added), np.where(mask[work[before]], self._end(before), edges)
 
     def busy(self, edges: Int, mask: Bool | None) -> Int:
-        """Return the time (ns) in each bin in which an operation of a work of the mask runs; the last are kept."""
-        asked = edges.tobytes(), b"" if mask is None else mask.tobytes()
-        if asked not in self._answers:
-            if len(self._answers) == KEPT:
-                del self._answers[next(iter(self._answers))]
-            self._answers[asked] = self._busy(edges, mask)
-        return self._answers[asked]
-
-    def _busy(self, edges: Int, mask: Bool | None) -> Int:
+        """Return the time (ns) in each bin in which an operation of a work of the mask runs."""
         at = np.searchsorted(self.operations.start, edges)
         if mask is None:
             grown = self._grown()
