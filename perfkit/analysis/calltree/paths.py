@@ -16,7 +16,7 @@ from perfkit.analysis.calltree import totals
 from perfkit.analysis.calltree.totals import text
 from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered, rows_of
-from perfkit.analysis.intervals import Float, Int
+from perfkit.analysis.intervals import Bool, Float, Int
 from perfkit.analysis.warps import stall_shares
 from perfkit.schema import Column, Table
 from perfkit.tables import CALL_METRICS, CALLTREE, NODE, RANK, STALLS
@@ -180,16 +180,10 @@ def calls(
     calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str, pattern: re.Pattern[str]
 ) -> pd.DataFrame:
     """Return how much of a metric the functions have whose names begin as a pattern says, as `mpi_calls`."""
-    values = totals.measured(calltree, call_metrics, metric)
-    inclusive = np.zeros(len(calltree))
-    inclusive[values.row] = np.nan_to_num(values.inclusive)
-    parent = totals.parents(calltree)
-    total = inclusive[parent < 0].sum()
     column = calltree["name"]
     wanted = totals.of_kind(calltree, "function") & where(column, pattern.match)
-    outer = np.flatnonzero(
-        wanted & (np.append(totals.nearest(parent, wanted), -1)[parent] < 0) & (inclusive > 0)
-    )
+    inclusive, parent, outer = _outermost(calltree, call_metrics, metric, wanted)
+    total = inclusive[parent < 0].sum()
     outer = outer[np.argsort(-inclusive[outer], kind="stable")]
     place = totals.nearest(parent, totals.of_kind(calltree, "line", "loop"))[outer]
     name = [_PREFIX.sub("", totals.called(str(text))) for text in column.iloc[outer]]
@@ -209,6 +203,18 @@ def calls(
     return made.sort_values("inclusive", ascending=False, kind="stable").reset_index(drop=True)
 
 
+def _outermost(
+    calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, wanted: Bool
+) -> tuple[Float, Int, Int]:
+    """Return inclusive values, parents, and the wanted rows with a value that lie in no other such."""
+    values = totals.measured(calltree, call_metrics, metric)
+    inclusive = np.zeros(len(calltree))
+    inclusive[values.row] = np.nan_to_num(values.inclusive)
+    parent = totals.parents(calltree)
+    is_inner = np.append(totals.nearest(parent, wanted), -1)[parent] >= 0
+    return inclusive, parent, np.flatnonzero(wanted & ~is_inner & (inclusive > 0))
+
+
 def regions(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
     """Return where threads of OpenMP wait at barriers: a row per function of the program around them, the most first.
 
@@ -216,15 +222,9 @@ def regions(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) 
     `inclusive` float64, in the unit of the metric; `share_frac` float64, of the metric's total.
     ValueError as in `hot_path`.
     """
-    values = totals.measured(calltree, call_metrics, metric)
-    inclusive = np.zeros(len(calltree))
-    inclusive[values.row] = np.nan_to_num(values.inclusive)
-    parent = totals.parents(calltree)
     functions = totals.of_kind(calltree, "function")
     waits = functions & where(calltree["name"], BARRIER.match)
-    outer = np.flatnonzero(
-        waits & (np.append(totals.nearest(parent, waits), -1)[parent] < 0) & (inclusive > 0)
-    )
+    inclusive, parent, outer = _outermost(calltree, call_metrics, metric, waits)
     of_program = functions & ~waits & ~where(calltree["module"], RUNTIME.match)
     around = totals.nearest(parent, of_program)[outer]
     total = inclusive[parent < 0].sum()

@@ -165,16 +165,14 @@ def launches(
 def _totals(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return count, total and median of each kernel of one side, per step or per repeat."""
     columns = [*KEYS["grid"], *SHARED]
-    texts = dict.fromkeys(TEXTS, "category")
-    kept = [frame[[*columns, "dur_ns"]].astype(texts) for frame in frames]
+    if not any(map(len, frames)):
+        types = {column: pd.Series(dtype=TYPES.get(column, "object")) for column in columns}
+        return pd.DataFrame(types | {value: pd.Series(dtype=TYPES[value]) for value in VALUES})
     units = sum(
         len(frame[["rank", "step"]].drop_duplicates()) if "step" in frame else 1 for frame in frames
     )
-    whole = _stacked(kept)
-    if whole is None:
-        return pd.DataFrame(
-            {column: pd.Series(dtype=TYPES.get(column, "object")) for column in [*columns, *VALUES]}
-        )
+    whole = pd.concat([frame[[*columns, "dur_ns"]] for frame in frames], ignore_index=True)
+    whole = whole.astype(dict.fromkeys(TEXTS, "category"))
     table, group = numbered(whole, KEYS["grid"])
     figures = grouped(whole["dur_ns"].to_numpy(), group, len(table))
     for column in SHARED:
@@ -185,23 +183,6 @@ def _totals(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
         total_ns=figures["total"] / units,
         median_ns=figures["median"],
     )
-
-
-def _stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
-    """Return the frames one after the other, their names as categories of one set; None for no frame."""
-    if len(frames) < 2:
-        return frames[0] if frames and len(frames[0]) else None
-    for column in TEXTS:
-        every = pd.Index(
-            np.unique(
-                np.concatenate([frame[column].cat.categories.astype(str) for frame in frames])
-            )
-        )
-        frames = [
-            frame.assign(**{column: frame[column].cat.set_categories(every)}) for frame in frames
-        ]
-    whole = pd.concat(frames, ignore_index=True)
-    return whole if len(whole) else None
 
 
 def _side_by_side(sides: list[pd.DataFrame], tolerance: float) -> pd.DataFrame:
