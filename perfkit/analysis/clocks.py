@@ -193,9 +193,9 @@ def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
         clock = clocks.get(rank) or Clock(reason=reasons.get(rank, unknown))
         most = max(abs(clock.offset_ns), abs(clock.offset_ns + clock.drift_frac * end))
         moved = most > clock.error_ns  # False where nothing is known
-        verdict = (
-            "moved" if moved else "agrees within the error" if clock.compared else "the reference"
-        )
+        verdict = "agrees within the error" if clock.compared else "the reference"
+        if moved:
+            verdict = "moved"
         rows.append((rank, clock.compared, *clock[:3], moved, clock.reason or verdict))
     return CLOCKS.make(pd.DataFrame(rows, columns=list(CLOCKS.column_names)))
 

@@ -298,5 +298,6 @@ def mixed(shares: pd.DataFrame) -> Mixed:
     reduced, unknown = (
         int(time.reindex(formats).fillna(0).sum()) for formats in (REDUCED, ["unknown"])
     )
-    active = True if 2 * reduced >= total else False if 2 * (reduced + unknown) < total else None
+    is_decided = 2 * reduced >= total or 2 * (reduced + unknown) < total
+    active = 2 * reduced >= total if is_decided else None
     return Mixed(active, reduced / total, unknown / total, total)

@@ -160,7 +160,8 @@ def _parts(
     start, end = found.start[steady], found.end[steady]
     begun, ended = int(start[0]), int(end[-1])
     slow = int(steady[0])
-    warm_up = f"{slow:,} slow first repetition{'s' if slow > 1 else ''}" if slow else None
+    noun = "repetition" if slow == 1 else "repetitions"
+    warm_up = f"{slow:,} slow first {noun}" if slow else None
     interrupted = _interrupted(of, start, end)
     loop = begun, int(end[interrupted[0]] if interrupted else ended)
     work_from = _other_work(of, (first, begun), loop)

@@ -225,10 +225,8 @@ def prepared(
             "api_calls: the capture holds no CUDA call, without which nothing can be replayed. "
             f"{how}"
         )
-    if (
-        len(program.ops.start)
-        and not (able := determinable(kernels, copies, api_calls, pages=True)).yes
-    ):
+    able = determinable(kernels, copies, api_calls, pages=True)
+    if len(program.ops.start) and not able.yes:
         raise PerfkitError(
             f"api_calls: {able.why}, so the replay would invent when they start. {how}"
         )

@@ -247,13 +247,9 @@ def _kinds(names: pd.Series) -> Int:
             return next(kind for word, kind in words if word in name)
         if is_memory(name):
             return FREE if "Free" in name else MEMORY
-        return (
-            LAUNCH
-            if is_launch(name)
-            else QUERY
-            if "EventQuery" in name or "StreamQuery" in name
-            else OTHER
-        )
+        if is_launch(name):
+            return LAUNCH
+        return QUERY if "EventQuery" in name or "StreamQuery" in name else OTHER
 
     kinds = np.array([kind(str(name)) for name in names.cat.categories] + [OTHER], np.int64)
     return kinds[names.cat.codes.to_numpy()]
@@ -449,7 +445,8 @@ def _full_queue(program: Program) -> HostWaits:
         np.searchsorted(starts[order], axis.at(calls.process[call], calls.end[call]), side="right")
         - 1
     ]
-    call, op = call[(same := ops.process[op] == calls.process[call])], op[same]
+    same = ops.process[op] == calls.process[call]
+    call, op = call[same], op[same]
     yes = np.ones(len(call), bool)
     return HostWaits(call, op, calls.end[call] - ops.start[op], ~yes, yes, yes)
 

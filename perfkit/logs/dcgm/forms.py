@@ -193,9 +193,10 @@ def _dmon_series(
     of = np.array(table.entities)
     rows = [np.flatnonzero(of == code) for code in range(len(entities))]
     only = [int(number) for kind, number in entities if kind == "GPU"]
-    owner = (
-        only[0] if len(only) == 1 else -1 if only else 0
-    )  # of instances, whose rows do not name their GPU
+    # Of instances, whose rows do not name their GPU.
+    owner = -1 if only else 0
+    if len(only) == 1:
+        owner = only[0]
     for i in columns:
         column = table.columns[i]
         cells: Iterable[object] = frame[i + 2]
@@ -304,8 +305,8 @@ def read_exposition(path: Path) -> fields.Reading:
     notes += (
         [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
     )
-    in_seconds = any(line.strip() == EOF for line in text)
-    raw = _exposed(samples, (S_NS if in_seconds else MS_NS) if timed else 0)
+    unit = S_NS if any(line.strip() == EOF for line in text) else MS_NS
+    raw = _exposed(samples, unit if timed else 0)
     series, devices = fields.gathered(raw, notes)
     of_dcgm = any(fields.METRICS[f.name].number for f in samples if f.name in fields.METRICS)
     tool = "dcgm-exporter" if of_dcgm else "nvidia_gpu_exporter"

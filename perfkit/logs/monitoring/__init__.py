@@ -52,8 +52,9 @@ _OF_LIMIT = ["mean", "worst", "limit", "mean_frac", "worst_frac", "at_limit_frac
 _BY = {"power": "the power limit", "thermal": "heat", "other": "another reason than idleness"}
 _CAUSES = ["power_frac", "thermal_frac", "other_frac", "throttled_frac"]
 # Conventions of this project: for how much of the time high utilisation is consistent, from which
-# share on memory is full, below which power is low, and how much throttling does not matter.
-CONSISTENT, FULL_MEMORY, LOW_POWER, THROTTLED = 0.9, 0.95, 0.5, 0.01
+# share on memory is full, below which it has room and power is low, and how much throttling does
+# not matter.
+CONSISTENT, FULL_MEMORY, ROOM, LOW_POWER, THROTTLED = 0.9, 0.95, 0.5, 0.5, 0.01
 FEWEST = 3
 Facts = Mapping[Any, Any]
 
@@ -98,13 +99,9 @@ def _memory(fact: Facts) -> Answer:
         f"({fact['memory_source']}) are in use, {percent(fact['memory_mean_frac'])} on average"
     )
     full = share >= FULL_MEMORY
-    advice = (
-        ": the next allocation may fail"
-        if full
-        else ""
-        if share >= LOW_POWER
-        else ": there is room for more"
-    )
+    advice = ": there is room for more" if share < ROOM else ""
+    if full:
+        advice = ": the next allocation may fail"
     return Answer(_judged(full), share, FULL_MEMORY, "frac", reason + advice)
 
 

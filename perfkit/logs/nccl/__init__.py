@@ -241,14 +241,14 @@ def _collectives_table(
 def _links_table(edges: dict[Edge, str | None], facts: Facts) -> pd.DataFrame:
     """Return LINKS; paths are those of the first pattern that NCCL printed, inside a node and to the network."""
     inside, outside = next(iter(facts.paths), (None, None))
-    frame = pd.DataFrame(
-        [
-            (0, *edge, via, None if via is None else outside if via.startswith("NET/") else inside)
-            for edge, via in edges.items()
-        ],
-        columns=["rank", "kind", "channel", "from_rank", "to_rank", "transport", "path"],
-    )
-    return tables.LINKS.make(frame)
+    rows: list[tuple[object, ...]] = []
+    for edge, via in edges.items():
+        path = None
+        if via is not None:
+            path = outside if via.startswith("NET/") else inside
+        rows.append((0, *edge, via, path))
+    columns = ["rank", "kind", "channel", "from_rank", "to_rank", "transport", "path"]
+    return tables.LINKS.make(pd.DataFrame(rows, columns=columns))
 
 
 def _devices_table(benchmarks: Sequence[benchmark.Table]) -> pd.DataFrame:

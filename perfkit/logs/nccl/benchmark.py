@@ -202,7 +202,9 @@ def implied_ranks(rows: Sequence[Row], collective: str | None) -> int | None:
     ranges must be one. The factor is 2 (n - 1) / n for an all-reduce, (n - 1) / n for the parted
     (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
     """
-    most = 2.0 if collective == "all_reduce" else 1.0 if collective in PARTED else 0.0
+    most = 1.0 if collective in PARTED else 0.0
+    if collective == "all_reduce":
+        most = 2.0
     low, high = 1.0, float("inf")
     for timing in (timing for row in rows for timing in row.timings if most and row.root < 0):
         algbw, busbw = timing.algbw, timing.busbw

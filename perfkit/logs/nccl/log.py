@@ -275,7 +275,8 @@ def facts_of(written: Iterable[Said], printed: Iterable[str]) -> Facts:
         elif line.level == "INFO":
             _take(facts, line)
     for text in printed:
-        if "CCL version" in text and (version := VERSION.search(text)):
+        version = VERSION.search(text) if "CCL version" in text else None
+        if version:
             facts.versions[version[1]] = None
     return facts
 
@@ -313,8 +314,9 @@ def calls(written: Iterable[Said], facts: Facts) -> Calls:
             if call:
                 made.append((line, call))
             damaged += call is None and _BEGIN.match(line.text) is not None
-        elif " Bytes -> Algo " in line.text and (choice := _CHOSEN.match(line.text)):
-            chosen.append(choice)
+        elif " Bytes -> Algo " in line.text:
+            choice = _CHOSEN.match(line.text)
+            chosen += [choice] if choice else []
     # The ranks of the processes that call; if one is not said, they count in the order of their
     # first calls.
     processes = list(dict.fromkeys(line.process for line, _ in made))
@@ -461,13 +463,15 @@ def candidates(rows: Sequence[Row], ranks: int | None) -> list[str]:
         return []
     reduces, rooted = row.redop not in ("", "none"), row.root >= 0
     parted = row.bytes > row.count * ELEMENT_BYTES[row.dtype]
+    if rooted and parted:
+        return ["gather", "scatter"]
     if rooted:
-        return ["gather", "scatter"] if parted else ["reduce" if reduces else "broadcast"]
+        return ["reduce" if reduces else "broadcast"]
     if parted and reduces:
         return ["reduce_scatter"]
-    both = (
-        ["all_gather", "all_to_all"] if parted else ["all_reduce", "send_recv"] if reduces else []
-    )
+    both = ["all_reduce", "send_recv"] if reduces else []
+    if parted:
+        both = ["all_gather", "all_to_all"]
     wrong = {timing.placement: timing.wrong for timing in row.timings}
     if both and wrong.get("out_of_place") is not None and "in_place" in wrong:
         return [

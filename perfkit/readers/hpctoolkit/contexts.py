@@ -212,17 +212,14 @@ def function_names(meta: File, module: Listed, file: Listed) -> Functions:
         rows["module"], module.first, module.stride, len(module.texts), "a module"
     )
     in_file = meta.numbered(rows["file"], file.first, file.stride, len(file.texts), "a source file")
-    names = [
-        meta.text(row[0])
-        or (
-            address(module.texts[m], row[2])
-            if m >= 0
-            else place(file.texts[f], row[4])
-            if f >= 0
-            else UNKNOWN
-        )
-        for row, m, f in zip(rows.tolist(), in_module.tolist(), in_file.tolist(), strict=True)
-    ]
+    names = []
+    for row, m, f in zip(rows.tolist(), in_module.tolist(), in_file.tolist(), strict=True):
+        name = UNKNOWN
+        if m >= 0:
+            name = address(module.texts[m], row[2])
+        elif f >= 0:
+            name = place(file.texts[f], row[4])
+        names.append(meta.text(row[0]) or name)
     return Functions(
         Listed(first, stride, names), in_module, in_file, rows["line"].astype(np.int64)
     )

@@ -313,10 +313,13 @@ def _fields(header: bytes) -> dict[int, int] | None:
         kind, field = key & 7, key >> 3
         if kind not in (0, 1, 2, 5) or not field:
             return None
-        value, at = _varint(header, at) if kind in (0, 2) else (0, at + (8 if kind == 1 else 4))
+        if kind in (1, 5):  # of 8 and 4 bytes
+            at += 8 if kind == 1 else 4
+            continue
+        value, at = _varint(header, at)
         if kind == 0:
             fields[field] = value
-        elif kind == 2:
+        else:
             at += value
     return fields if header else None
 
