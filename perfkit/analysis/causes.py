@@ -216,9 +216,8 @@ def stopped(cover: Intervals, time: Int) -> Int:
 
 def _covered_before(cover: Intervals, time: Int) -> Int:
     begun = np.searchsorted(cover.start, time, side="right")
-    beyond = np.maximum(
-        np.r_[time.min(initial=0), cover.end][begun] - time, 0
-    )  # nothing before the first start
+    # Nothing before the first start
+    beyond = np.maximum(np.r_[time.min(initial=0), cover.end][begun] - time, 0)
     return np.asarray(np.r_[0, np.cumsum(cover.end - cover.start)][begun] - beyond, np.int64)
 
 

@@ -208,9 +208,8 @@ def _teams(timed: pd.DataFrame) -> list[dict[int, Recorded]]:
     timed = timed.sort_values(["kind", "start_ns"], kind="stable")
     counts = timed.groupby(["kind", "rank"]).size().groupby(level=0).agg(["min", "size"])
     members = timed.groupby("team")["rank"].nunique().to_numpy()[team]  # of the group of each kind
-    is_one = ~(
-        kinds["ranks"].to_numpy(np.float64, na_value=np.nan) < members
-    )  # else several groups share the name
+    # Else several groups share the name
+    is_one = ~(kinds["ranks"].to_numpy(np.float64, na_value=np.nan) < members)
     usable = (counts["size"].to_numpy() == members) & is_one
     place = timed.groupby(["kind", "rank"]).cumcount().to_numpy()
     kept = timed[usable[timed["kind"]] & (place < counts["min"].to_numpy()[timed["kind"]])]
@@ -330,9 +329,8 @@ def losses(
         node=rows["rank"] // gpus_per_node if gpus_per_node > 1 else 0,
         error_ns=rows["rank"].map(clocks.set_index("rank")["error_ns"]).fillna(np.inf),
     )
-    of = rows.sort_values(["collective", "wait_ns"], kind="stable").groupby(
-        "collective"
-    )  # the last to come is first
+    # The last to come is first
+    of = rows.sort_values(["collective", "wait_ns"], kind="stable").groupby("collective")
     each = of.agg(
         group=("group", "first"),
         nodes=("node", "nunique"),

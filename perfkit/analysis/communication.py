@@ -155,9 +155,8 @@ def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
     table, group = numbered(measured, _KIND)
     tops = measured["bytes"].groupby(group).max()
     largest = tops.to_numpy()[group]
-    large = (
-        measured["bytes"] > largest - measured["bytes"]
-    )  # more than half, without a product that overflows
+    # More than half, without a product that overflows
+    large = measured["bytes"] > largest - measured["bytes"]
     smaller = ~large & (measured["bytes"] > largest // 4)
     at_top, below = (
         measured["bus_bytes_per_s"][rows].groupby(group[rows]).median() for rows in (large, smaller)
@@ -222,9 +221,8 @@ def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
 def _summed(rows: pd.DataFrame) -> pd.DataFrame:
     """Return counts and times per rank and GPU: of collectives with all ranks together, and of the others a count."""
     together = rows["together"]
-    first = stretches(
-        [rows["collective"].to_numpy()], len(rows)
-    )  # the first to come waited longest
+    # The first to come waited longest
+    first = stretches([rows["collective"].to_numpy()], len(rows))
     skew_ns = np.repeat(rows["wait_ns"].to_numpy()[first], np.diff(first, append=len(rows)))
     figures = rows[["rank", "gpu"]].assign(
         count=together.astype("int64"),

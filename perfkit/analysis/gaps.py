@@ -238,9 +238,8 @@ def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFram
     """Return the row of the first call that launched an operation at the end of each gap, else -1."""
     gap, place = members(gaps.place, gaps.places)
     row = gaps.order[place]
-    in_second = row >= len(
-        tables[0]
-    )  # of the tables laid end to end, of which only these rows are copied
+    # Of the tables laid end to end, of which only these rows are copied
+    in_second = row >= len(tables[0])
     in_first = (row >= 0) & ~in_second  # -1 is the end of a device's reach
     ended = {key: np.full(len(row), -1, np.int64) for key in ("rank", "process", "correlation")}
     for table, mine, shift in zip(tables, (in_first, in_second), (0, len(tables[0])), strict=True):

@@ -99,9 +99,8 @@ def _sorted_within(values: Values, group: Int, count: Int) -> Values:
         return values[np.lexsort((values, group))]
     # One number that holds group and value sorts several times faster than two keys.
     packed = group.astype(np.int64, copy=False) << bits
-    packed |= (
-        values.astype(np.int64, copy=False) - low
-    )  # in place: memory holds one column, not three
+    # In place: memory holds one column, not three
+    packed |= values.astype(np.int64, copy=False) - low
     packed.sort()
     packed &= (1 << bits) - 1
     packed += low

@@ -150,9 +150,8 @@ def _busy(kernels: pd.DataFrame, group: Int, total_ns: Int, window: Window | Non
 def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """Return the first value of each of `metrics` per row of `launches`: float64 columns in order, NaN not measured."""
     keys, wanted = ["rank", "launch"], list(dict.fromkeys(metrics))
-    part = COUNTERS.check(counters)[counters["metric"].isin(wanted)].iloc[
-        ::-1
-    ]  # the first of two is written last
+    # The first of two is written last
+    part = COUNTERS.check(counters)[counters["metric"].isin(wanted)].iloc[::-1]
     row = pd.MultiIndex.from_frame(LAUNCHES.check(launches)[keys]).get_indexer(
         pd.MultiIndex.from_frame(part[keys])
     )
@@ -260,9 +259,8 @@ def _formats(full_name: pd.Series, dtypes: pd.Series, op: Int) -> dict[str, pd.C
     """Return format, tensor cores and source of each kernel."""
     decoded = [decode(str(name)) for name in full_name.cat.categories]
     kernel = full_name.cat.codes.to_numpy()
-    said = [
-        name.precision.removeprefix("complex ") for name in decoded
-    ]  # complex numbers as their parts
+    # Complex numbers as their parts
+    said = [name.precision.removeprefix("complex ") for name in decoded]
     by_name = np.array([FORMATS.index(one) if one in FORMATS[:-1] else -1 for one in said] or [-1])[
         kernel
     ]

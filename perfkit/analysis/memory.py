@@ -148,9 +148,8 @@ def growth(samples: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         if rank not in spans:
             continue
         begin, length = (spans[rank][name].to_numpy() for name in ("start_ns", "dur_ns"))
-        first = (
-            np.searchsorted(of["time_ns"].to_numpy(), begin, side="right") - 1
-        )  # what holds when the step starts
+        # What holds when the step starts
+        first = np.searchsorted(of["time_ns"].to_numpy(), begin, side="right") - 1
         last = np.searchsorted(of["time_ns"].to_numpy(), begin + length)
         known = (first >= 0) & (last > first)
         least = np.array(

@@ -293,12 +293,10 @@ def _first(
     how, row = np.full(len(moments[0]), len(moments)), np.full(len(moments[0]), -1)
     for way in range(len(moments)):
         for there, levels in found:
-            left = (
-                np.flatnonzero(row < 0) if len(there.row) else np.zeros(0, np.int64)
-            )  # most have an owner at once
-            left = left[
-                np.argsort(at[way][left], kind="stable")
-            ]  # neighbours in time are neighbours in memory
+            # Most have an owner at once
+            left = np.flatnonzero(row < 0) if len(there.row) else np.zeros(0, np.int64)
+            # Neighbours in time are neighbours in memory
+            left = left[np.argsort(at[way][left], kind="stable")]
             now = at[way][left]
             place = last_open(levels, np.searchsorted(there.start, now, side="right"), now)
             row[left[place >= 0]] = there.row[place[place >= 0]]
@@ -362,9 +360,8 @@ def _enclosed(there: Placed, levels: list[Int], used: Int, place: Int) -> tuple[
         new = unique(around[new][around[new] >= 0])
         new = new[around[new] == -2]
     seen = np.flatnonzero(around > -2)
-    rows = np.r_[
-        there.row[seen], used[place[used] < 0]
-    ]  # nothing is around frames that are not there
+    # Nothing is around frames that are not there
+    rows = np.r_[there.row[seen], used[place[used] < 0]]
     place[:] = -1
     place[rows] = np.arange(len(rows))
     above = np.full(len(rows), -1, place.dtype)

@@ -39,9 +39,8 @@ PYTHON_WORK = re.compile(
     r"(?:enum|zip|map|filter|gen)_(?:iter)?next$|gc_collect\w*$|collect_generations$"
     r"|PyImport_Import\w*$|lock_PyThread_acquire_lock$"
 )
-STANDARD_LIBRARY = re.compile(
-    r"(?:std|__gnu_cxx|__cxxabiv1|core|alloc)::"
-)  # of C++ and Rust, inlined into a program
+# Of C++ and Rust, inlined into a program
+STANDARD_LIBRARY = re.compile(r"(?:std|__gnu_cxx|__cxxabiv1|core|alloc)::")
 ENTRY = re.compile(
     r"(?:.*::)?_?main$|_start$|__libc_start_\w+$|start_thread$|clone3?$|_dl_\w+$|lang_start\w*$"
 )
@@ -187,9 +186,8 @@ class Frames:
         innermost = np.append(True, place[1:] != place[:-1])[: len(place)]
         counts = innermost | ~self._is_entry[function]
         place, function, depth = place[counts], function[counts], self._depth[row][counts]
-        once = _first_of(
-            place * (len(self.functions) + 1) + function
-        )  # a function that calls itself counts once
+        # A function that calls itself counts once
+        once = _first_of(place * (len(self.functions) + 1) + function)
         place, function, depth = place[once], function[once], depth[once]
         cell = group[place] * (len(self.functions) + 1) + function
         cells, of_cell = np.unique(cell, return_inverse=True)

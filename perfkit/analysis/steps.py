@@ -82,9 +82,8 @@ LEAST_PAUSE_NS = 1_000  # which a median pause counts for at least
 SEVERAL = 2  # kernels of a burst
 SLOW = 1.5
 MOST_WARM = 1 / 3
-RECURRING = (
-    1 / 20
-)  # of the later steps: how many are as slow as a first step that is no warm-up (convention)
+# Of the later steps: how many are as slow as a first step that is no warm-up (convention)
+RECURRING = 1 / 20
 
 
 def detect(

@@ -189,9 +189,8 @@ def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[s
                     number = NUMBER.fullmatch(values[key])
                     if number:
                         value = float(number[1])
-                        exact = (
-                            value / round(1 / factor) if factor < 1 else value * factor
-                        )  # dividing is exact
+                        # Dividing is exact
+                        exact = value / round(1 / factor) if factor < 1 else value * factor
                         rows.append((gpu, tick * SECOND, metric, exact))
                         break
                     absent[key] = absent.get(key, 0) + 1

@@ -14,9 +14,8 @@ from perfkit.analysis.intervals import Float, Int
 from perfkit.errors import ReadError
 from perfkit.profile import Missing
 
-NO_TEXT = re.compile(
-    r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]"
-)  # a bar of progress has \b, colours have \x1b
+# A bar of progress has \b, colours have \x1b
+NO_TEXT = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]")
 CUT = "the last line has no line break: it may be cut, and is left out"
 CUT_CELL = "the last line has no line break: its last value may be cut, and is left out"
 EXACT = 2.0**53  # up to here every whole number is a float64

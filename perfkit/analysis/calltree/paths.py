@@ -56,9 +56,8 @@ ASLEEP = re.compile(
     r"_*(?:GI_+)?_*(?:p?poll|epoll_p?wait|p?select|(?:clock_)?nanosleep|futex_wait"
     r"|pthread_cond_\w*wait)\b"
 )
-MPI = re.compile(
-    r"P?MPI_[A-Z]|p?mpi_[a-z_]+_$"
-)  # calls of C and Fortran, not what a library has inside
+# Calls of C and Fortran, not what a library has inside
+MPI = re.compile(r"P?MPI_[A-Z]|p?mpi_[a-z_]+_$")
 # The CUDA, HIP and Level Zero calls above a launch, nvcc's stub of the kernel, and what has no
 # name.
 _LAUNCHING = re.compile(r"cuda|hip|__device_stub_|ze[A-Z]|cu[A-Z]|<|\[|.*@0x")
@@ -250,9 +249,8 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
     below = np.flatnonzero(np.append(holds, False)[parent])
     children = np.bincount(parent[below], minlength=len(parent))
     row = np.union1d(below, np.flatnonzero(holds & (children != 1)))
-    placeholder = np.where(
-        holds[row], row, parent[row]
-    )  # that a kernel belongs to: itself for one without a name
+    # That a kernel belongs to: itself for one without a name
+    placeholder = np.where(holds[row], row, parent[row])
     amounts = {
         m: _amount(calltree, call_metrics, m, row, placeholder)
         for m in (TIME, LAUNCHES)

@@ -222,9 +222,8 @@ def nearest(parent: Int, wanted: Bool) -> Int:
 
     Every step doubles the stretch that is looked at, so a chain of 5,000 contexts takes 13 steps.
     """
-    at = np.append(
-        np.where(wanted, np.arange(len(parent)), parent), -1
-    )  # the last one stands for "none"
+    # The last one stands for "none"
+    at = np.append(np.where(wanted, np.arange(len(parent)), parent), -1)
     for _ in range(len(parent).bit_length()):
         above = at[at]
         if np.array_equal(above, at):

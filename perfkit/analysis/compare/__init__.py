@@ -424,9 +424,8 @@ def ledger(
         row |= {"change_ns": change.get("difference_ns")}
         row |= {column.name: change.get(column.name) for column in resampling.COMPARED}
         row["utilisation_frac"] = used.get(label, math.nan)
-        own = (
-            1.0 if steady else math.nan
-        )  # of the first run with itself, where no step was compared
+        # Of the first run with itself, where no step was compared
+        own = 1.0 if steady else math.nan
         whole, low, high = (
             own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high)
         )

@@ -85,9 +85,8 @@ MODELS: dict[str, Callable[[Inputs], Work | None]] = {
 }
 _ARGUMENTS = ["name", "shapes", "dtypes", "concrete"]
 _NONE = Work("", "", None, np.nan)
-_MOST = float(
-    1 << 63
-)  # FLOP or bytes: no operator does as much, so the shapes are not what was run
+# FLOP or bytes: no operator does as much, so the shapes are not what was run
+_MOST = float(1 << 63)
 
 
 GPU_TIME = Table(

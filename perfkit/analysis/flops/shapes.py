@@ -296,12 +296,10 @@ def attention(given: Inputs, form: Form) -> Work | None:
         shapes = [(s[0], s[2], s[1], s[3]) if len(s) == 4 else s for s in shapes]
     sizes = _attention_sizes(*shapes)
     lengths = given.tensor(form.lengths) if form.lengths is not None else None
-    several = (
-        lengths is not None and lengths.elements > 1
-    )  # sequences of several lengths; an empty tensor is none
-    windowed = any(
-        given.text(at) not in (None, "", "-1") for at in form.windows
-    )  # only near positions see each other
+    # Sequences of several lengths; an empty tensor is none
+    several = lengths is not None and lengths.elements > 1
+    # Only near positions see each other
+    windowed = any(given.text(at) not in (None, "", "-1") for at in form.windows)
     # Without recorded arguments it is not causal, as in PyTorch's counter; None is unclear.
     causal = _CAUSAL.get(given.text(form.causal) or "") if given.concrete else False
     if sizes is None or causal is None or several or windowed:

@@ -353,16 +353,14 @@ def backward(
     table, group = numbered(pairs, ["operator", "node"])
     table["count"] = np.bincount(group, minlength=len(table))
     matched = forward >= 0
-    once = unique(
-        group[matched] * len(time) + forward[matched]
-    )  # each forward operator counts once in its group
+    # Each forward operator counts once in its group
+    once = unique(group[matched] * len(time) + forward[matched])
     table["forward_ns"] = sums(
         rolled_up(time, parent)[once % len(time)], once // len(time), len(table)
     )
     launched = np.flatnonzero(time)
-    around = node_around(
-        parent, node, launched
-    )  # what a node runs in it counts without the other nodes within
+    # What a node runs in it counts without the other nodes within
+    around = node_around(parent, node, launched)
     of_node = sums(time[launched[around >= 0]], around[around >= 0], len(time))
     table["backward_ns"] = sums(of_node[row], group, len(table))
     table["ratio"] = table["backward_ns"] / table["forward_ns"].where(table["forward_ns"] > 0)

@@ -299,9 +299,8 @@ def _within(values: fields.Values, most: float, field: fields.Field) -> tuple[fi
 
 def reasons(values: fields.Values) -> dict[str, fields.Values]:
     """Return the metrics that a mask of event reasons says, each 1 or 0; its bits are NVML's (dcgm_fields.h)."""
-    is_mask = (
-        (values >= 0) & (values < text.EXACT) & (np.floor(values) == values)
-    )  # False for NaN and for what is no mask
+    # False for NaN and for what is no mask
+    is_mask = (values >= 0) & (values < text.EXACT) & (np.floor(values) == values)
     return text.lowered(
         np.where(is_mask, values, 0).astype(np.int64), np.where(is_mask, text.EVERY, 0)
     )

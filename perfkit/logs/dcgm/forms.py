@@ -461,9 +461,8 @@ def _answer(path: Path) -> tuple[list[Result], list[str]]:
     # none.
     there = Counter(key.decode() for key in KEY.findall(data))
     decoded = Counter({"data": 1, "result": 1, "metric": len(answer.data.result)})
-    decoded["values"] = decoded["value"] = len(
-        answer.data.result
-    )  # a series has one of them, or both without points
+    # A series has one of them, or both without points
+    decoded["values"] = decoded["value"] = len(answer.data.result)
     decoded.update(label for one in answer.data.result for label in one.metric if label in there)
     twice = next((key for key in there if there[key] > decoded[key]), "")
     if twice:

@@ -300,9 +300,8 @@ class Layout:
         )
 
     def _timing(self, placement: str, cells: list[str]) -> Timing:
-        time, algbw, busbw, checked = (*cells, "N/A")[
-            :4
-        ]  # a table without checks may lack their column
+        # A table without checks may lack their column
+        time, algbw, busbw, checked = (*cells, "N/A")[:4]
         dur_ns = float("nan") if self.cpu_time else nanoseconds(time)
         wrong = None
         if (

@@ -77,9 +77,8 @@ class Row:
 
 _MARK = re.compile(r"NCCL (INFO|WARN|TRACE|ABORT|CALL) ")
 _WRITER = re.compile(r"([^\s:]{1,80}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] (?:\S{1,120} ){0,3}$")
-_GLUED = re.compile(
-    r"-?\d+"
-)  # a root or a number of wrong elements, after which the test flushes its output
+# A root or a number of wrong elements, after which the test flushes its output
+_GLUED = re.compile(r"-?\d+")
 _REACH = 400  # characters before NCCL's mark in which its writer is looked for
 VERSION = re.compile(r"\b[NR]CCL version\s?:? (\d+\.\d+[\w.+-]*)")
 _COMM = re.compile(
@@ -474,12 +473,10 @@ def candidates(rows: Sequence[Row], ranks: int | None) -> list[str]:
         both = ["all_gather", "all_to_all"]
     wrong = {timing.placement: timing.wrong for timing in row.timings}
     if both and wrong.get("out_of_place") is not None and "in_place" in wrong:
-        return [
-            both[0] if wrong["in_place"] is not None else both[1]
-        ]  # whether results in place were checked too
+        # Whether results in place were checked too
+        return [both[0] if wrong["in_place"] is not None else both[1]]
     if both and reduces and ranks is not None and ranks > 2:
         best = max(row.timings, key=lambda t: t.busbw)
-        return [
-            both[0] if best.busbw > 1.15 * best.algbw else both[1]
-        ]  # at least 4/3 from three ranks on, or 1
+        # At least 4/3 from three ranks on, or 1
+        return [both[0] if best.busbw > 1.15 * best.algbw else both[1]]
     return both

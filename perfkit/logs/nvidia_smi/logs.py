@@ -249,9 +249,8 @@ class Lines:
         from pyarrow import csv
 
         kinds = dict.fromkeys(wanted, pa.dictionary(pa.int32(), pa.binary()))
-        memory = (
-            pa.BufferOutputStream()
-        )  # not Python's: a thread of pyarrow that frees that at exit aborts
+        # Not Python's: a thread of pyarrow that frees that at exit aborts
+        memory = pa.BufferOutputStream()
         memory.write(self.rows)
         try:
             table = csv.read_csv(
@@ -264,9 +263,8 @@ class Lines:
             raise self._ragged(len(names), e) from e
         read = {}
         for name in kinds:
-            whole = (
-                table[name].unify_dictionaries().combine_chunks()
-            )  # however many chunks it came in
+            # However many chunks it came in
+            whole = table[name].unify_dictionaries().combine_chunks()
             texts = [text.decode(errors="replace").strip() for text in whole.dictionary.to_pylist()]
             read[name] = Column(
                 whole.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), texts

@@ -80,9 +80,8 @@ class Database:
         self._profiles = Profiles(File(folder, files.PROFILE))
         self._has_cct = (folder / files.CCT.name).exists()
         if self._has_cct:
-            File(
-                folder, files.CCT
-            )  # the values of profile.db in another order: only checked to be whole
+            # The values of profile.db in another order: only checked to be whole
+            File(folder, files.CCT)
         self._metrics = contexts.metrics(self._meta)
         self._kinds = contexts.identities(self._meta)
         self._entries = contexts.entries(self._meta)

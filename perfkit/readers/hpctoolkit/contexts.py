@@ -68,9 +68,8 @@ class Functions:
 
 
 CONTEXT = 3  # section of meta.db
-HEAD = struct.Struct(
-    "<QQ7xB"
-)  # of a context: size and place of its children, words of its flexible part
+# Of a context: size and place of its children, words of its flexible part
+HEAD = struct.Struct("<QQ7xB")
 HEAD_BYTES, WORD = 32, 8
 HAS_FUNCTION, HAS_PLACE, HAS_POINT = 1, 2, 4
 FUNCTION, LOOP, LINE, INSTRUCTION = range(4)
@@ -263,9 +262,8 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
     called, labels = _called(context, file, functions, files, modules)
     node = np.r_[[e.node for e in entries], context.node].astype(np.int64)
     order = np.argsort(node, kind="stable")
-    wrong = (
-        np.diff(node[order], prepend=0) == 0
-    )  # it is there twice, or has the number of the whole program
+    # It is there twice, or has the number of the whole program
+    wrong = np.diff(node[order], prepend=0) == 0
     if wrong.any():
         raise meta.damaged(f"the context {node[order][wrong][0]} is there more than once")
     roots = np.arange(len(entries))
@@ -274,9 +272,8 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
         of_all: Ints = np.r_[np.broadcast_to(of_roots, roots.shape), values].astype(np.int64)
         return of_all[order]
 
-    numbers: Ints = np.r_[
-        node[: len(roots)][::-1], node[len(roots) :]
-    ]  # entry point i is position -1 - i in `above`
+    # Entry point i is position -1 - i in `above`
+    numbers: Ints = np.r_[node[: len(roots)][::-1], node[len(roots) :]]
     parent, number = placed(-1, numbers[walked.above + len(roots)]), placed(-1, line)
     frame = {
         "rank": np.zeros(len(node), np.int32),

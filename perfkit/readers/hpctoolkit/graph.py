@@ -22,9 +22,8 @@ from perfkit.tables import CALL_METRICS, CALLTREE
 
 FIRST = ("CPUTIME", "GPUOP")  # what a call path is looked at by, where it was measured
 NS_PER_S = 1_000_000_000
-AS_FRAME = str.maketrans(
-    {";": ":", "\n": " ", "\r": " "}
-)  # what separates frames and stacks of a flame graph
+# What separates frames and stacks of a flame graph
+AS_FRAME = str.maketrans({";": ":", "\n": " ", "\r": " "})
 
 
 class CallGraph(GraphFrame):  # type: ignore[misc]

@@ -52,9 +52,8 @@ class Log:
     simulated: dict[str, None] = field(default_factory=dict)
     profiled: int = 0
     is_open: bool = False  # the last row has no line break
-    strange: list[str] = field(
-        default_factory=list
-    )  # where lines stand that look like rows and are none
+    # Where lines stand that look like rows and are none
+    strange: list[str] = field(default_factory=list)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -87,9 +86,8 @@ class _Rows:
     def take(self, number: int, line: str) -> bool:
         """Take a line that belongs to a page; False if it does not."""
         if not self._open:
-            cut = not line.endswith("\n") and line.startswith(
-                '"'
-            )  # no benefit of doubt for the last line
+            # No benefit of doubt for the last line
+            cut = not line.endswith("\n") and line.startswith('"')
             if not line.startswith(HEADER) and not (self.separators and (cut or _ROW.match(line))):
                 begins = line.startswith('"') or _LIKE_A_ROW.match(line)
                 if self.separators and begins and line.count('","') > self.separators // 2:
@@ -99,9 +97,8 @@ class _Rows:
         self._open.append(line.rstrip("\r\n"))
         self._size += len(line)
         self._ended = number
-        is_odd = (
-            line.count('"') % 2 == 1
-        )  # only the first line and the last of a row over several have an odd number
+        # Only the first line and the last of a row over several have an odd number
+        is_odd = line.count('"') % 2 == 1
         if is_odd == (len(self._open) > 1):
             record, self._open = "\n".join(self._open), []
             self._add(record)

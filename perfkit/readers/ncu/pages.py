@@ -41,9 +41,8 @@ NVTX = re.compile(r"\bDomain:(?:Push/Pop|Start/Stop)_Range")
 DEVICE_NAME = "device__attribute_display_name"
 SCOPES = {"local": "kernel", "global": "workload"}
 LARGEST = 1 << 27  # values of all metrics for all launches: 1 GB
-_UNNAMED = re.compile(
-    r"(?<![<\w])unnamed>"
-)  # ncu drops the bracket where it leaves out the namespace before it
+# Ncu drops the bracket where it leaves out the namespace before it
+_UNNAMED = re.compile(r"(?<![<\w])unnamed>")
 # What the figures of LAUNCHES are made of has one base unit; another one is a misprint that would
 # scale it wrongly.
 _UNITS = [

@@ -23,9 +23,8 @@ def main(path: str, seconds: int) -> None:
     os.dup2(2, 1)  # what the library prints goes where messages go
     with os.fdopen(answer, "w", encoding="ascii") as file:
         json.dump(_read(path), file, allow_nan=False)
-    os._exit(
-        0
-    )  # the answer is written: nothing that the library does when it is unloaded can spoil it
+    # The answer is written: nothing that the library does when it is unloaded can spoil it
+    os._exit(0)
 
 
 def _limit(seconds: int) -> None:

@@ -149,9 +149,8 @@ def _stored(data: Bytes, at: Int) -> NDArray[np.uint64]:
 def _words(data: Bytes, at: Int) -> NDArray[np.uint64]:
     """Return the eight bytes from each place on as a number."""
     words = _stored(data, at)
-    return words.byteswap(inplace=True).view(
-        words.dtype.newbyteorder()
-    )  # `astype` takes four times as long
+    # `astype` takes four times as long
+    return words.byteswap(inplace=True).view(words.dtype.newbyteorder())
 
 
 def _varint(data: Bytes, at: Int) -> tuple[Int, Int]:

@@ -63,9 +63,8 @@ FLAGS = (
 NEVER = np.iinfo(
     np.int64
 ).min  # a time that is NULL or does not fit: no time of a capture lies there
-LONGEST = (
-    10 * 365 * 86_400 * 10**9
-)  # ns: no capture lasts longer, no event lies farther from its start
+# Ns: no capture lasts longer, no event lies farther from its start
+LONGEST = 10 * 365 * 86_400 * 10**9
 EXACT = 2**53  # up to here a float is the number that was stored
 
 
@@ -224,9 +223,8 @@ def _reduced(operation: np.ufunc, counts: list[Int], *, fits: bool) -> Int:
     """Return columns of counts reduced to one; unless it `fits` for sure, what does not is looked for."""
     made = counts[0].copy()
     for count in counts[1:]:
-        operation(
-            made, count, out=made
-        )  # in place: a column more is memory that the system must clear first
+        # In place: a column more is memory that the system must clear first
+        operation(made, count, out=made)
     if not fits or _lowest(counts) < 0:
         size = reduce(operation, [count.astype(float) for count in counts])
         made[(size >= 2.0**62) | reduce(np.logical_or, [count < 0 for count in counts])] = -1

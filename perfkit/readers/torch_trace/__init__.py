@@ -183,9 +183,8 @@ BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
 VERSION = 4
 ONE_PASS = True  # one pass fills all tables, so the cache stores them all at once
 KIND = "framework"
-WALL_CLOCK = (
-    10**18
-)  # ns since 1970 (the year 2001); less is not a wall clock but the machine's uptime or a test's
+# Ns since 1970 (the year 2001); less is not a wall clock but the machine's uptime or a test's
+WALL_CLOCK = 10**18
 
 
 def read(path: Path) -> Profile:

@@ -211,9 +211,8 @@ class Source:
             if chunk and len(rest) < enough:
                 continue
             events, rest, closed = self._taken(_without_comma(rest))
-            enough = (
-                0 if events else 2 * len(rest)
-            )  # so that a long event is not looked through for each chunk
+            # So that a long event is not looked through for each chunk
+            enough = 0 if events else 2 * len(rest)
             if events:
                 yield events
             if closed:
