@@ -152,12 +152,10 @@ def bins(
     The bins tile the `window`; when omitted, the time for which the readings count.
 
     One row per rank, gpu, metric (category) and bin in which a reading counts, ascending:
-    `start_ns`, `dur_ns`
-    int64, of the bin; `covered_ns` int64, 1..dur_ns, the time of it for which readings count;
-    `count` int64,
-    readings taken in it, 0 where the one before still counts; `mean` float64, weighted by time;
-    `min`, `max`
-    float64, of all readings that count; in the unit of the metric's suffix.
+    `start_ns`, `dur_ns` int64, of the bin; `covered_ns` int64, 1..dur_ns, the time of it for which
+    readings count; `count` int64, readings taken in it, 0 where the one before still counts; `mean`
+    float64, weighted by time; `min`, `max` float64, of all readings that count; in the unit of the
+    metric's suffix.
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")

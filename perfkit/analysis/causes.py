@@ -132,9 +132,8 @@ def determinable(
     """Return whether enough operations have their launch call to know the causes of gaps; `why` says what is missing.
 
     Not so if more than a fifth of the operations have no launch call, or more than a fifth of the
-    graph
-    launches no operation: then gaps are an artefact of what was not recorded. Pages of unified
-    memory, which no call launches, count only with `pages`.
+    graph launches no operation: then gaps are an artefact of what was not recorded. Pages of
+    unified memory, which no call launches, count only with `pages`.
     """
     copies = copies if pages else copies[~migrated(COPIES.check(copies))]
     tables = KERNELS.check(kernels), COPIES.check(copies)

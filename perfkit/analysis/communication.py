@@ -84,10 +84,9 @@ def bandwidth(collectives: pd.DataFrame) -> pd.DataFrame:
     broadcast, reduce and send-receive.
 
     The rows and columns of `collectives`, then, float64, bytes/s: `algorithm_bytes_per_s`, NaN
-    where the duration
-    is 0 or unknown; `bus_bytes_per_s`, also NaN for an unknown number of ranks and for other
-    operations (a barrier moves nothing). With one rank nothing crosses the bus: its all-reduce has
-    0.
+    where the duration is 0 or unknown; `bus_bytes_per_s`, also NaN for an unknown number of ranks
+    and for other operations (a barrier moves nothing). With one rank nothing crosses the bus: its
+    all-reduce has 0.
 
     Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md. With reduction in the switch (NVLS, SHARP) the
     bus bandwidth can exceed the speed of the links (nccl-tests, issue 212).
@@ -183,11 +182,10 @@ def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
 
     One row per rank and gpu, the most often last one first; empty for a single one. `count`,
     collectives in which all ranks were together; `last_count`, of these, those to which it came
-    last, as
-    each of several did that came last at once; `last_frac`, last_count over count; `wait_ns` int64,
-    from its starts to the last ones; `wait_frac`, wait_ns over its time in them; both fractions NaN
-    for no collective; `apart_count` int64, matched but not together; `unmatched_count` int64, not
-    matched.
+    last, as each of several did that came last at once; `last_frac`, last_count over count;
+    `wait_ns` int64, from its starts to the last ones; `wait_frac`, wait_ns over its time in them;
+    both fractions NaN for no collective; `apart_count` int64, matched but not together;
+    `unmatched_count` int64, not matched.
     """
     rows = matched(collectives)
     if len(rows) and not rows["together"].any():
@@ -234,59 +232,20 @@ def _summed(rows: pd.DataFrame) -> pd.DataFrame:
     return figures.groupby(["rank", "gpu"]).sum()
 
 
-def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
-    """Return how unevenly a figure is spread over the ranks: largest over mean, less 1.
+def imbalance(times: pd.Series) -> float:
+    """Return how unevenly a time is spread over the ranks: largest over mean, less 1; 0 is even.
 
-    0 is even. It is the share of the mean by which the ranks would be done earlier with the same
-    work spread evenly, if the figure is a time that all wait for.
-
-    `frame` has one row per rank, with columns `rank` and `value`, such as ``timeline.breakdown`` of
-    one GPU per rank; `value` names a column of numbers, none negative; ranks for which it is
-    missing are left out. ValueError if a column is missing, a rank has several rows, or a value is
-    negative.
-
-    One row, none if no rank has a value: `ranks_count` int64; `mean_<value>`, `max_<value>`
-    float64, in the unit
-    of the figure; `max_rank` int32, the lowest rank that has the largest; `imbalance_frac` float64,
-    0..ranks - 1,
-    NaN where all are 0.
+    It is the share of the mean by which the ranks would be done earlier with the same work spread
+    evenly, if all wait for it. `times` has one value per rank; they are not all 0.
 
     Source: Pearce, Gamblin, de Supinski, Schulz, Amato: Quantifying the effectiveness of load
     balance algorithms, ICS 2012, "percent imbalance". (Cray's tools divide (max - mean) / max by (n
     - 1) / n instead: DeRose et al., Euro-Par 2007.)
 
-    >>> ranks = pd.DataFrame({"rank": [0, 1], "kernel_busy_ns": [30, 10]})
-    >>> imbalance(ranks, value="kernel_busy_ns").iloc[0].to_dict()["imbalance_frac"]
+    >>> imbalance(pd.Series([30, 10]))
     0.5
     """
-    missing = [column for column in ("rank", value) if column not in frame]
-    if missing:
-        raise ValueError(
-            f"frame: it has no column {missing[0]!r}. Its columns are {list(frame.columns)}."
-        )
-    ranks = frame[["rank", value]].dropna().sort_values("rank", kind="stable", ignore_index=True)
-    if ranks["rank"].duplicated().any():
-        raise ValueError(
-            f"frame: rank {ranks['rank'][ranks['rank'].duplicated()].iloc[0]} has several rows. "
-            "Give one."
-        )
-    if (ranks[value] < 0).any():
-        raise ValueError(
-            f"value: {value!r} is {ranks[value].min()} on a rank. Give a figure that is not "
-            "negative."
-        )
-    mean = ranks[value].mean()
-    top = (
-        ranks.nlargest(1, value).reset_index(drop=True).astype({"rank": "int32", value: "float64"})
-    )
-    columns = {
-        "ranks_count": np.full(len(top), len(ranks)),
-        f"mean_{value}": np.full(len(top), float(mean)),
-        f"max_{value}": top[value],
-        "max_rank": top["rank"],
-        "imbalance_frac": (top[value] / mean - 1).where(top[value] > 0),
-    }
-    return pd.DataFrame(columns)
+    return float(times.max() / times.mean() - 1)
 
 
 def matched(collectives: pd.DataFrame) -> pd.DataFrame:

@@ -1,11 +1,10 @@
 """What is known of each kernel: its time on the timeline, its counters, who launches it, and what is missing?
 
 Time is the timeline's; counters were measured in another execution, often under another clock, and
-never replace
-it. Counters of several launches of a kernel are means over launches; fractions are weighted by the
-launches' durations. A duration measured under another clock is scaled by the ratio of the clocks
-for display only: memory does not follow the SM clock. What is not known is missing, and `missing`
-says how to record it.
+never replace it. Counters of several launches of a kernel are means over launches; fractions are
+weighted by the launches' durations. A duration measured under another clock is scaled by the ratio
+of the clocks for display only: memory does not follow the SM clock. What is not known is missing,
+and `missing` says how to record it.
 
 An operator is joined through the call that launched the kernel, within one execution; a call path
 by the kernel's name. Where several call for a kernel, the one with the most time is named.

@@ -1,10 +1,9 @@
 """How well does the training use the GPUs: which share of their peak does it reach?
 
 Rates are of all GPUs together, never of one. Operations are what the model needs (model FLOP),
-peaks the dense
-ones of the precision that ran; there is no default for either. Communication is not FLOP: it lowers
-a share of the peak, and is never counted into one. A share above 1 is refused, one above 0.7 is
-flagged. The share of the peak of a traced run, from the shapes of its operators, is
+peaks the dense ones of the precision that ran; there is no default for either. Communication is not
+FLOP: it lowers a share of the peak, and is never counted into one. A share above 1 is refused, one
+above 0.7 is flagged. The share of the peak of a traced run, from the shapes of its operators, is
 `perfkit.analysis.flops.mfu`.
 
 Arguments of the functions
@@ -124,8 +123,8 @@ def reported_mfu(samples: pd.DataFrame, *, peaks: Peaks | None, precision: str) 
     One row per rank and gpu with such a report, ascending: `peak_flops_per_s` float64, of one GPU;
     `forward_frac`, `mfu_frac`, `iteration_mfu_frac`: of the forward pass, of what the report calls
     training (forward and backward pass in DeepSpeed's), and of the iteration, which ends after the
-    optimizer's step; NaN where the report lacks
-    the lines for it; `note` string, what to check where one of them is suspicious, else empty.
+    optimizer's step; NaN where the report lacks the lines for it; `note` string, what to check
+    where one of them is suspicious, else empty.
     """
     peak = peak_flops(peaks, precision, what="reported_mfu")
     wanted = SAMPLES.check(samples)[where(samples["metric"], {*_RATES, *_TIMES}.__contains__)]

@@ -3,8 +3,8 @@
 The ledger books every nanosecond of every GPU in exactly one line: a kind, a cause and an owner.
 Where several things happen at once, the first of these layers counts: an unknown stretch,
 computation, a collective, a copy, and what is left is idle. Of operations of one layer that run at
-once, the one that began
-first counts until it ends. So the lines of a GPU add up to its span exactly, in int64 nanoseconds.
+once, the one that began first counts until it ends. So the lines of a GPU add up to its span
+exactly, in int64 nanoseconds.
 
 A layer is a frame of intervals with rank, gpu, start_ns, dur_ns and the columns of LINE;
 `computation`, `collectives` and `copies` make those of the tables, other modules those of idle

@@ -24,10 +24,7 @@ def summary(python_calls: pd.DataFrame, ops: pd.DataFrame | None = None) -> pd.D
     Where some threads run operators, the others are left out: they mostly wait, such as those of a
     notebook's kernel.
 
-    Parameters
-    ----------
-    python_calls : PYTHON_CALLS, may be empty
-    ops : OPS, may be empty
+    Parameters ---------- python_calls : PYTHON_CALLS, may be empty ops : OPS, may be empty
 
     Returns
     -------

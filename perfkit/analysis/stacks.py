@@ -73,8 +73,7 @@ def shown(function: str) -> str:
     """Return a function's name without Rust's hash, and without parameters and return type of C++.
 
     A function of Python keeps its file and line, without the folders of an absolute path. One that
-    is
-    built in loses the address of its object. The file of a notebook's cell is called cell.
+    is built in loses the address of its object. The file of a notebook's cell is called cell.
 
     >>> shown("void io::write<std::vector<int> >(std::vector<int>&, int) const")
     'io::write<std::vector<int> >'

@@ -151,11 +151,9 @@ def of_program(
     """Return the RANGES of processes that launch kernels: what another process marks is no step of theirs.
 
     Without kernels they are those of processes that call CUDA. All of them where the ids of ranges
-    and
-    calls do not agree with those of kernels. Of a thread that never calls CUDA, though others of
-    its process do,
-    only ranges are returned whose names say that they are steps or parts of them: a watcher's polls
-    are no steps.
+    and calls do not agree with those of kernels. Of a thread that never calls CUDA, though others
+    of its process do, only ranges are returned whose names say that they are steps or parts of
+    them: a watcher's polls are no steps.
     """
     working = api_calls if kernels.empty and api_calls is not None else kernels
     launching = working["process"].unique()

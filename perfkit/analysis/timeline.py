@@ -4,12 +4,12 @@ Time is the union over all streams and processes of a device: what runs at once 
 With a window, operations are cut at its edges and every device of the tables is seen over the whole
 window, worked or not; without one, from the start of the first to the end of the last operation of
 any device of its rank; a mapping gives each rank a window that holds all of its operations
-(`Selection.measured`). Communication kernels are
-those of family "communication"; a memset is computation, every other row of COPIES a copy. `others`
-is a second KERNELS frame: the kernels that the user has not selected, which keep the device busy
-all the same. `unknown` are stretches (rank, gpu, start_ns, dur_ns) in which nobody knows whether a
-device worked: they are taken out of the span and of every part, so that shares are shares of the
-known time. Times beyond int64 raise PerfkitError.
+(`Selection.measured`). Communication kernels are those of family "communication"; a memset is
+computation, every other row of COPIES a copy. `others` is a second KERNELS frame: the kernels that
+the user has not selected, which keep the device busy all the same. `unknown` are stretches (rank,
+gpu, start_ns, dur_ns) in which nobody knows whether a device worked: they are taken out of the span
+and of every part, so that shares are shares of the known time. Times beyond int64 raise
+PerfkitError.
 """
 
 from itertools import accumulate

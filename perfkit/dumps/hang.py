@@ -2,11 +2,10 @@
 
 A collective ends when all members of its group take part. A rank waits for a member if it gave a
 collective to NCCL that the member did not give. A rank that others wait for may wait itself: a
-suspect waits for nobody. A
-rank of which the oldest pending collective is older than those of its peers gave it in time, and
-its GPU did not finish. Groups are matched by name and collectives by number; `point_to_point`
-compares sends and receives. Where each rank that others wait for waits itself, ranks wait for each
-other in a ring. Dumps say where ranks wait, and not why.
+suspect waits for nobody. A rank of which the oldest pending collective is older than those of its
+peers gave it in time, and its GPU did not finish. Groups are matched by name and collectives by
+number; `point_to_point` compares sends and receives. Where each rank that others wait for waits
+itself, ranks wait for each other in a ring. Dumps say where ranks wait, and not why.
 """
 
 import json

@@ -13,8 +13,7 @@ first.
 All other readers are registered by installed packages in their pyproject.toml; perfkit registers
 those of logs so (`perfkit.logs`). The name is what `Profile.reader` and the cache call it::
 
-    [project.entry-points."perfkit.readers"]
-    my_format = "my_package.reader"
+    [project.entry-points."perfkit.readers"] my_format = "my_package.reader"
 
 They come after READERS, first perfkit's own: on equal claim perfkit's reader reads the file, and a
 note says so. The module is imported when perfkit first looks at a file, never by `import perfkit`.

@@ -234,8 +234,7 @@ def utilisation(
     TRACE and THREADS of the same profile give the lower bound. `wall_ns` is the length of the run,
     ns, such as `CAPTURE.dur_ns`; without it the span of `trace`. The GPUs of a rank are those of
     the GPU contexts among its `threads`, idle GPUs left out. UTILISATION has a row per rank with
-    GPU
-    operations.
+    GPU operations.
 
     PerfkitError if wall time, the number of GPUs or GPU operations are not known, or they
     contradict each other: the GPUs worked longer than wall time x GPUs. A sum over several streams

@@ -124,10 +124,9 @@ def hot_path(
 
     The way starts at the root of `entry`, or at the largest of all entry points and ranks. It ends
     where the largest child has less than AT_LEAST of its parent's inclusive value: from there on
-    the value is spread over
-    several children or is the context's own. HOT_PATH has no rows where no root has a value above
-    0.
-    (HPCToolkit's hpcviewer, "hot path"; Hatchet, GraphFrame.hot_path(threshold=0.5).)
+    the value is spread over several children or is the context's own. HOT_PATH has no rows where no
+    root has a value above 0. (HPCToolkit's hpcviewer, "hot path"; Hatchet,
+    GraphFrame.hot_path(threshold=0.5).)
 
     ValueError if `metric` was not recorded, or `entry` is none of the tree.
     """

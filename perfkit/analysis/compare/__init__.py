@@ -7,8 +7,7 @@ runs are recorded for different lengths; ValueError if only one side has steps.
 
 A ratio of step or family times has a confidence interval, resampled as `how` says
 (`resampling.Resampling`); ValueError if that cannot be used. The interval is NaN where there are
-too few
-values. A verdict needs the whole interval to lie further from 1 than what `matters`, 1 % by
+too few values. A verdict needs the whole interval to lie further from 1 than what `matters`, 1 % by
 default. Values without an interval differ from 5 % (`tolerance`) on, and are then changed, not
 better or worse.
 """
@@ -352,8 +351,8 @@ def steps(
     COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the
     mean, on which the time of the whole run depends; of units of equal work (`units`) the mean
     alone, for a wait may lie in few of them; empty where a side has no steady steps. Times float64
-    ns; `ratio` after / before, its
-    interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
+    ns; `ratio` after / before, its interval NaN and the verdict "cannot tell" below six steps in a
+    run and three runs.
     """
     old, new = series(before), series(after)
     how.checked()

@@ -126,11 +126,10 @@ def kernels(
 
     By falling size of the difference, ties by name. `full_name`, `name` and `family` category;
     `grid_blocks`, `block_threads` Int64; `count_before`, `count_after`, `total_before_ns`,
-    `total_after_ns` float64, 0
-    where a run has no such kernel; `median_before_ns`, `median_after_ns` float64 over the launches,
-    NaN there; `difference_ns` float64, of the totals; `ratio` and `median_ratio` float64, after
-    over before, NaN for new kernels, the second for gone ones too; `status` category: changed,
-    same, new or gone.
+    `total_after_ns` float64, 0 where a run has no such kernel; `median_before_ns`,
+    `median_after_ns` float64 over the launches, NaN there; `difference_ns` float64, of the totals;
+    `ratio` and `median_ratio` float64, after over before, NaN for new kernels, the second for gone
+    ones too; `status` category: changed, same, new or gone.
     """
     return _side_by_side([_totals(side) for side in _of_one_unit(before, after)], tolerance)
 

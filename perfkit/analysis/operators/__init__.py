@@ -296,9 +296,8 @@ def synchronisations(
 
     With a window only calls that start in it; none is cut. `gaps`: GAPS of these kernels and copies
     without a window, for who has them already. PYTHON_CALLS give the lines: a line is where the
-    function
-    begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the standard
-    library's, else the innermost.
+    function begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the
+    standard library's, else the innermost.
 
     SYNCHRONISATIONS; `gpu` -1 where the device waited for is not known, and `idle_ns` NA there.
     """

@@ -7,8 +7,7 @@ never runs, and what starts together with an operator lies in it. Operators are 
 PyTorch names a frame ``file(line): function``, where the line is that of the function's beginning
 (``torch/csrc/autograd/profiler_python.cpp``, ``CodeLocation``), a built-in ``<built-in ...>`` and a
 module's forward ``nn.Module: class``. The program's frames are neither built in, nor PyTorch's own,
-nor the standard
-library's.
+nor the standard library's.
 
 Autograd gives each node of the graph a number when a forward operator makes it; the node's backward
 bears the same (`sequence`). A *node* is an operator that autograd runs in the backward pass

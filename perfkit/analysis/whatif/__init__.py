@@ -10,9 +10,9 @@ The program is what its threads called, with the CPU's work between the calls, a
 that the calls started. Streams work in order; an operation starts after its launch, after its
 predecessor and after what it waits for in other streams and on other ranks; calls that wait return
 when what they wait for is done. Of all this only calls and operations are recorded; the rest is
-inferred (`program`, `plan`), and delays that nothing explains are left
-out. A replay of the unchanged program tells how much that is: when it misses the measured span by
-more than `LIMIT_FRAC` the model does not hold, and there is no answer.
+inferred (`program`, `plan`), and delays that nothing explains are left out. A replay of the
+unchanged program tells how much that is: when it misses the measured span by more than `LIMIT_FRAC`
+the model does not hold, and there is no answer.
 
 The span of a rank is from the start of its first to the end of its last operation. `low` has the
 least latencies, no inferred wait between streams, and background work that is never late; `high`

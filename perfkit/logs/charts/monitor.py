@@ -1,10 +1,9 @@
 """Pictures of what the log of the GPUs says over time, a panel for each quantity.
 
 Memory is in decimal units (1 GB = 1e9 B), clocks in MHz. Rows are those of
-`perfkit.analysis.alignment.bins`
-with `label`, the name of the GPU. The ends of the shared axis are the parameters `left` and `right`
-that the overview sets. The share of a bin is the part of its time with the clock lowered, of
-several metrics of a cause the larger.
+`perfkit.analysis.alignment.bins` with `label`, the name of the GPU. The ends of the shared axis are
+the parameters `left` and `right` that the overview sets. The share of a bin is the part of its time
+with the clock lowered, of several metrics of a cause the larger.
 """
 
 from collections.abc import Iterable
@@ -138,12 +137,11 @@ def dashboard(
     that are lowest in the first panel are drawn, which the chart says. Dragging over the strip at
     the bottom zooms all panels.
     `bins`: columns rank, gpu, metric, start_ns, dur_ns, covered_ns, count, mean, min, max, as from
-    `analysis.alignment.bins`, about 300, or 100 for 16 GPUs. Limits (power_limit_w, ...) and
-    causes of a lowered clock (throttled_power_frac, power_violation_frac, ...) among the metrics
-    are drawn too. `limits`: columns rank, gpu, quantity, limit, at_limit_frac, as from
-    `monitoring.at_limit`: drawn
-    where no limit over time was recorded, and told in the title. Raises ValueError if there are
-    more rows than a browser draws.
+    `analysis.alignment.bins`, about 300, or 100 for 16 GPUs. Limits (power_limit_w, ...) and causes
+    of a lowered clock (throttled_power_frac, power_violation_frac, ...) among the metrics are drawn
+    too. `limits`: columns rank, gpu, quantity, limit, at_limit_frac, as from `monitoring.at_limit`:
+    drawn where no limit over time was recorded, and told in the title. Raises ValueError if there
+    are more rows than a browser draws.
     """
     need(bins, *DEVICE, "metric", *STATISTICS)
     if limits is not None:

@@ -3,8 +3,7 @@
 Record with ``dcgmi dmon -e 203,155,150,252,1002,1003,1004,1005 -d 1000 > dmon.txt`` (field 1002 is
 SM activity, 1003 SM occupancy, 1004 tensor cores, 1005 device memory), ``curl HOST:9400/metrics >
 scrape.prom`` or ``perfkit record prometheus URL --out gpus.json``, which is
-`perfkit.logs.prometheus`. Tried with logs of DCGM 3,
-dcgm-exporter 2 to 4, and Prometheus 2.42.
+`perfkit.logs.prometheus`. Tried with logs of DCGM 3, dcgm-exporter 2 to 4, and Prometheus 2.42.
 
 Hosts become ranks in the order of their names, numbers in names counted as numbers; their names go
 no further. Values of MIG instances are relative to the instance: with values of whole GPUs each is

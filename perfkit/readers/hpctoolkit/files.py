@@ -1,8 +1,7 @@
 """The binary files of a database: a header with sections, a footer, and pointers into the file.
 
 Every number is little endian, every pointer an absolute offset. How far the entries of an array are
-apart is
-stored in the file, because a later minor version may append fields to them.
+apart is stored in the file, because a later minor version may append fields to them.
 """
 
 import struct

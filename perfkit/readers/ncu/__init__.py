@@ -7,9 +7,8 @@ counters out), or install
 around and between the rows is skipped, and every unit is brought to its base unit.
 
 The module takes what is there of a cut report without a word, so the container is checked first:
-after the
-magic and a header, blocks of a header and a payload, each preceded or announced by its length, to
-the end.
+after the magic and a header, blocks of a header and a payload, each preceded or announced by its
+length, to the end.
 On some damaged reports NVIDIA's library ends its process: `vendor` is that process, and its end an
 error here.
 """

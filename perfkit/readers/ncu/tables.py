@@ -3,15 +3,13 @@
 COUNTERS holds every number of the report but the attributes of the device, also those LAUNCHES and
 STALLS are made of, so that each figure can be traced. STALLS holds one form per launch, never a
 mixture: average warps per issued instruction where measured, else warp cycles, else samples; the
-other forms stay in COUNTERS. Reasons are named
-as in the metrics (`long_scoreboard`); `selected` is the state of issuing, not a stall.
-Bytes are those of `dram__bytes`, `lts__t_bytes` and `l1tex__t_bytes`, or
-32 per sector; the L1 ones pass its tag stage (global, local, surface, texture), shared memory does
-not.
+other forms stay in COUNTERS. Reasons are named as in the metrics (`long_scoreboard`); `selected` is
+the state of issuing, not a stall.
+Bytes are those of `dram__bytes`, `lts__t_bytes` and `l1tex__t_bytes`, or 32 per sector; the L1 ones
+pass its tag stage (global, local, surface, texture), shared memory does not.
 An addition or multiplication is 1 FLOP, a fused multiply-add 2. Half-precision instructions on CUDA
-cores
-work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. NaN is not measured,
-never zero.
+cores work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. NaN is not
+measured, never zero.
 """
 
 import re

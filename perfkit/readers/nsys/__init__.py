@@ -1,9 +1,8 @@
 """Nsight Systems: what `nsys export` wrote, or a report when `nsys` is on PATH.
 
 Export with ``nsys export -t sqlite REPORT.nsys-rep`` (or ``-t parquetdir``, ``-t arrowdir``). Tried
-with
-schemas 2.9 to 3.25, that is nsys 2022.1 to 2026.2; other versions differ in tables and columns that
-are looked up by name, and a column an export lacks is read as not recorded.
+with schemas 2.9 to 3.25, that is nsys 2022.1 to 2026.2; other versions differ in tables and columns
+that are looked up by name, and a column an export lacks is read as not recorded.
 
 A parquetdir or arrowdir is a folder with one file per table. Files are read into memory, not
 mapped, so that what happens to a file afterwards changes no table; what is read is validated in
