@@ -330,14 +330,8 @@ def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
 
 
 def longest(gaps: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Return the rows of the `most` (at least 1) longest gaps, with their index: longest first, ties in their order."""
-    if most < 1:
-        raise ValueError(f"most: {most} is not at least 1")
-    length = GAPS.check(gaps)["dur_ns"].to_numpy()
-    rows = np.arange(len(length))
-    if len(length) > most:
-        rows = np.flatnonzero(length >= np.partition(length, -most)[-most])
-    return gaps.take(rows[np.argsort(-length[rows], kind="stable")][:most])
+    """Return the rows of the `most` longest gaps, with their index: longest first, ties in order."""
+    return GAPS.check(gaps).nlargest(most, "dur_ns")
 
 
 def histogram(gaps: pd.DataFrame) -> pd.DataFrame:

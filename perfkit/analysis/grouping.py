@@ -1,10 +1,9 @@
 """What are the count, total, mean, median, extremes and spread of the values of each group?
 
 Values are int64 or float64 without missing values; groups are codes 0 .. groups-1, and a group
-without a value gets a row too. Lengths that differ, codes outside the groups and NaN raise
-ValueError. The median is the mean of the two middle values; the standard deviation is that of a
-sample (n - 1), NaN for one value (vendor tables print 0.0). Values of several ranks are pooled, so
-that a median is a true median.
+without a value gets a row too. The median is the mean of the two middle values; the standard
+deviation is that of a sample (n - 1), NaN for one value (vendor tables print 0.0). Values of
+several ranks are pooled, so that a median is a true median.
 """
 
 import math
@@ -50,7 +49,6 @@ def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
     0      3     12   4.0     4.0  1.0  7.0  3.0
     1      1      2   2.0     2.0  2.0  2.0  NaN
     """
-    _check(values, group, groups)
     count = np.bincount(group, minlength=groups).astype(np.int64, copy=False)
     filled = np.flatnonzero(count)
     statistics = _of_sorted(_sorted_within(values, group, count), count[filled])
@@ -69,24 +67,10 @@ def counted(values: Int, group: Int, groups: int) -> tuple[Int, Int, Int]:
     >>> [column.tolist() for column in counted(np.array([4, 1, 7]), np.array([0, 0, 2]), groups=3)]
     [[2, 0, 1], [5, 0, 7], [4, 0, 7]]
     """
-    _check(values, group, groups)
     total, greatest = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
     np.add.at(total, group, values)
     np.maximum.at(greatest, group, values)
     return np.bincount(group, minlength=groups).astype(np.int64, copy=False), total, greatest
-
-
-def _check(values: Values, group: Int, groups: int) -> None:
-    if len(values) != len(group):
-        raise ValueError(
-            f"group: {len(group)} codes for {len(values)} values. Give one code per value."
-        )
-    if len(group) and (group.min() < 0 or group.max() >= groups):
-        raise ValueError(
-            f"group: codes {group.min()} to {group.max()} are not all within 0 to {groups - 1}."
-        )
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        raise ValueError("values: some are NaN. Leave missing values out.")
 
 
 def _sorted_within(values: Values, group: Int, count: Int) -> Values:

@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import DATA_LOADING, THREAD, covered_by, where
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Int
 from perfkit.analysis.whatif import program
 from perfkit.analysis.whatif.replay import FETCHED, GONE, SENT, STAYS, Edges, Plan
 from perfkit.names.families import FAMILIES
@@ -187,7 +187,7 @@ def _drop_calls(plan: Plan, change: Synchronisations | Calls, tables: Tables) ->
     return int(chosen.sum())
 
 
-def _matching(plan: Plan, tables: Tables, pattern: str) -> program.Bool:
+def _matching(plan: Plan, tables: Tables, pattern: str) -> Bool:
     """Tell the operations that are kernels whose full name matches."""
     return _of_rows(
         plan, tables, kernels=where(tables.kernels["full_name"], re.compile(pattern).search)
@@ -198,16 +198,16 @@ def _of_rows(
     plan: Plan,
     tables: Tables,
     *,
-    kernels: program.Bool | None = None,
-    copies: program.Bool | None = None,
-) -> program.Bool:
+    kernels: Bool | None = None,
+    copies: Bool | None = None,
+) -> Bool:
     """Tell the operations whose row of KERNELS or COPIES is chosen."""
     kernels = np.zeros(len(tables.kernels), bool) if kernels is None else kernels
     copies = np.zeros(len(tables.copies), bool) if copies is None else copies
     return np.asarray(np.r_[kernels, copies][plan.program.ops.row], np.bool_)
 
 
-def _scale(plan: Plan, chosen: program.Bool, factor: float) -> None:
+def _scale(plan: Plan, chosen: Bool, factor: float) -> None:
     plan.dur[chosen] = np.rint(plan.dur[chosen] * factor).astype(np.int64)
 
 
@@ -230,7 +230,7 @@ def _alter_copies(plan: Plan, change: Copies, tables: Tables) -> int:
     return int(chosen.sum())
 
 
-def _drop_waits(plan: Plan, copies: program.Bool, to_host: program.Bool) -> None:
+def _drop_waits(plan: Plan, copies: Bool, to_host: Bool) -> None:
     """Let calls that start only these copies return at once, and leave out a synchronisation that follows for them.
 
     In HIGH the host still waits for copies `to_host`: what it does next may need their data.
@@ -281,7 +281,7 @@ def _alter_host(plan: Plan, change: Host, tables: Tables) -> int:
     return int((inside > 0).sum())
 
 
-def alter_launches(plan: Plan, change: Launches, kernels: program.Bool) -> int:
+def alter_launches(plan: Plan, change: Launches, kernels: Bool) -> int:
     """Let one call launch what a group of calls did; return how many calls are saved.
 
     `kernels` tells the operations that may be in a group; a graph takes all copies and memsets
@@ -307,7 +307,7 @@ def alter_launches(plan: Plan, change: Launches, kernels: program.Bool) -> int:
     return len(follows)
 
 
-def launching(plan: Plan, ops: program.Bool) -> program.Bool:
+def launching(plan: Plan, ops: Bool) -> Bool:
     """Tell the calls that launch such operations and no others."""
     called = plan.call >= 0
     calls = len(plan.program.calls.start)
@@ -317,7 +317,7 @@ def launching(plan: Plan, ops: program.Bool) -> program.Bool:
     return np.asarray((launched > 0) & (launched == meant), np.bool_)
 
 
-def _groups(plan: Plan, change: Launches, members: program.Bool) -> tuple[Int, Int]:
+def _groups(plan: Plan, change: Launches, members: Bool) -> tuple[Int, Int]:
     """Return the calls that are members, in order, and the first of the group of each."""
     calls = plan.program.calls
     ends_group = ((calls.kind >= program.LAUNCH) & ~members) | (calls.kind >= program.MEMORY)

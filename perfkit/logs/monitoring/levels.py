@@ -65,16 +65,18 @@ def at_limit(
 ) -> pd.DataFrame:
     """Return power, memory and temperature of each device against the limit that held at the time of each reading.
 
-    The limit of the power is the enforced one, else the data sheet's for the exact name in `devices` (DEVICES); that of
-    the memory the recorded total, else the sum of used, free and reserved, else that of `devices`; that of the
-    temperature the recorded one from which the GPU slows down. A margin (T.Limit) is at its limit at 0. There is no
-    other default. At the limit is from 95 % of power and memory on, within 5 degrees of the temperature. Power above
-    1.1 times the data sheet's limit says that the log is of another GPU, or its limit was raised: shares are NaN.
+    The limit of the power is the enforced one, else the data sheet's for the exact name in
+    `devices` (DEVICES); that of the memory the recorded total, else the sum of used, free and
+    reserved, else that of `devices`; that of the temperature the recorded one from which the GPU
+    slows down. A margin (T.Limit) is at its limit at 0. There is no other default. At the limit is
+    from 95 % of power and memory on, within 5 degrees of the temperature. Power above 1.1 times the
+    data sheet's limit says that the log is of another GPU, or its limit was raised: shares are NaN.
 
-    One row per rank, gpu and quantity (category: power, memory, temperature, temperature_margin) of which value and
-    limit are known, in this order; float64: `mean`, `worst`, `limit` (the last one) in W, bytes or degrees Celsius,
-    worst being the highest, of a margin the lowest; `mean_frac`, `worst_frac` of the limit, 0 and above, NaN for
-    temperatures; `at_limit_frac`, share of the time. `source` string, where the limit is from.
+    One row per rank, gpu and quantity (category: power, memory, temperature, temperature_margin) of
+    which value and limit are known, in this order; float64: `mean`, `worst`, `limit` (the last one)
+    in W, bytes or degrees Celsius, worst being the highest, of a margin the lowest; `mean_frac`,
+    `worst_frac` of the limit, 0 and above, NaN for temperatures; `at_limit_frac`, share of the
+    time. `source` string, where the limit is from.
     """
     DEVICES.check(devices)
     tables = [
@@ -162,8 +164,8 @@ def dips(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
 
     A stretch reaches from its first low reading to the next reading that is not low.
 
-    One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings; `lowest`, `median`
-    float64, of the stretch and of the device. None where the median is 0.
+    One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings;
+    `lowest`, `median` float64, of the stretch and of the device. None where the median is 0.
     """
     found = readings(samples, BUSY[0], window=window)
     median = percentiles(found, {"p50": 0.5})["p50"]
@@ -187,8 +189,8 @@ def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
 
     Utilisation is gpu_busy_frac, for devices that lack it graphics_active_frac.
 
-    Columns: `idle_frac` float64; `idle_ns` int64, the time; `longest_ns` int64, the longest stretch without a reading
-    above 0; `count` int64, stretches.
+    Columns: `idle_frac` float64; `idle_ns` int64, the time; `longest_ns` int64, the longest stretch
+    without a reading above 0; `count` int64, stretches.
     """
     found = readings(samples, *BUSY, window=window)
     none = stretches(found, found.value == 0)
@@ -206,10 +208,11 @@ def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
 def imbalance(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return by how much the time-weighted means of the devices differ, for each metric of COMPARED.
 
-    One row per metric (category) that two devices at least have, in this order: `devices` int64, how many;
-    `lowest`, `mean`, `highest` float64, over the devices, in the metric's unit; `lowest_rank`, `lowest_gpu`,
-    `highest_rank`, `highest_gpu` int32; `spread_frac` float64, (highest - lowest) / highest, NaN where the highest is
-    0.
+    One row per metric (category) that two devices at least have, in this order: `devices` int64,
+    how many;
+    `lowest`, `mean`, `highest` float64, over the devices, in the metric's unit; `lowest_rank`,
+    `lowest_gpu`, `highest_rank`, `highest_gpu` int32; `spread_frac` float64, (highest - lowest) /
+    highest, NaN where the highest is 0.
     """
     found = readings(samples, *COMPARED, window=window)
     mean = wide(found, means(found), COMPARED)
@@ -237,14 +240,15 @@ def _spread(mean: pd.Series) -> tuple[object, ...]:
 def utilisation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the four meanings of GPU utilisation of each device, time-weighted means, side by side.
 
-    Over the same time the first is at least the second and the second at least the third and the fourth.
+    Over the same time the first is at least the second and the second at least the third and the
+    fourth.
 
-    float64, NaN where not recorded: `gpu_busy_frac`, time with at least one kernel; `sm_active_frac`, cycles with a
-    warp on an SM, mean over the SMs; `sm_occupancy_frac`, resident warps over the most there can be;
-    `pipe_active_frac`, cycles in which the busiest arithmetic pipe worked, NaN where a pipe is missing that another
-    device has. `busy_metric`, `pipe` string: the metric the
-    first and the last come from, missing where there is none; `note` string, which of them contradict each other by
-    more than 0.05, else empty.
+    float64, NaN where not recorded: `gpu_busy_frac`, time with at least one kernel;
+    `sm_active_frac`, cycles with a warp on an SM, mean over the SMs; `sm_occupancy_frac`, resident
+    warps over the most there can be; `pipe_active_frac`, cycles in which the busiest arithmetic
+    pipe worked, NaN where a pipe is missing that another device has. `busy_metric`, `pipe` string:
+    the metric the first and the last come from, missing where there is none; `note` string, which
+    of them contradict each other by more than 0.05, else empty.
 
     Source: NVML, nvmlUtilization_t; DCGM fields 203, 1001 to 1004, 1006 to 1008.
     """

@@ -1,7 +1,8 @@
 """How did each GPU spend the time of its log?
 
-The ledger of a log books the time of each reading of the utilisation in one or two states: the share in which a kernel
-ran in one, the rest in another. So the states of a GPU add up to the time of its readings exactly.
+The ledger of a log books the time of each reading of the utilisation in one or two states: the
+share in which a kernel ran in one, the rest in another. So the states of a GPU add up to the time
+of its readings exactly.
 
 A kernel ran:
 
@@ -11,10 +12,12 @@ A kernel ran:
   looks so, and one that runs one small kernel at a time;
 - working: nothing of that.
 
-No kernel ran: not started, idle, ended (before, between and after the readings with work; idle too where the GPU never
-works), or unused: the GPU never works, another one of its rank does, no program holds memory there, and no other waits.
+No kernel ran: not started, idle, ended (before, between and after the readings with work; idle too
+where the GPU never works), or unused: the GPU never works, another one of its rank does, no program
+holds memory there, and no other waits.
 
-A reading below 5 % is no work: a display or a monitor causes as much. All thresholds are conventions.
+A reading below 5 % is no work: a display or a monitor causes as much. All thresholds are
+conventions.
 """
 
 from typing import Any
@@ -57,12 +60,13 @@ def ledger(
 ) -> pd.DataFrame:
     """Return how long each GPU was in each state; a GPU without a reading of its utilisation has no row.
 
-    `samples` is SAMPLES; `devices` is DEVICES, whose data sheet gives the power limit where none was recorded. Counters
-    of lowered clocks do not say when and are left out.
+    `samples` is SAMPLES; `devices` is DEVICES, whose data sheet gives the power limit where none
+    was recorded. Counters of lowered clocks do not say when and are left out.
 
-    One row per rank, gpu and state (category: STATES) that takes time: `ns` int64; `share_frac` float64, of the time of
-    all readings of the GPU; `clock_frac`, `power_frac` float64, average SM clock over the recorded maximum and average
-    power over the limit in this state, NaN where not recorded.
+    One row per rank, gpu and state (category: STATES) that takes time: `ns` int64; `share_frac`
+    float64, of the time of all readings of the GPU; `clock_frac`, `power_frac` float64, average SM
+    clock over the recorded maximum and average power over the limit in this state, NaN where not
+    recorded.
     """
     parts = _parts(samples, devices, window)
     weighted = parts.assign(
@@ -165,8 +169,8 @@ def _without_work(
 ) -> pd.Series:
     """Return the states of the time without a kernel, for GPUs that never work too.
 
-    Such a GPU is unused beside another one of its rank that works. It is idle if it has a part in the work: a program
-    holds memory there, or where the memory is not known another GPU waits.
+    Such a GPU is unused beside another one of its rank that works. It is idle if it has a part in
+    the work: a program holds memory there, or where the memory is not known another GPU waits.
     """
     works = pd.Series(
         _of_each(np.maximum, found, (found.value >= HARDLY).astype(np.int64)) > 0, rest.index
