@@ -151,6 +151,10 @@ class Table:
         self._refuse(problems)
         return frame
 
+    def given(self, frame: pd.DataFrame | None) -> pd.DataFrame:
+        """Return `frame`, checked, or the table without rows where there is no frame."""
+        return self.empty() if frame is None else self.check(frame)
+
     def _refuse(self, problems: list[str]) -> None:
         if problems:
             raise SchemaError(

@@ -1,14 +1,16 @@
 """Does a launch use the memory system and its warps well, and does it meet the targets of the performance guide?
 
-A warp's access to memory is a request; it moves sectors of 32 bytes. Perfectly coalesced, 32 threads that read 4 bytes
-each need 4 sectors per request, 8 bytes each need 8, 16 bytes each need 16. The verdict compares with the target: met
-or missed, or "unclear" between 4 and 16 sectors per request; "unused" where the launch made no such access, "no target"
-where no value is right in general, "not measured" where the report lacks the counters, "contradictory" where they give
-a fraction outside 0..1, as those of several passes may.
+A warp's access to memory is a request; it moves sectors of 32 bytes. Perfectly coalesced, 32
+threads that read 4 bytes each need 4 sectors per request, 8 bytes each need 8, 16 bytes each need
+16. The verdict compares with the target: met or missed, or "unclear" between 4 and 16 sectors per
+request; "unused" where the launch made no such access, "no target" where no value is right in
+general, "not measured" where the report lacks the counters, "contradictory" where they give a
+fraction outside 0..1, as those of several passes may.
 
-The guide's targets: SM throughput above 80 %, tensor-core use above 85 % for matrix products, DRAM throughput above 75
-% if memory limits the kernel, L2 hit rate and occupancy above 50 %. For stalls the target is the vendor's: none above
-30 % of the warps' latency. They are habits, not laws: a kernel at its roof is good whatever it misses.
+The guide's targets: SM throughput above 80 %, tensor-core use above 85 % for matrix products, DRAM
+throughput above 75 % if memory limits the kernel, L2 hit rate and occupancy above 50 %. For stalls
+the target is the vendor's: none above 30 % of the warps' latency. They are habits, not laws: a
+kernel at its roof is good whatever it misses.
 """
 
 import tomllib
@@ -23,7 +25,8 @@ from numpy.typing import NDArray
 
 from perfkit import names
 from perfkit.analysis.causes import where
-from perfkit.analysis.kernels import Float, first, wide
+from perfkit.analysis.intervals import Bool, Float
+from perfkit.analysis.kernels import first, wide
 from perfkit.analysis.roofline import speed_of_light
 from perfkit.analysis.warps import main_stall, occupancy, positive, tail_lost
 from perfkit.errors import PerfkitError
@@ -38,7 +41,7 @@ _SECTORS = "memory_l2_theoretical_sectors_global"
 _USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 _L1_HIT, _L2_HIT = "l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct"
 _LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
-Rule = Callable[[pd.DataFrame], tuple[Float, NDArray[np.bool_]]]
+Rule = Callable[[pd.DataFrame], tuple[Float, Bool]]
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Unit(NamedTuple):
 
 
 def _per_request(kind: str) -> Rule:
-    def rule(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+    def rule(values: pd.DataFrame) -> tuple[Float, Bool]:
         sectors, requests = (
             values[kind.format(what)].to_numpy() for what in ("sectors", "requests")
         )
@@ -81,7 +84,7 @@ def _per_request(kind: str) -> Rule:
     return rule
 
 
-def _conflicts(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+def _conflicts(values: pd.DataFrame) -> tuple[Float, Bool]:
     conflicts, wavefronts = values[_CONFLICTS].to_numpy(), values[_WAVEFRONTS].to_numpy()
     none = np.where(conflicts == 0, 0.0, np.nan)  # known also where the wavefronts were not counted
     return first(
@@ -89,7 +92,7 @@ def _conflicts(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
     ), wavefronts == 0
 
 
-def _excess(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+def _excess(values: pd.DataFrame) -> tuple[Float, Bool]:
     moved, ideal = values[_SECTORS].to_numpy(), values[f"{_SECTORS}_ideal"].to_numpy()
     return (moved - ideal) / positive(moved), moved == 0
 
@@ -123,20 +126,11 @@ _COLUMNS = ("check", "value", "target", "verdict", "sentence", "measure")
 _NO_TARGET = "How much the L1 cache serves; data used once, or kept in shared memory, need not hit."
 _UNUSED = "The launch made no such access."
 _UNCLEAR = (
-    "Right if each thread moves 8 or 16 bytes at once (8 or 16 sectors per request), else the threads of a warp use "
-    "addresses that lie apart; the share of excess sectors tells which."
+    "Right if each thread moves 8 or 16 bytes at once (8 or 16 sectors per request), else the "
+    "threads of a warp use addresses that lie apart; the share of excess sectors tells which."
 )
 _CONTRADICTORY = "The counters come from different passes and contradict each other: measure again."
 
-CAUSES = (
-    "uncoalesced",
-    "bank_conflicts",
-    "divergence",
-    "spills",
-    "imbalance",
-    "atomics",
-    "narrow_loads",
-)
 _LOCAL = tuple(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st"))
 _CYCLES = tuple(f"smsp__cycles_active.{which}" for which in ("avg", "max"))
 _ATOMICS = tuple(
@@ -154,6 +148,7 @@ _EXCESS, _CONFLICTED = 0.1, 0.1  # rules UncoalescedGlobalAccess and SharedMemor
 _SPILLED, _BALANCED, _LONG_NS = 0.25, 0.7, 10_000  # conventions, as the following
 _SLICES = 4  # times as busy as the average slice of the L2 cache
 _NARROW, _LOADING = 2, 0.02  # bytes of a thread in a load; loads of all instructions
+_WHOLE = 0.9  # of the bytes of a sector, and of the lanes
 
 
 TARGET_VERDICTS = ("met", "missed", "not applicable", "not measured")
@@ -176,16 +171,18 @@ Objects = NDArray[np.object_]
 def checks(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return each launch's memory accesses and active lanes held against their targets.
 
-    Sectors per request = sectors / requests; bank conflicts = conflicts / wavefronts of shared memory; excess =
-    (sectors - ideal sectors) / sectors; sector use = bytes used per sector / 32; active lanes = threads per executed
-    instruction / 32, of which 0.75 is a convention; hit rates as measured. A row per launch and check, in this order.
-    `rank` int32, `launch` int64, `name` category, `check` string, `value` float64 (sectors, or a fraction where the
-    check ends in _frac), NaN where unused or not measured; `target` float64, an upper bound but for sector use, active
-    lanes and hit rates, NaN without one; `verdict` category, one of VERDICTS; `sentence` string; `measure` string, the
-    options that measure it.
+    Sectors per request = sectors / requests; bank conflicts = conflicts / wavefronts of shared
+    memory; excess = (sectors - ideal sectors) / sectors; sector use = bytes used per sector / 32;
+    active lanes = threads per executed instruction / 32, of which 0.75 is a convention; hit rates
+    as measured. A row per launch and check, in this order. `rank` int32, `launch` int64, `name`
+    category, `check` string, `value` float64 (sectors, or a fraction where the check ends in
+    _frac), NaN where unused or not measured; `target` float64, an upper bound but for sector use,
+    active lanes and hit rates, NaN without one; `verdict` category, one of VERDICTS; `sentence`
+    string; `measure` string, the options that measure it.
 
-    Source: Nsight Compute, Kernel Profiling Guide, "Memory Tables", and its rules SharedMemoryConflicts (10 %) and
-    UncoalescedGlobalAccess. L2 hit rate above 50 % is the target of the performance guide.
+    Source: Nsight Compute, Kernel Profiling Guide, "Memory Tables", and its rules
+    SharedMemoryConflicts (10 %) and UncoalescedGlobalAccess. L2 hit rate above 50 % is the target
+    of the performance guide.
     """
     values = wide(launches, counters, [metric for check in _CHECKS for metric in check.metrics])
     parts = [_judged(values, check) for check in _CHECKS]
@@ -226,9 +223,10 @@ def _judged(values: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic
 def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return what launches lose to causes that their counters name, and how much of their time that is at most.
 
-    What remains is the time that the SMs work, and that the device memory needs for the bytes that are needed. A row
-    per launch and cause, where it is there: `rank` int32, `launch` int64, `name` category, `cause` string, `value` and
-    `lost_frac` float64, NaN where no counter bounds it. Causes, and their values:
+    What remains is the time that the SMs work, and that the device memory needs for the bytes that
+    are needed. A row per launch and cause, where it is there: `rank` int32, `launch` int64, `name`
+    category, `cause` string, `value` and `lost_frac` float64, NaN where no counter bounds it.
+    Causes, and their values:
 
     - uncoalesced: excess sectors, a fraction of all, from 0.1 on where memory limits the launch;
     - bank_conflicts: a fraction of the passes through shared memory, from 0.1 on where the L1 cache is the limit;
@@ -239,85 +237,83 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     - atomics: busy time of the L2 slice that does most of the atomics, a fraction, where it is the limit;
     - narrow_loads: bytes per thread and load, up to 2, where the device memory is not the limit.
 
-    Thresholds: Nsight Compute (rules UncoalescedGlobalAccess, SharedMemoryConflicts, SOLBottleneck) and conventions;
-    checked with 24 kernels on an H100, each timed with and without its cause.
+    Thresholds: Nsight Compute (rules UncoalescedGlobalAccess, SharedMemoryConflicts, SOLBottleneck)
+    and conventions; checked with 24 kernels on an H100, each timed with and without its cause.
     """
-    checked = [metric for check in _CHECKS for metric in check.metrics]
-    metrics = wide(
-        launches, counters, [*checked, *_LOCAL, *_CYCLES, *_ATOMICS, *_L1, *_SMS, _INSTRUCTIONS]
-    )
-    check = {check.name: check.rule(metrics)[0] for check in _CHECKS}
-    columns = ("sm_frac", "memory_frac", "dram_frac")
-    sm, memory, dram = (launches[name].to_numpy("float64") for name in columns)
-    l1 = first(*(metrics[name].to_numpy() / 100 for name in _L1))
-    excess, conflicts, lanes = (
-        check[name] for name in ("excess_sectors_frac", "bank_conflicts_frac", "active_lanes_frac")
-    )
-    of_global = [name.format("sectors") for name in (_LOAD, _STORE)]
-    local, others = (
-        metrics[names].sum(axis=1).to_numpy("float64") for names in ([*_LOCAL], of_global)
-    )
-    spilled = local / positive(local + others)
-    balance, slices = (
-        metrics[a].to_numpy() / positive(metrics[b].to_numpy()) for a, b in (_CYCLES, _ATOMICS)
-    )
-    contended = (metrics[_ATOMICS[1]].to_numpy() / 100 >= LIMITING) & (slices * _SLICES <= 1)
-    loads = metrics[_LOAD.format("requests")].to_numpy() / positive(
-        metrics[_INSTRUCTIONS].to_numpy()
-    )
-    width = check["load_sectors_per_request"]  # 32 bytes for 32 threads
-    by_memory, by_sm = (memory >= LIMITING) & (memory >= sm), (sm >= LIMITING) & (sm > memory)
-    narrow = (
-        (width <= _NARROW)
-        & (loads >= _LOADING)
-        & (check["sector_use_frac"] >= 0.9)
-        & (lanes >= 0.9)
-    )
-    waves = occupancy(launches, counters)["waves"].to_numpy("float64")
-    # Where the cycles were not measured and no unit is busy, the waves tell.
-    by_waves = np.where(np.fmax(sm, memory) < LIMITING, 1 - tail_lost(waves, balance), 1.0)
-    worked = first(balance, by_waves)
-    long = launches["dur_ns"].to_numpy("float64") >= _LONG_NS
-    occupied, possible = (
-        launches[f"{which}_occupancy_frac"].to_numpy("float64")
-        for which in ("achieved", "theoretical")
-    )
-    filled = np.fmin(occupied / positive(possible), 1.0)  # an SM with fewer warps works slower too
-    is_wide = launches["grid_blocks"].to_numpy("float64") >= first(
-        *(metrics[name].to_numpy() for name in _SMS)
-    )
-    is_wide |= waves >= 1
+    of = _measures(launches, counters)
+    sm, memory, dram, lanes = (of[name] for name in ("sm", "memory", "dram", "lanes"))
+    by_memory = (memory >= LIMITING) & (memory >= sm)
+    by_sm = (sm >= LIMITING) & (sm > memory)
+    contended = (of["atomics"] >= LIMITING) & (of["slices"] * _SLICES <= 1)
+    busiest = np.fmax(sm, dram)
+    uncoalesced = by_memory & (of["excess"] >= _EXCESS) & ~contended
+    conflicted = (of["conflicts"] >= _CONFLICTED) & (of["l1"] >= LIMITING)
+    spilling = (of["spilled"] >= _SPILLED) & ~by_sm
+    unbalanced = (of["worked"] <= _BALANCED) & of["is_wide"] & (of["dur_ns"] >= _LONG_NS)
+    narrow = (of["width"] <= _NARROW) & (of["loads"] >= _LOADING) & ~(dram >= LIMITING)
+    narrow &= (of["use"] >= _WHOLE) & (lanes >= _WHOLE)
     found = {
-        "uncoalesced": (
-            by_memory & (excess >= _EXCESS) & ~contended,
-            excess,
-            1 - np.fmax(sm, dram * (1 - excess)),
-        ),
-        "bank_conflicts": (
-            (conflicts >= _CONFLICTED) & (l1 >= LIMITING),
-            conflicts,
-            np.fmin(conflicts, 1 - np.fmax(sm, dram)),
-        ),
+        "uncoalesced": (uncoalesced, of["excess"], 1 - np.fmax(sm, dram * (1 - of["excess"]))),
+        "bank_conflicts": (conflicted, of["conflicts"], np.fmin(of["conflicts"], 1 - busiest)),
         "divergence": (by_sm & (lanes < 0.75), 1 - lanes, np.fmin(1 - lanes, 1 - dram)),
-        "spills": ((spilled >= _SPILLED) & ~by_sm, spilled, 1 - dram * (1 - spilled)),
-        "imbalance": ((worked <= _BALANCED) & is_wide & long, 1 - worked, 1 - worked * filled),
-        "atomics": (contended, metrics[_ATOMICS[1]].to_numpy() / 100, 1 - np.fmax(sm, dram)),
-        "narrow_loads": (narrow & ~(dram >= LIMITING), width, 1 - dram),
+        "spills": (spilling, of["spilled"], 1 - dram * (1 - of["spilled"])),
+        "imbalance": (unbalanced, 1 - of["worked"], 1 - of["worked"] * of["filled"]),
+        "atomics": (contended, of["atomics"], 1 - busiest),
+        "narrow_loads": (narrow, of["width"], 1 - dram),
     }
     keys = LAUNCHES.check(launches)[["rank", "launch", "name"]]
     parts = [
-        keys[at].assign(cause=name, value=of[at], lost_frac=lost[at])
-        for name, (at, of, lost) in found.items()
+        keys[at].assign(cause=name, value=value[at], lost_frac=lost[at])
+        for name, (at, value, lost) in found.items()
     ]
     table: pd.DataFrame = pd.concat(parts, ignore_index=True).astype({"cause": "string"})
     return table
 
 
+def _measures(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """Return what tells of losses, a row per launch: shares of peaks and of time, NaN where not measured."""
+    checked = [metric for check in _CHECKS for metric in check.metrics]
+    asked = [*checked, *_LOCAL, *_CYCLES, *_ATOMICS, *_L1, *_SMS, _INSTRUCTIONS]
+    metrics = wide(launches, counters, asked)
+    check = {check.name: check.rule(metrics)[0] for check in _CHECKS}
+    of = launches[["sm_frac", "memory_frac", "dram_frac", "dur_ns"]].astype("float64")
+    of.columns = pd.Index(["sm", "memory", "dram", "dur_ns"])
+    of["l1"] = first(*(metrics[name].to_numpy() / 100 for name in _L1))
+    of["excess"] = check["excess_sectors_frac"]
+    of["conflicts"] = check["bank_conflicts_frac"]
+    of["lanes"] = check["active_lanes_frac"]
+    of["use"] = check["sector_use_frac"]
+    of["width"] = check["load_sectors_per_request"]  # 32 bytes for 32 threads
+    of["loads"] = metrics[_LOAD.format("requests")] / positive(metrics[_INSTRUCTIONS].to_numpy())
+    local = metrics[list(_LOCAL)].sum(axis=1)
+    both = local + metrics[[name.format("sectors") for name in (_LOAD, _STORE)]].sum(axis=1)
+    of["spilled"] = local / positive(both.to_numpy())
+    of["atomics"] = metrics[_ATOMICS[1]] / 100
+    balance, of["slices"] = (
+        metrics[mean].to_numpy() / positive(metrics[most].to_numpy())
+        for mean, most in (_CYCLES, _ATOMICS)
+    )
+    waves = occupancy(launches, counters)["waves"].to_numpy("float64")
+    # Where the cycles were not measured and no unit is busy, the waves tell.
+    is_waiting = np.fmax(of["sm"], of["memory"]) < LIMITING
+    of["worked"] = first(balance, np.where(is_waiting, 1 - tail_lost(waves, balance), 1.0))
+    occupied, possible = (
+        launches[f"{which}_occupancy_frac"].to_numpy("float64")
+        for which in ("achieved", "theoretical")
+    )
+    # An SM with fewer warps works slower too.
+    of["filled"] = np.fmin(occupied / positive(possible), 1.0)
+    sms = first(*(metrics[name].to_numpy() for name in _SMS))
+    of["is_wide"] = (launches["grid_blocks"].to_numpy("float64") >= sms) | (waves >= 1)
+    return of
+
+
 def pipe_shares(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return how busy each pipe of the SMs is in each launch, a float64 column in 0..1 for each of PIPES.
 
-    A row per launch, in their order; NaN where a pipe was not measured. Of what was recorded, the larger counts: the
-    share of the cycles in which the SMs work, or of all. Source: Nsight Compute, Kernel Profiling Guide, "Pipelines".
+    A row per launch, in their order; NaN where a pipe was not measured. Of what was recorded, the
+    larger counts: the share of the cycles in which the SMs work, or of all. Source: Nsight Compute,
+    Kernel Profiling Guide, "Pipelines".
     """
     names = [
         form.format(pipe, of) for pipe in PIPES for form in _PIPE for of in ("active", "elapsed")
@@ -333,16 +329,18 @@ def target_checks(
 ) -> pd.DataFrame:
     """Return six checks of each launch against the targets of the performance guide.
 
-    Tensor use applies to matrix products (by name), DRAM throughput to launches that the vendor's rule calls
-    memory-bound; elsewhere the verdict is "not applicable" and the value is shown all the same. PerfkitError if a value
-    lies outside 0..1.1. Six rows per launch, in the order of TARGETS: `rank`, `gpu` int32, `launch` int64, `name`
-    category, `check` category, one of TARGETS; `value_frac` float64 in 0..1.1, NaN not measured; `target_frac` float64,
-    a lower bound, for largest_stall an upper one; `verdict` category, one of TARGET_VERDICTS; `detail` string: the
-    stall that is largest, why a check does not apply, or the command that measures it; empty otherwise. Source:
-    Performance guide, table "Key Nsight Compute metrics"; stalls: Nsight Compute, rule CPIStall.
+    Tensor use applies to matrix products (by name), DRAM throughput to launches that the vendor's
+    rule calls memory-bound; elsewhere the verdict is "not applicable" and the value is shown all
+    the same. PerfkitError if a value lies outside 0..1.1. Six rows per launch, in the order of
+    TARGETS: `rank`, `gpu` int32, `launch` int64, `name` category, `check` category, one of TARGETS;
+    `value_frac` float64 in 0..1.1, NaN not measured; `target_frac` float64, a lower bound, for
+    largest_stall an upper one; `verdict` category, one of TARGET_VERDICTS; `detail` string: the
+    stall that is largest, why a check does not apply, or the command that measures it; empty
+    otherwise. Source: Performance guide, table "Key Nsight Compute metrics"; stalls: Nsight
+    Compute, rule CPIStall.
     """
     metrics = wide(launches, counters, [_L2_HIT, _WAVES])
-    stall = main_stall(STALLS.empty() if stalls is None else stalls).set_index(["rank", "launch"])
+    stall = main_stall(STALLS.given(stalls)).set_index(["rank", "launch"])
     stall = stall.reindex(pd.MultiIndex.from_frame(launches[["rank", "launch"]]))
     columns = ["sm_frac", "tensor_frac", "dram_frac", "achieved_occupancy_frac"]
     sm, tensor, dram, occupancy = (launches[column].to_numpy("float64") for column in columns)
@@ -353,8 +351,8 @@ def target_checks(
     if len(wrong):
         row, column = wrong[0]
         raise PerfkitError(
-            f"launch {launches['launch'].iloc[row]}: {NAMES[column]} is {value[row, column]:g}, not a fraction of its "
-            "peak. Record the counters again."
+            f"launch {launches['launch'].iloc[row]}: {NAMES[column]} is {value[row, column]:g}, "
+            "not a fraction of its peak. Record the counters again."
         )
     limit = speed_of_light(launches["sm_frac"], launches["memory_frac"], metrics[_WAVES]).to_numpy()
     applies = np.ones((len(launches), len(NAMES)), bool)

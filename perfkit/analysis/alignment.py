@@ -1,21 +1,31 @@
 """What did the clock do while kernels ran?
 
-A device of SAMPLES is that of KERNELS with the same rank and gpu. Clocks of a monitoring log and of a profiler are
-brought onto one axis by the wall clock, which logs give without a time zone: where no device has readings in the span
-of its kernels there is nothing to align, which raises PerfkitError. A reading that reaches over the edge of a bin
-counts in both. Weighted by `covered_ns`, the means of the bins add up to the mean of the whole.
+A device of SAMPLES is that of KERNELS with the same rank and gpu. Clocks of a monitoring log and of
+a profiler are brought onto one axis by the wall clock, which logs give without a time zone: where
+no device has readings in the span of its kernels there is nothing to align, which raises
+PerfkitError. A reading that reaches over the edge of a bin counts in both. Weighted by
+`covered_ns`, the means of the bins add up to the mean of the whole.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import covered
 from perfkit.analysis.grouping import over
-from perfkit.analysis.intervals import Axis, Int, Intervals, Window, devices, ends, intersect, union
+from perfkit.analysis.intervals import (
+    Axis,
+    Bool,
+    Float,
+    Int,
+    Intervals,
+    Window,
+    devices,
+    ends,
+    intersect,
+    union,
+)
 from perfkit.analysis.readings import DEVICE, Readings, as_of, held, of_each, readings
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
@@ -33,7 +43,7 @@ class Aligned:
     axis: Axis
 
 
-BELOW = 0.9
+BELOW = 0.9  # of its maximum: a low clock (convention)
 _SOURCES = ("sm_max_clock_hz", "sm_clock_hz")
 
 
@@ -41,21 +51,19 @@ def clock_under_kernels(
     samples: pd.DataFrame,
     kernels: pd.DataFrame,
     *,
-    below: float = BELOW,
     window: Window | None = None,
 ) -> pd.DataFrame:
     """Return the SM clock of each device at the readings at which a kernel ran, against its maximum.
 
-    The maximum is `sm_max_clock_hz` if that was recorded, else the highest reading of the device. A clock is low under
-    the share `below` of it, above 0, at most 1, else ValueError.
+    The maximum is `sm_max_clock_hz` if that was recorded, else the highest reading of the device. A
+    clock is low under the share BELOW of it.
 
-    Of devices with clocks and kernels `count` int64, readings while a kernel ran; of these, each weighing the same,
-    float64, NaN where there are none: `mean_clock_hz`, `lowest_clock_hz`, `low_frac`, share of low ones;
-    `max_clock_hz` float64; `max_source` category: sm_max_clock_hz, or sm_clock_hz for the highest reading.
+    Of devices with clocks and kernels `count` int64, readings while a kernel ran; of these, each
+    weighing the same, float64, NaN where there are none: `mean_clock_hz`, `lowest_clock_hz`,
+    `low_frac`, share of low ones; `max_clock_hz` float64; `max_source` category: sm_max_clock_hz,
+    or sm_clock_hz for the highest reading.
     """
     # The readings of the SM clock, the maximum at each of them, and whether that was recorded.
-    if not 0 < below <= 1:
-        raise ValueError(f"below: {below} is not within 0 and 1")
     found, whole = readings(samples, "sm_clock_hz", window=window), readings(samples, "sm_clock_hz")
     most = as_of(readings(samples, "sm_max_clock_hz"), found)
     # A series of maxima in the place of the readings, so that `as_of` finds the device.
@@ -64,7 +72,7 @@ def clock_under_kernels(
     most, recorded = np.where(np.isnan(most), highest, most), ~np.isnan(most)
     joined = aligned(found, kernels, window)
     frame = pd.DataFrame(
-        {"device": joined.of_reading, "clock": found.value, "low": found.value < below * most}
+        {"device": joined.of_reading, "clock": found.value, "low": found.value < BELOW * most}
     )
     seen = frame[running(found, joined)].groupby("device")
     source = pd.Categorical(np.where(recorded, *_SOURCES), _SOURCES)
@@ -111,9 +119,9 @@ def _apart(found: Readings, busy: Intervals) -> str:
         for rank, gpu in found.series[DEVICE].drop_duplicates().itertuples(index=False)
     )
     return (
-        f"samples: no device ({devices_of[:200]}) has readings in the span of its kernels; the first is "
-        f"{duration(abs(late))} {way} the first kernel. Check the time zone of the log, and that rank and gpu of both "
-        "name the same devices."
+        f"samples: no device ({devices_of[:200]}) has readings in the span of its kernels; the "
+        f"first is {duration(abs(late))} {way} the first kernel. Check the time zone of the log, "
+        "and that rank and gpu of both name the same devices."
     )
 
 
@@ -122,7 +130,7 @@ def on(axis: Axis, covering: Intervals) -> Intervals:
     return union(*axis.placed(covering))
 
 
-def running(found: Readings, joined: Aligned) -> NDArray[np.bool_]:
+def running(found: Readings, joined: Aligned) -> Bool:
     """Tell at which readings a kernel ran."""
     at = joined.axis.at(joined.of_reading, found.time)
     return covered(on(joined.axis, joined.busy), at, at + 1) > 0
@@ -131,26 +139,27 @@ def running(found: Readings, joined: Aligned) -> NDArray[np.bool_]:
 def bins(
     samples: pd.DataFrame,
     *,
-    metrics: Collection[str] = (),
     bins: int = 300,
     window: Window | None = None,
 ) -> pd.DataFrame:
     """Return mean, least and most of each metric of each device in equal bins of one time axis.
 
-    The bins are of one width, the last one as long as what is left. Where the readings are rarer than the bins would
-    be, there are fewer: none but the last is shorter than the usual interval of the metric that was read most often.
+    The bins are of one width, the last one as long as what is left. Where the readings are rarer
+    than the bins would be, there are fewer: none but the last is shorter than the usual interval of
+    the metric that was read most often.
 
-    `metrics`: the metrics to use, all when empty; `bins`: the largest number of bins, at least 1, else ValueError.
+    `bins`: the largest number of bins, at least 1, else ValueError.
     The bins tile the `window`; when omitted, the time for which the readings count.
 
-    One row per rank, gpu, metric (category) and bin in which a reading counts, ascending: `start_ns`, `dur_ns`
-    int64, of the bin; `covered_ns` int64, 1..dur_ns, the time of it for which readings count; `count` int64,
-    readings taken in it, 0 where the one before still counts; `mean` float64, weighted by time; `min`, `max`
-    float64, of all readings that count; in the unit of the metric's suffix.
+    One row per rank, gpu, metric (category) and bin in which a reading counts, ascending:
+    `start_ns`, `dur_ns` int64, of the bin; `covered_ns` int64, 1..dur_ns, the time of it for which
+    readings count; `count` int64, readings taken in it, 0 where the one before still counts; `mean`
+    float64, weighted by time; `min`, `max` float64, of all readings that count; in the unit of the
+    metric's suffix.
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
-    found = readings(samples, *metrics, window=window)
+    found = readings(samples, window=window)
     # Where most readings of a series repeat a time, each counts for 1 ns at least.
     hold: Int = np.maximum(found.hold, (found.usual == 0)[found.row_series])
     first, last = window or (
@@ -178,10 +187,10 @@ def _figures(
     hold: Int,
     begin: Int,
     stop: Int,
-    follows: NDArray[np.bool_],
+    follows: Bool,
     start: Int,
     end: Int,
-) -> dict[str, NDArray[np.int64] | NDArray[np.float64]]:
+) -> dict[str, Int | Float]:
     """Return the figures of bins [start, end) with the readings [begin, stop), and of the reading each `follows`."""
     taken = stop > begin
     reaching, until = (

@@ -1,7 +1,8 @@
 """What was a device waiting for when it did nothing?
 
-The *launch call* of a gap is that of the operation which ends it. A gap is divided by what the thread of that call did,
-moment by moment; the parts add up to the gap, and the largest one names its cause and detail.
+The *launch call* of a gap is that of the operation which ends it. A gap is divided by what the
+thread of that call did, moment by moment; the parts add up to the gap, and the largest one names
+its cause and detail.
 
     host_wait     until the launch call returns, by detail; in that call launch, but cuda_call if it copies; before
                   it, of several at a moment the first:
@@ -19,8 +20,9 @@ moment by moment; the parts add up to the gap, and the largest one names its cau
     unattributed  no launch call is recorded
     edge          before the first or after the last operation of the window
 
-All threads lie end to end on one `Axis`, so that one sorted array answers for all of them. Runtime (cuda), driver (cu)
-and HIP (hip) calls count alike. A correlation id is unique within a (rank, process) only; -1 never matches.
+All threads lie end to end on one `Axis`, so that one sorted array answers for all of them. Runtime
+(cuda), driver (cu) and HIP (hip) calls count alike. A correlation id is unique within a (rank,
+process) only; -1 never matches.
 
 Source: Holistic Trace Analysis, ``get_idle_time_breakdown``.
 """
@@ -35,15 +37,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Axis, Int, Intervals, ends, union
+from perfkit.analysis.intervals import Axis, Bool, Int, Intervals, ends, union
 from perfkit.schema import stretches, unique
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
 GRAPH_LAUNCH_CALLS = frozenset({"cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"})
 COOPERATIVE = ("LaunchCooperativeKernel", "LaunchCooperativeKernelMultiDevice")
-# Runtime, driver and HIP functions that put kernels on the GPU; COPY_CALL matches memory copies and memsets.
+# Runtime, driver and HIP functions that put kernels on the GPU; COPY_CALL matches memory copies and
+# memsets.
 LAUNCH_CALLS = GRAPH_LAUNCH_CALLS.union(
     (f"cuda{call}" for call in ("Launch", "LaunchKernel", "LaunchKernelExC", *COOPERATIVE)),
     (
@@ -76,7 +78,8 @@ SYNC_CALL = re.compile(
 )
 MEMORY_CALL = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
-    r"|(?:cu|hip)Mem(?:Alloc|Free|Create|Release|Map|Unmap|Address|SetAccess|Host(?:Alloc|Register|Unregister))"
+    r"|(?:cu|hip)Mem(?:Alloc|Free|Create|Release|Map|Unmap|Address|SetAccess|Host(?:Alloc|Register"
+    r"|Unregister))"
 )
 VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 
@@ -100,7 +103,8 @@ KERNEL_WAIT_NS = 30_000  # HTA's consecutive_kernel_delay, 30; its text says ns,
 LACKING_LIMIT_FRAC = 0.2
 DENSE = 4  # keys up to so many times their number are looked up, not searched for
 THREAD = ["rank", "process", "thread"]
-# "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch", "batch-generator"
+# "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch",
+# "batch-generator"
 DATA_LOADING = re.compile(
     r"data[ _-]?load|(?:next|get|load|fetch)[ _-]?batch|batch[ _-]?generator", re.IGNORECASE
 )
@@ -127,9 +131,9 @@ def determinable(
 ) -> Determinable:
     """Return whether enough operations have their launch call to know the causes of gaps; `why` says what is missing.
 
-    Not so if more than a fifth of the operations have no launch call, or more than a fifth of the graph
-    launches no operation: then gaps are an artefact of what was not recorded. Pages of unified memory, which no call
-    launches, count only with `pages`.
+    Not so if more than a fifth of the operations have no launch call, or more than a fifth of the
+    graph launches no operation: then gaps are an artefact of what was not recorded. Pages of
+    unified memory, which no call launches, count only with `pages`.
     """
     copies = copies if pages else copies[~migrated(COPIES.check(copies))]
     tables = KERNELS.check(kernels), COPIES.check(copies)
@@ -165,12 +169,7 @@ def placed(start: Int, end: Int) -> Placed:
     step = np.diff(start)
     close = np.flatnonzero(step <= 0)
     if not ((step[close] == 0) & (end[close + 1] <= end[close])).all():
-        order = np.argsort(start, kind="stable")
-        same = np.diff(start[order]) == 0
-        among = np.flatnonzero(
-            np.append(same, False) | np.append(False, same)
-        )  # sorting by both costs twice as much
-        order[among] = order[among][np.lexsort((-end[order[among]], start[order[among]]))]
+        order = np.lexsort((-end, start))
         row, start, end = row[order], start[order], end[order]
     return Placed(start, end, row)
 
@@ -216,9 +215,8 @@ def stopped(cover: Intervals, time: Int) -> Int:
 
 def _covered_before(cover: Intervals, time: Int) -> Int:
     begun = np.searchsorted(cover.start, time, side="right")
-    beyond = np.maximum(
-        np.r_[time.min(initial=0), cover.end][begun] - time, 0
-    )  # nothing before the first start
+    # Nothing before the first start
+    beyond = np.maximum(np.r_[time.min(initial=0), cover.end][begun] - time, 0)
     return np.asarray(np.r_[0, np.cumsum(cover.end - cover.start)][begun] - beyond, np.int64)
 
 
@@ -229,7 +227,8 @@ def longest(intervals: Placed, first: Int, last: Int) -> Int:
     >>> longest(calls, np.array([10, 5, 20]), np.array([50, 33, 30])).tolist()
     [8, 7, -1]
     """
-    # An interval inside an earlier one never covers more than that; without such, the ends ascend too.
+    # An interval inside an earlier one never covers more than that; without such, the ends ascend
+    # too.
     outer = np.flatnonzero(intervals.end > np.r_[-1, np.maximum.accumulate(intervals.end)[:-1]])
     start, end = intervals.start[outer], intervals.end[outer]
     lowest = np.searchsorted(end, first, side="right")
@@ -257,7 +256,8 @@ def members(first: Int, count: Int) -> tuple[Int, Int]:
 def innermost(intervals: Placed, first: Int, last: Int) -> Int:
     """Return the table row of the innermost interval that covers at least half of each wait, -1 where none does.
 
-    Intervals of a thread are expected to nest; where two overlap in part, the later is taken for the inner one.
+    Intervals of a thread are expected to nest; where two overlap in part, the later is taken for
+    the inner one.
 
     >>> ranges = Placed(np.array([0, 10]), np.array([100, 40]), np.array([3, 4]))
     >>> innermost(ranges, np.array([12, 30]), np.array([60, 60])).tolist()
@@ -274,7 +274,8 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
         parent[inner] = order[below + np.searchsorted(order[below:above], inner) - 1]
     rows = np.full(len(first), -1, np.int64)
     wait = np.arange(len(first))
-    # What covers more than half of a wait contains its middle: climb from the last interval begun by then.
+    # What covers more than half of a wait contains its middle: climb from the last interval begun
+    # by then.
     place = np.searchsorted(intervals.start, first + (last - first) // 2, side="right") - 1
     while len(wait := wait[place >= 0]):
         place = place[place >= 0]
@@ -316,17 +317,18 @@ def is_memory(name: str) -> bool:
     return MEMORY_CALL.match(name) is not None
 
 
-def where(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool_]:
+def where(names: pd.Series, fulfils: Callable[[str], object]) -> Bool:
     """Return which rows of a category column fulfil a condition, asked once per category."""
     return np.asarray(answered(names, fulfils)[names.cat.codes.to_numpy()], np.bool_)
 
 
-def answered(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool_]:
+def answered(names: pd.Series, fulfils: Callable[[str], object]) -> Bool:
     """Return which categories fulfil a condition; the last answer is that of a missing name, no."""
     return np.array([bool(fulfils(str(name))) for name in names.cat.categories] + [False])
 
 
-# What each detail of a wait is called in API_CALLS (0), RANGES (1) or OS_CALLS (2), in the order in which they count.
+# What each detail of a wait is called in API_CALLS (0), RANGES (1) or OS_CALLS (2), in the order in
+# which they count.
 CONDITIONS: tuple[tuple[int, Callable[[str], object]], ...] = (
     *((0, fulfils) for fulfils in (is_sync, is_launch, is_memory, bool)),
     *((1, fulfils) for fulfils in (DATA_LOADING.search, MPI.match)),
@@ -346,28 +348,16 @@ def numbered_together(frames: Sequence[pd.DataFrame], columns: Sequence[str]) ->
         ]
         distinct = _distinct(values)
         if len(distinct) > 1:
-            places = (_place(distinct, v) for v in values)
+            places = (np.searchsorted(distinct, v) for v in values)
             codes = [
                 code * len(distinct) + place for code, place in zip(codes, places, strict=True)
             ]
     present = _distinct(codes)
     lengths = (np.diff(head, append=len(frame)) for head, frame in zip(heads, frames, strict=True))
     return [
-        np.repeat(_place(present, code), length)
+        np.repeat(np.searchsorted(present, code), length)
         for code, length in zip(codes, lengths, strict=True)
     ]
-
-
-def _place(distinct: Int, values: Int) -> Int:
-    """Return where each value stands among the distinct ones, by a table where they lie close together."""
-    if not len(distinct) or (span := int(distinct[-1]) - int(distinct[0]) + 1) > max(
-        len(values) // 2, 1
-    ):
-        return np.searchsorted(distinct, values)
-    table = np.zeros(span, np.int64)
-    table[distinct - distinct[0]] = np.arange(len(distinct))
-    at: Int = table.take(values - distinct[0])
-    return at
 
 
 def _distinct(arrays: Sequence[Int]) -> Int:
@@ -377,8 +367,8 @@ def _distinct(arrays: Sequence[Int]) -> Int:
 def started_by(operations: pd.DataFrame, api_calls: pd.DataFrame) -> Int:
     """Return the row (int64 position) of the call that started each operation, -1 where none is recorded.
 
-    Joined on (rank, process, correlation). Many operations may share a call, as the nodes of a graph do. Of several
-    calls with one id the first row counts.
+    Joined on (rank, process, correlation). Many operations may share a call, as the nodes of a
+    graph do. Of several calls with one id the first row counts.
     """
     ids = operations["correlation"].to_numpy(), api_calls["correlation"].to_numpy()
     if not len(ids[0]) or not len(ids[1]):

@@ -1,8 +1,8 @@
 """When does the GPU stop because the program saves its state, or writes other files?
 
-A pause is a stretch of at least a millisecond in which a device runs no kernel, between two kernels or from the last
-one to the end of the rank's work; copies may run in it. It is a checkpoint by its *witness*, the best of these that it
-has:
+A pause is a stretch of at least a millisecond in which a device runs no kernel, between two kernels
+or from the last one to the end of the rank's work; copies may run in it. It is a checkpoint by its
+*witness*, the best of these that it has:
 
 range     ranges or functions of that rank whose name says that state is saved cover at least half of it; at least half
           of such a range lies in one pause, else it is around more than that
@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.intervals import Int, Window, ends
+from perfkit.analysis.intervals import Bool, Int, Window, ends
 from perfkit.analysis.steps import outlasting
 from perfkit.schema import Column, Table
 from perfkit.tables import (
@@ -69,11 +68,13 @@ WITNESSES = ("range", "file", "copies")
 SHORTEST_NS = 1_000_000
 LONG_NS, LONGER, FEWEST_BYTES, MORE_BYTES, FEWEST_STEPS = 10_000_000, 5, 10_000_000, 10, 3
 _STATE = r"(?:model|check_?point|ckpt|snapshot|state|weights)"
-# save_checkpoint, torch.save's functions on the stack, DCP, "[Callback]ModelCheckpoint...", "writing the checkpoint"
+# save_checkpoint, torch.save's functions on the stack, DCP, "[Callback]ModelCheckpoint...",
+# "writing the checkpoint"
 SAVING = re.compile(
     rf"(?:save|saving|writ|dump|export|upload)\w*[ _.:\-]*(?:the[ _])?{_STATE}"
     rf"|{_STATE}[ _.:\-]*(?:save|saving|writ|dump)"
-    r"|torch/serialization\.py\(\d+\): _?(?:legacy_)?save|distributed/checkpoint/(?!.*load)|modelcheckpoint|async_save"
+    r"|torch/serialization\.py\(\d+\): _?(?:legacy_)?save|distributed/checkpoint/(?!.*load)"
+    r"|modelcheckpoint|async_save"
     r"|^(?:save|saving|checkpoint|checkpointing|ckpt)$",
     re.IGNORECASE,
 )
@@ -83,7 +84,8 @@ RECOMPUTING = re.compile(
 EVALUATING = re.compile(r"(?:^|[^a-z])(?:eval|valid|test|infer|predict)", re.IGNORECASE)
 WRITING = re.compile(
     r"(?:p?writev?2?(?:64)?|fwrite|fputs|fflush|fclose|f(?:data)?sync|sync|syncfs|msync"
-    r"|sync_file_range|f?truncate(?:64)?|posix_fallocate(?:64)?|fallocate(?:64)?|rename(?:at2?)?|sendfile(?:64)?"
+    r"|sync_file_range|f?truncate(?:64)?|posix_fallocate(?:64)?|fallocate(?:64)?|rename(?:at2?)?"
+    r"|sendfile(?:64)?"
     r"|copy_file_range|aio_write(?:64)?|io_submit|splice)$"
 )
 
@@ -115,17 +117,8 @@ def detect(
     saving = _named(functions, _says_saving)
     device = pd.MultiIndex.from_frame(pauses[["rank", "gpu"]])
     pauses["is_last"] = pauses["start_ns"] >= ended.reindex(device).to_numpy(np.int64)
-    # At least half of a span that saves lies in one pause of its rank.
-    (first, last), (begin, finish) = causes.on_one_axis([saving, _open(pauses, saving)], ["rank"])
-    most = causes.longest(causes.placed(begin, finish), first, last)
-    inside = np.minimum(finish[most], last) - np.maximum(begin[most], first)
-    saving = saving[np.asarray((most >= 0) & (2 * inside >= last - first))]
-    # What threads write that launch kernels; what all do where none is known.
-    writing = _named([OS_CALLS.check(os_calls)], WRITING.match)
-    called = API_CALLS.check(api_calls)["name"]
-    kernel = causes.where(called, causes.is_kernel_launch)
-    threads = api_calls.loc[kernel, causes.THREAD].drop_duplicates()
-    writing = writing.merge(threads, on=causes.THREAD) if len(threads) and len(writing) else writing
+    saving = _within_pauses(saving, pauses)
+    writing = _written(OS_CALLS.check(os_calls), API_CALLS.check(api_calls))
     others = _named(
         functions, lambda name: causes.DATA_LOADING.search(name) or EVALUATING.search(name)
     )
@@ -157,17 +150,36 @@ def detect(
     found = pauses.assign(witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)))[
         witness >= 0
     ]
-    names = []
-    by_rank = dict(
-        iter(saving.sort_values("dur_ns", ascending=False, kind="stable").groupby("rank"))
-    )
-    for rank, begin, length in found[["rank", "start_ns", "dur_ns"]].itertuples(
-        index=False, name=None
-    ):
-        of = by_rank.get(rank, saving.head(0))
-        meets = (of["start_ns"] < begin + length) & (of["start_ns"] + of["dur_ns"] > begin)
-        names.append(next(iter(of["name"][meets].astype(str)), ""))
+    names = _names_of(found, saving)
     return CHECKPOINTS.make(found.drop(columns="is_last").assign(name=names))
+
+
+def _within_pauses(saving: pd.DataFrame, pauses: pd.DataFrame) -> pd.DataFrame:
+    """Return the spans that save of which at least half lies in one pause of their rank."""
+    (first, last), (begin, finish) = causes.on_one_axis([saving, _open(pauses, saving)], ["rank"])
+    most = causes.longest(causes.placed(begin, finish), first, last)
+    inside = np.minimum(finish[most], last) - np.maximum(begin[most], first)
+    return saving[np.asarray((most >= 0) & (2 * inside >= last - first))]
+
+
+def _written(os_calls: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return what threads write that launch kernels; what all do where none is known."""
+    writing = _named([os_calls], WRITING.match)
+    kernel = causes.where(api_calls["name"], causes.is_kernel_launch)
+    threads = api_calls.loc[kernel, causes.THREAD].drop_duplicates()
+    return writing.merge(threads, on=causes.THREAD) if len(threads) and len(writing) else writing
+
+
+def _names_of(found: pd.DataFrame, saving: pd.DataFrame) -> list[str]:
+    """Return the name of the longest span that saves in each checkpoint; empty without one."""
+    names = []
+    longest = saving.sort_values("dur_ns", ascending=False, kind="stable")
+    places = found[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None)
+    for rank, begin, length in places:
+        meets = (longest["rank"] == rank) & (longest["start_ns"] < begin + length)
+        meets &= longest["start_ns"] + longest["dur_ns"] > begin
+        names.append(next(iter(longest["name"][meets].astype(str)), ""))
+    return names
 
 
 def _copied(copies: pd.DataFrame, pauses: pd.DataFrame) -> Int:
@@ -231,7 +243,7 @@ def _steps(steps: pd.DataFrame, pauses: pd.DataFrame) -> Int:
     return np.where(of_rank, np.append(steps["step"], -1)[place], -1)
 
 
-def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> NDArray[np.bool_]:
+def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> Bool:
     """Tell which pauses look like a checkpoint: rare and long, in steady steps, and much is copied to the host."""
     alike = np.zeros(len(pauses), bool)
     for (rank, gpu), rows in pauses.groupby(["rank", "gpu"]):

@@ -1,12 +1,14 @@
 """How far apart are the clocks of the ranks, and what do their collectives lose once the clocks agree?
 
-No rank leaves an all-reduce, all-gather, reduce-scatter, all-to-all or barrier before all have come, and then all leave
-it together: on eight V100 of a node the ends lie 1 to 7 µs apart, the starts up to 7.6 ms (tests/analysis/
-test_clocks.py). So the difference of the ends on two ranks is the difference of their clocks. `offsets` fits a line to
-it, `aligned` moves the times of a table by it, and nothing else in perfkit moves a time. The error is how far the ends
-of one collective scatter around the line. The recordings must begin with the same collective. A clock is not known
-where the ends fit better to collectives before or after, or lie farther apart than the transfer lasted. Ranks with
-different numbers of collectives are matched from the first on, if their ends fit to no others.
+No rank leaves an all-reduce, all-gather, reduce-scatter, all-to-all or barrier before all have
+come, and then all leave it together: on eight V100 of a node the ends lie 1 to 7 µs apart, the
+starts up to 7.6 ms (tests/analysis/ test_clocks.py). So the difference of the ends on two ranks is
+the difference of their clocks. `offsets` fits a line to it, `aligned` moves the times of a table by
+it, and nothing else in perfkit moves a time. The error is how far the ends of one collective
+scatter around the line. The recordings must begin with the same collective. A clock is not known
+where the ends fit better to collectives before or after, or lie farther apart than the transfer
+lasted. Ranks with different numbers of collectives are matched from the first on, if their ends fit
+to no others.
 """
 
 import re
@@ -14,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import covered
 from perfkit.analysis.communication import matched, with_start
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import ends, union
+from perfkit.analysis.intervals import Float, ends, union
 from perfkit.schema import Column, Table
 from perfkit.tables import COLLECTIVES, KERNELS, RANK
 
@@ -114,16 +115,17 @@ class Clock(NamedTuple):
 class Recorded(NamedTuple):
     """When the collectives of a process group end on a rank and how long they last, ns, and how many it recorded."""
 
-    end_ns: NDArray[np.float64]
-    dur_ns: NDArray[np.float64]
+    end_ns: Float
+    dur_ns: Float
     recorded: int
 
 
 def of_ranks(collectives: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return the COLLECTIVES that can be matched over ranks: with their sizes, else kernels by their names.
 
-    Nsight Systems and PyTorch before 2.4 record no sizes and no process groups: their rows have 0 bytes, and are empty
-    where the ranks have different numbers of an operation. Never compute a bandwidth from them.
+    Nsight Systems and PyTorch before 2.4 record no sizes and no process groups: their rows have 0
+    bytes, and are empty where the ranks have different numbers of an operation. Never compute a
+    bandwidth from them.
     """
     timed, every = with_start(collectives), KERNELS.check(kernels)
     if len(set(timed["rank"])) > 1:
@@ -152,11 +154,12 @@ def of_ranks(collectives: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
 def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
     """Return how far ahead the clock of each rank is: CLOCKS, one row per rank with collectives; empty for one rank.
 
-    Ranks that share no process group with the lowest rank are compared over ranks in between; their errors add up, as
-    independent errors do. Of a rank with several GPUs the first one counts.
+    Ranks that share no process group with the lowest rank are compared over ranks in between; their
+    errors add up, as independent errors do. Of a rank with several GPUs the first one counts.
 
-    Source: Becker, Rabenseifner, Wolf: Implications of non-constant clock drifts for the timestamps of concurrent
-    events, CLUSTER 2008 (linear interpolation, and the clock condition that no message arrives before it was sent).
+    Source: Becker, Rabenseifner, Wolf: Implications of non-constant clock drifts for the timestamps
+    of concurrent events, CLUSTER 2008 (linear interpolation, and the clock condition that no
+    message arrives before it was sent).
     """
     timed = with_start(collectives)
     timed = timed[timed["gpu"] == timed.groupby("rank")["gpu"].transform("min")]
@@ -190,9 +193,9 @@ def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
         clock = clocks.get(rank) or Clock(reason=reasons.get(rank, unknown))
         most = max(abs(clock.offset_ns), abs(clock.offset_ns + clock.drift_frac * end))
         moved = most > clock.error_ns  # False where nothing is known
-        verdict = (
-            "moved" if moved else "agrees within the error" if clock.compared else "the reference"
-        )
+        verdict = "agrees within the error" if clock.compared else "the reference"
+        if moved:
+            verdict = "moved"
         rows.append((rank, clock.compared, *clock[:3], moved, clock.reason or verdict))
     return CLOCKS.make(pd.DataFrame(rows, columns=list(CLOCKS.column_names)))
 
@@ -205,9 +208,8 @@ def _teams(timed: pd.DataFrame) -> list[dict[int, Recorded]]:
     timed = timed.sort_values(["kind", "start_ns"], kind="stable")
     counts = timed.groupby(["kind", "rank"]).size().groupby(level=0).agg(["min", "size"])
     members = timed.groupby("team")["rank"].nunique().to_numpy()[team]  # of the group of each kind
-    is_one = ~(
-        kinds["ranks"].to_numpy(np.float64, na_value=np.nan) < members
-    )  # else several groups share the name
+    # Else several groups share the name
+    is_one = ~(kinds["ranks"].to_numpy(np.float64, na_value=np.nan) < members)
     usable = (counts["size"].to_numpy() == members) & is_one
     place = timed.groupby(["kind", "rank"]).cumcount().to_numpy()
     kept = timed[usable[timed["kind"]] & (place < counts["min"].to_numpy()[timed["kind"]])]
@@ -222,7 +224,8 @@ def _teams(timed: pd.DataFrame) -> list[dict[int, Recorded]]:
 def _compared(reference: Recorded, other: Recorded) -> Clock:
     """Return a clock against a reference, from when the same collectives end on both.
 
-    Of recordings with different numbers these ends must fit clearly better than those before or after.
+    Of recordings with different numbers these ends must fit clearly better than those before or
+    after.
     """
     known = ~np.isnan(reference.end_ns + other.end_ns)
     time, later = reference.end_ns[known], other.end_ns[known]
@@ -250,27 +253,36 @@ def _compared(reference: Recorded, other: Recorded) -> Clock:
     shifted += [_scatter(later[: count - k] - (1 + drift) * time[k:]) for k in range(1, LAGS + 1)]
     if min(shifted) < error * (BETTER if reference.recorded == other.recorded else 1 / BETTER):
         return Clock(
-            reason="not known: the ends fit as well to collectives before or after. Are these the same steps?"
+            reason=(
+                "not known: the ends fit as well to collectives before or after. Are these the "
+                "same steps?"
+            )
         )
     if abs(drift) > MOST_DRIFT:
         return Clock(
-            reason="not known: the times drift apart faster than clocks do. Are these the same steps?"
+            reason=(
+                "not known: the times drift apart faster than clocks do. Are these the same steps?"
+            )
         )
     if np.mean(np.abs(ahead - drift * time - offset) <= transfer + 2 * resolution) < POSSIBLE:
         return Clock(
-            reason="not known: ends lie farther apart than the transfers last. Are these the same steps?"
+            reason=(
+                "not known: ends lie farther apart than the transfers last. Are these the same "
+                "steps?"
+            )
         )
     return Clock(offset, drift, 2 * error, count)  # twice a standard deviation of one collective
 
 
-def _scatter(values: NDArray[np.float64]) -> float:
+def _scatter(values: Float) -> float:
     return NORMAL * float(np.median(np.abs(values - np.median(values))))
 
 
 def aligned(frame: pd.DataFrame, clocks: pd.DataFrame) -> pd.DataFrame:
     """Return a table with `rank` and `start_ns` whose times are on the clock of the lowest rank.
 
-    `clocks` is what `offsets` returned; ranks that it does not move stay as they are. Durations stay.
+    `clocks` is what `offsets` returned; ranks that it does not move stay as they are. Durations
+    stay.
     """
     moved = CLOCKS.check(clocks)[clocks["moved"]].set_index("rank")
     offset, drift = (
@@ -295,13 +307,15 @@ def losses(
 ) -> pd.DataFrame:
     """Return where the time of collectives goes, by process group: LOSSES; empty where no ranks were together.
 
-    The *transfer* is the time after the last rank came. What the first rank waited before is *host dispatch* as far as
-    the GPU of the last rank was idle for longer than its own since the collective before, and else *arrival skew*. A
-    verdict names what is MOST_OF the time. It is inconclusive for fewer than FEWEST collectives, where a clock is not
-    known, and where waits are shorter than the errors of the clocks.
+    The *transfer* is the time after the last rank came. What the first rank waited before is *host
+    dispatch* as far as the GPU of the last rank was idle for longer than its own since the
+    collective before, and else *arrival skew*. A verdict names what is MOST_OF the time. It is
+    inconclusive for fewer than FEWEST collectives, where a clock is not known, and where waits are
+    shorter than the errors of the clocks.
 
-    `collectives` and `kernels` are as recorded; `clocks`, what `offsets` returned, are applied to the collectives here.
-    `gpus_per_node`: ranks are counted node by node, so many to each; 0 when not known, and then `span` is not known.
+    `collectives` and `kernels` are as recorded; `clocks`, what `offsets` returned, are applied to
+    the collectives here. `gpus_per_node`: ranks are counted node by node, so many to each; 0 when
+    not known, and then `span` is not known.
     """
     timed = with_start(collectives)
     timed = timed.assign(idle_ns=_idle_between(timed, kernels))
@@ -315,9 +329,8 @@ def losses(
         node=rows["rank"] // gpus_per_node if gpus_per_node > 1 else 0,
         error_ns=rows["rank"].map(clocks.set_index("rank")["error_ns"]).fillna(np.inf),
     )
-    of = rows.sort_values(["collective", "wait_ns"], kind="stable").groupby(
-        "collective"
-    )  # the last to come is first
+    # The last to come is first
+    of = rows.sort_values(["collective", "wait_ns"], kind="stable").groupby("collective")
     each = of.agg(
         group=("group", "first"),
         nodes=("node", "nunique"),

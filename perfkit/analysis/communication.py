@@ -1,18 +1,21 @@
 """How fast is communication between GPUs, what does computation hide of it, and which rank keeps the others waiting?
 
-Communication is the union of the kernels of family "communication" on a device, computation the union of all other
-kernels, over all streams and processes. Memsets are not in KERNELS and hide nothing here.
+Communication is the union of the kernels of family "communication" on a device, computation the
+union of all other kernels, over all streams and processes. Memsets are not in KERNELS and hide
+nothing here.
 
-Bandwidths are those of nccl-tests, 1 GB/s being 1e9 bytes/s. The algorithm bandwidth is size over time; the bus
-bandwidth is that times a factor per operation and number of ranks, so that it can be compared with the speed of the
-links whatever the number of ranks. The duration of a kernel on a timeline includes the wait for the slowest rank: a
-bandwidth from it is a lower bound, and closest to the truth on the rank that came last.
+Bandwidths are those of nccl-tests, 1 GB/s being 1e9 bytes/s. The algorithm bandwidth is size over
+time; the bus bandwidth is that times a factor per operation and number of ranks, so that it can be
+compared with the speed of the links whatever the number of ranks. The duration of a kernel on a
+timeline includes the wait for the slowest rank: a bandwidth from it is a lower bound, and closest
+to the truth on the rank that came last.
 
-A collective is the k-th of its process group, operation and size on every rank that has it, in order of start. Ranks
-that recorded different numbers of them are matched from the first on, as far as all go. The clocks of the ranks must
-be aligned, and the recordings begin with the same collective. The test of both is that all ranks are inside a
-collective at one moment, `together`: none can leave it before all have come. What fails the test (the sender of a
-broadcast need not wait either) tells nothing about who was late.
+A collective is the k-th of its process group, operation and size on every rank that has it, in
+order of start. Ranks that recorded different numbers of them are matched from the first on, as far
+as all go. The clocks of the ranks must be aligned, and the recordings begin with the same
+collective. The test of both is that all ranks are inside a collective at one moment, `together`:
+none can leave it before all have come. What fails the test (the sender of a broadcast need not wait
+either) tells nothing about who was late.
 """
 
 import numpy as np
@@ -40,7 +43,8 @@ MATCHED = Table(
     ),
     ("collective", "start_ns", "rank", "gpu"),
 )
-# What a rank sends and receives over the bus, per byte of the message, with n ranks (nccl-tests, PERFORMANCE.md).
+# What a rank sends and receives over the bus, per byte of the message, with n ranks (nccl-tests,
+# PERFORMANCE.md).
 _TWICE_ALL_BUT_ONE = ("all_reduce",)
 _ALL_BUT_ONE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ONCE = ("broadcast", "reduce", "send_recv")
@@ -75,15 +79,17 @@ def overlap(kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
 def bandwidth(collectives: pd.DataFrame) -> pd.DataFrame:
     """Return the algorithm and the bus bandwidth of each collective.
 
-    Algorithm bandwidth is bytes / duration. Bus bandwidth is that times 2 (n - 1) / n for an all-reduce, (n - 1) / n
-    for all-gather, reduce-scatter, all-to-all, gather and scatter, 1 for broadcast, reduce and send-receive.
+    Algorithm bandwidth is bytes / duration. Bus bandwidth is that times 2 (n - 1) / n for an
+    all-reduce, (n - 1) / n for all-gather, reduce-scatter, all-to-all, gather and scatter, 1 for
+    broadcast, reduce and send-receive.
 
-    The rows and columns of `collectives`, then, float64, bytes/s: `algorithm_bytes_per_s`, NaN where the duration
-    is 0 or unknown; `bus_bytes_per_s`, also NaN for an unknown number of ranks and for other operations (a barrier
-    moves nothing). With one rank nothing crosses the bus: its all-reduce has 0.
+    The rows and columns of `collectives`, then, float64, bytes/s: `algorithm_bytes_per_s`, NaN
+    where the duration is 0 or unknown; `bus_bytes_per_s`, also NaN for an unknown number of ranks
+    and for other operations (a barrier moves nothing). With one rank nothing crosses the bus: its
+    all-reduce has 0.
 
-    Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md. With reduction in the switch (NVLS, SHARP) the bus bandwidth can
-    exceed the speed of the links (nccl-tests, issue 212).
+    Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md. With reduction in the switch (NVLS, SHARP) the
+    bus bandwidth can exceed the speed of the links (nccl-tests, issue 212).
     """
     seconds = COLLECTIVES.check(collectives)["dur_ns"].where(collectives["dur_ns"] > 0) / 1e9
     algorithm = collectives["bytes"] / seconds
@@ -109,12 +115,13 @@ def _factor(collectives: pd.DataFrame) -> pd.Series:
 def summary(collectives: pd.DataFrame) -> pd.DataFrame:
     """Return count and bandwidths of the collectives of each operation, process group, placement and message size.
 
-    A benchmark times each size twice, out of place and in place, which are different work for some operations and
-    never share a row.
+    A benchmark times each size twice, out of place and in place, which are different work for some
+    operations and never share a row.
 
-    By operation, group, ranks, placement and bytes, missing last: these columns, as in COLLECTIVES; `count`,
-    collectives whose bus bandwidth is known; float64, bytes/s, NaN where none is: `algorithm_bytes_per_s`, the
-    median; `bus_bytes_per_s`, the median, `min_bus_bytes_per_s`, `max_bus_bytes_per_s`.
+    By operation, group, ranks, placement and bytes, missing last: these columns, as in COLLECTIVES;
+    `count`, collectives whose bus bandwidth is known; float64, bytes/s, NaN where none is:
+    `algorithm_bytes_per_s`, the median; `bus_bytes_per_s`, the median, `min_bus_bytes_per_s`,
+    `max_bus_bytes_per_s`.
     """
     rates = bandwidth(collectives)
     table, group = numbered(rates, [*_KIND, "bytes"])
@@ -133,22 +140,22 @@ def summary(collectives: pd.DataFrame) -> pd.DataFrame:
 def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
     """Return the bus bandwidth that the largest messages of each operation, process group and placement reach.
 
-    Large are messages of more than half the largest size. Small ones measure the latency, not the links: an average
-    over all sizes, as nccl-tests prints it, says little. Whether the curve is flat is seen from the growth over the
-    messages of a quarter to half the largest size.
+    Large are messages of more than half the largest size. Small ones measure the latency, not the
+    links: an average over all sizes, as nccl-tests prints it, says little. Whether the curve is
+    flat is seen from the growth over the messages of a quarter to half the largest size.
 
-    By operation, group, ranks and placement (as in COLLECTIVES), missing last, where any bus bandwidth is known;
-    `largest_bytes` int64; `count`, large messages; `bus_bytes_per_s`, their median; `growth_frac`, that over the
-    median of the next smaller messages, less 1: about 0 on a plateau, NaN where there are none.
+    By operation, group, ranks and placement (as in COLLECTIVES), missing last, where any bus
+    bandwidth is known; `largest_bytes` int64; `count`, large messages; `bus_bytes_per_s`, their
+    median; `growth_frac`, that over the median of the next smaller messages, less 1: about 0 on a
+    plateau, NaN where there are none.
     """
     rates = bandwidth(collectives)[[*_KIND, "bytes", "bus_bytes_per_s"]]
     measured = rates[rates["bus_bytes_per_s"].notna() & (rates["bytes"] > 0)].reset_index(drop=True)
     table, group = numbered(measured, _KIND)
     tops = measured["bytes"].groupby(group).max()
     largest = tops.to_numpy()[group]
-    large = (
-        measured["bytes"] > largest - measured["bytes"]
-    )  # more than half, without a product that overflows
+    # More than half, without a product that overflows
+    large = measured["bytes"] > largest - measured["bytes"]
     smaller = ~large & (measured["bytes"] > largest // 4)
     at_top, below = (
         measured["bus_bytes_per_s"][rows].groupby(group[rows]).median() for rows in (large, smaller)
@@ -170,19 +177,22 @@ def _text(column: pd.Series) -> pd.Series:
 def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
     """Return how often each rank came last to a collective, and how long it waited for others.
 
-    PerfkitError if the ranks were together in none of the matched collectives: nothing tells who was late.
+    PerfkitError if the ranks were together in none of the matched collectives: nothing tells who
+    was late.
 
     One row per rank and gpu, the most often last one first; empty for a single one. `count`,
-    collectives in which all ranks were together; `last_count`, of these, those to which it came last, as
-    each of several did that came last at once; `last_frac`, last_count over count; `wait_ns` int64,
-    from its starts to the last ones; `wait_frac`, wait_ns over its time in them; both fractions NaN
-    for no collective; `apart_count` int64, matched but not together; `unmatched_count` int64, not matched.
+    collectives in which all ranks were together; `last_count`, of these, those to which it came
+    last, as each of several did that came last at once; `last_frac`, last_count over count;
+    `wait_ns` int64, from its starts to the last ones; `wait_frac`, wait_ns over its time in them;
+    both fractions NaN for no collective; `apart_count` int64, matched but not together;
+    `unmatched_count` int64, not matched.
     """
     rows = matched(collectives)
     if len(rows) and not rows["together"].any():
         raise PerfkitError(
-            f"stragglers: in none of {rows['collective'].nunique()} collectives all ranks were there at one moment. "
-            "Record all ranks over the same steps, on nodes with synchronised clocks."
+            f"stragglers: in none of {rows['collective'].nunique()} collectives all ranks were "
+            "there at one moment. Record all ranks over the same steps, on nodes with "
+            "synchronised clocks."
         )
     timed = with_start(collectives).groupby(["rank", "gpu"]).size()
     table = _summed(rows).reindex(timed.index, fill_value=0) if len(timed) > 1 else _summed(rows)
@@ -209,9 +219,8 @@ def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
 def _summed(rows: pd.DataFrame) -> pd.DataFrame:
     """Return counts and times per rank and GPU: of collectives with all ranks together, and of the others a count."""
     together = rows["together"]
-    first = stretches(
-        [rows["collective"].to_numpy()], len(rows)
-    )  # the first to come waited longest
+    # The first to come waited longest
+    first = stretches([rows["collective"].to_numpy()], len(rows))
     skew_ns = np.repeat(rows["wait_ns"].to_numpy()[first], np.diff(first, append=len(rows)))
     figures = rows[["rank", "gpu"]].assign(
         count=together.astype("int64"),
@@ -223,62 +232,28 @@ def _summed(rows: pd.DataFrame) -> pd.DataFrame:
     return figures.groupby(["rank", "gpu"]).sum()
 
 
-def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
-    """Return how unevenly a figure is spread over the ranks: largest over mean, less 1.
+def imbalance(times: pd.Series) -> float:
+    """Return how unevenly a time is spread over the ranks: largest over mean, less 1; 0 is even.
 
-    0 is even. It is the share of the mean by which the ranks would be done earlier with the same work spread evenly,
-    if the figure is a time that all wait for.
+    It is the share of the mean by which the ranks would be done earlier with the same work spread
+    evenly, if all wait for it. `times` has one value per rank; they are not all 0.
 
-    `frame` has one row per rank, with columns `rank` and `value`, such as ``timeline.breakdown`` of one GPU per rank;
-    `value` names a column of numbers, none negative; ranks for which it is missing are left out. ValueError if a column
-    is missing, a rank has several rows, or a value is negative.
+    Source: Pearce, Gamblin, de Supinski, Schulz, Amato: Quantifying the effectiveness of load
+    balance algorithms, ICS 2012, "percent imbalance". (Cray's tools divide (max - mean) / max by (n
+    - 1) / n instead: DeRose et al., Euro-Par 2007.)
 
-    One row, none if no rank has a value: `ranks_count` int64; `mean_<value>`, `max_<value>` float64, in the unit
-    of the figure; `max_rank` int32, the lowest rank that has the largest; `imbalance_frac` float64, 0..ranks - 1,
-    NaN where all are 0.
-
-    Source: Pearce, Gamblin, de Supinski, Schulz, Amato: Quantifying the effectiveness of load balance algorithms, ICS
-    2012, "percent imbalance". (Cray's tools divide (max - mean) / max by (n - 1) / n instead: DeRose et al., Euro-Par
-    2007.)
-
-    >>> ranks = pd.DataFrame({"rank": [0, 1], "kernel_busy_ns": [30, 10]})
-    >>> imbalance(ranks, value="kernel_busy_ns").iloc[0].to_dict()["imbalance_frac"]
+    >>> imbalance(pd.Series([30, 10]))
     0.5
     """
-    missing = [column for column in ("rank", value) if column not in frame]
-    if missing:
-        raise ValueError(
-            f"frame: it has no column {missing[0]!r}. Its columns are {list(frame.columns)}."
-        )
-    ranks = frame[["rank", value]].dropna().sort_values("rank", kind="stable", ignore_index=True)
-    if ranks["rank"].duplicated().any():
-        raise ValueError(
-            f"frame: rank {ranks['rank'][ranks['rank'].duplicated()].iloc[0]} has several rows. Give one."
-        )
-    if (ranks[value] < 0).any():
-        raise ValueError(
-            f"value: {value!r} is {ranks[value].min()} on a rank. Give a figure that is not negative."
-        )
-    mean = ranks[value].mean()
-    top = (
-        ranks.nlargest(1, value).reset_index(drop=True).astype({"rank": "int32", value: "float64"})
-    )
-    columns = {
-        "ranks_count": np.full(len(top), len(ranks)),
-        f"mean_{value}": np.full(len(top), float(mean)),
-        f"max_{value}": top[value],
-        "max_rank": top["rank"],
-        "imbalance_frac": (top[value] / mean - 1).where(top[value] > 0),
-    }
-    return pd.DataFrame(columns)
+    return float(times.max() / times.mean() - 1)
 
 
 def matched(collectives: pd.DataFrame) -> pd.DataFrame:
     """Return every collective that several ranks recorded, on each of these ranks: MATCHED, by start.
 
-    A collective has at least two rows; a rank with several GPUs has a row for each. Collectives without a start
-    (benchmarks) are left out, and those of a process group that more ranks have than it has members: several groups
-    share its name.
+    A collective has at least two rows; a rank with several GPUs has a row for each. Collectives
+    without a start (benchmarks) are left out, and those of a process group that more ranks have
+    than it has members: several groups share its name.
     """
     timed = with_start(collectives)
     kinds, kind = numbered(timed, ["group", "operation", "bytes", "ranks"])

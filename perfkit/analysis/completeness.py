@@ -14,11 +14,20 @@ import re
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import GAPS
-from perfkit.analysis.intervals import Axis, Int, devices, ends, intersect, subtract, total, union
+from perfkit.analysis.intervals import (
+    Axis,
+    Bool,
+    Int,
+    devices,
+    ends,
+    intersect,
+    subtract,
+    total,
+    union,
+)
 from perfkit.schema import Table
 from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OPS, OVERHEAD, RANK, START
 
@@ -30,7 +39,8 @@ STRETCHES = Table(
 )
 # From the end of the work to that of a wait; to return takes some 10 µs (convention).
 BEYOND_NS = 1_000_000
-# Of the time of queued operations: their GPU hardly waits between them (convention; at most 8 % in 47 traces).
+# Of the time of queued operations: their GPU hardly waits between them (convention; at most 8 % in
+# 47 traces).
 QUEUE_GAPS = 0.1
 # Of the usual operators or duration: a step with so many does the work of the others (convention).
 SIMILAR = 0.5
@@ -130,7 +140,8 @@ def is_memset_call(name: str) -> bool:
 def _waits_after(launches: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the number of the thread's next wait for the GPU after each launch, and when it ends.
 
-    Columns wait, alike for launches before the same wait, and drained_ns: then the kernel has ended;
+    Columns wait, alike for launches before the same wait, and drained_ns: then the kernel has
+    ended;
     far beyond all times if no wait follows.
     """
     waits = api_calls[causes.where(api_calls["name"], is_wait)]
@@ -158,7 +169,7 @@ def _operations(kernels: pd.DataFrame, copies: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([kernels[columns], copies[columns]], ignore_index=True)
 
 
-def _in_capture(calls: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+def _in_capture(calls: pd.DataFrame, api_calls: pd.DataFrame) -> Bool:
     """Return which calls their thread made while it captured a stream: between the calls that begin
     and end that.
     """
@@ -232,11 +243,11 @@ def waits_before(some: pd.DataFrame, operations: pd.DataFrame) -> pd.DataFrame:
     return some[["rank", "gpu"]].assign(start_ns=begun, dur_ns=start - begun)
 
 
-def _in_graph(kernels: pd.DataFrame, copies: pd.DataFrame) -> NDArray[np.bool_]:
+def _in_graph(kernels: pd.DataFrame, copies: pd.DataFrame) -> Bool:
     return np.append(kernels["in_graph"].to_numpy(bool), np.zeros(len(copies), bool))
 
 
-def _only_unjoined(launches: pd.DataFrame, missing: pd.DataFrame) -> NDArray[np.bool_]:
+def _only_unjoined(launches: pd.DataFrame, missing: pd.DataFrame) -> Bool:
     """Return which launches are of a process in which none has its kernel and as many kernels without
     a call follow: the ids of calls and kernels do not agree.
     """
@@ -490,9 +501,7 @@ def cut_gaps(gaps: pd.DataFrame, stretches: pd.DataFrame) -> pd.DataFrame:
     return GAPS.make(pd.concat([gaps.take(untouched), rest], ignore_index=True))
 
 
-def _shrunk(
-    rest: pd.DataFrame, length: Int, whole: Int, is_known: NDArray[np.bool_]
-) -> dict[str, Int]:
+def _shrunk(rest: pd.DataFrame, length: Int, whole: Int, is_known: Bool) -> dict[str, Int]:
     """Return the parts of the pieces of gaps, in proportion; the largest takes what rounding leaves."""
     parts = rest[[*causes.PARTS]].to_numpy()
     scaled = (parts * (length / whole)[:, None]).astype(np.int64) * is_known[:, None]

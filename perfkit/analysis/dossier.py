@@ -1,12 +1,13 @@
 """What is known of each kernel: its time on the timeline, its counters, who launches it, and what is missing?
 
-Time is the timeline's; counters were measured in another execution, often under another clock, and never replace
-it. Counters of several launches of a kernel are means over launches; fractions are weighted by the launches'
-durations. A duration measured under another clock is scaled by the ratio of the clocks for display only: memory does
-not follow the SM clock. What is not known is missing, and `missing` says how to record it.
+Time is the timeline's; counters were measured in another execution, often under another clock, and
+never replace it. Counters of several launches of a kernel are means over launches; fractions are
+weighted by the launches' durations. A duration measured under another clock is scaled by the ratio
+of the clocks for display only: memory does not follow the SM clock. What is not known is missing,
+and `missing` says how to record it.
 
-An operator is joined through the call that launched the kernel, within one execution; a call path by the kernel's name.
-Where several call for a kernel, the one with the most time is named.
+An operator is joined through the call that launched the kernel, within one execution; a call path
+by the kernel's name. Where several call for a kernel, the one with the most time is named.
 """
 
 import shlex
@@ -91,22 +92,25 @@ def kernels(
 ) -> pd.DataFrame:
     """Return one row per kernel name: time, counters, main stall, operator, call path, and what is missing.
 
-    `launches`, `stalls`: LAUNCHES and STALLS, of one report; joined as `perfkit.analysis.kernels` says.
-    `ops`, `api_calls`, `python_calls`: OPS, API_CALLS, which lead from a kernel to its operator, and PYTHON_CALLS of
-    one execution.
+    `launches`, `stalls`: LAUNCHES and STALLS, of one report; joined as `perfkit.analysis.kernels`
+    says.
+    `ops`, `api_calls`, `python_calls`: OPS, API_CALLS, which lead from a kernel to its operator,
+    and PYTHON_CALLS of one execution.
     `devices`: DEVICES, for the clock of the GPU on the timeline.
     `traced`: KERNELS that the operators launched, if not `kernels` themselves (joined by name).
 
-    By falling `total_ns`. `name`, `full_name` (of the most time), `family` string; `count`, `total_ns` int64;
-    `share_frac` of all kernels' time; `matched_by` category: full_name, name, base or none; `measured_count` int64,
-    launches that the counters stem from; `same_grid_frac`, the part of total_ns in launches whose grid and block were
-    measured; `dur_ns` float64, mean duration under the counters' clock; `clock_hz` that clock; `clock_ratio` it over
-    the clock in `devices`; `other_clock` bool, whether they differ by over 2 %; `scaled_dur_ns` dur_ns x clock_ratio;
-    `flops`, `dram_bytes` per launch; `achieved_occupancy_frac`, `theoretical_occupancy_frac`, `sm_frac`, `memory_frac`;
-    `main_stall` string and `main_stall_frac`; `operator`, `python` (the line that led to the launch), `call_path`
-    string; `missing` string, empty if nothing. float64 columns are NaN and strings NA where not known.
+    By falling `total_ns`. `name`, `full_name` (of the most time), `family` string; `count`,
+    `total_ns` int64; `share_frac` of all kernels' time; `matched_by` category: full_name, name,
+    base or none; `measured_count` int64, launches that the counters stem from; `same_grid_frac`,
+    the part of total_ns in launches whose grid and block were measured; `dur_ns` float64, mean
+    duration under the counters' clock; `clock_hz` that clock; `clock_ratio` it over the clock in
+    `devices`; `other_clock` bool, whether they differ by over 2 %; `scaled_dur_ns` dur_ns x
+    clock_ratio; `flops`, `dram_bytes` per launch; `achieved_occupancy_frac`,
+    `theoretical_occupancy_frac`, `sm_frac`, `memory_frac`; `main_stall` string and
+    `main_stall_frac`; `operator`, `python` (the line that led to the launch), `call_path` string;
+    `missing` string, empty if nothing. float64 columns are NaN and strings NA where not known.
     """
-    LAUNCHES.check(launches := LAUNCHES.empty() if launches is None else launches)
+    launches = LAUNCHES.given(launches)
     kernels = KERNELS.check(kernels)
     timeline, group = numbered(kernels, ["name", "full_name", "family", *CONFIGURATION])
     timeline["count"] = np.bincount(group, minlength=len(timeline))
@@ -121,9 +125,7 @@ def kernels(
     table = ranked(table.reset_index().astype({"family": "string"}), "total_ns", ["name"])
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     table = table.join(_measured(match, launches, timeline, devices), on="name")
-    table = table.join(
-        _main_stall(match, launches, STALLS.empty() if stalls is None else stalls), on="name"
-    )
+    table = table.join(_main_stall(match, launches, STALLS.given(stalls)), on="name")
     table["matched_by"] = pd.Categorical(table["matched_by"].fillna("none"), categories=MATCHED_BY)
     table["measured_count"] = table["measured_count"].fillna(0).astype("int64")
     table["same_grid_frac"] = table["same_grid_frac"].fillna(0.0)
@@ -142,7 +144,8 @@ def kernels(
 def measured(launches: pd.DataFrame) -> pd.Series:
     """Say of each launch whether a counter of it has a value; of a report with none of LAUNCHES' counters, of all.
 
-    Nsight Compute lists a launch that failed under it, or that was cut, with counters that are no numbers.
+    Nsight Compute lists a launch that failed under it, or that was cut, with counters that are no
+    numbers.
     """
     has_value = launches.select_dtypes("float64").notna().any(axis=1)
     return has_value if has_value.any() else ~has_value
@@ -151,16 +154,12 @@ def measured(launches: pd.DataFrame) -> pd.Series:
 def covered(dossier: pd.DataFrame) -> float:
     """Return the share of the kernels' time that belongs to kernels with counters, 0..1, NaN without any time.
 
-    `dossier` is what `kernels` returned; a kernel counts with all its launches, also those of other grids.
+    `dossier` is what `kernels` returned; a kernel counts with all its launches, also those of other
+    grids.
 
     >>> covered(pd.DataFrame({"total_ns": [60, 40], "matched_by": ["name", "none"]}))
     0.6
     """
-    absent = [column for column in ("total_ns", "matched_by") if column not in dossier]
-    if absent:
-        raise ValueError(
-            f"dossier: column {', '.join(absent)} is missing; give what dossier.kernels returned"
-        )
     total = int(dossier["total_ns"].sum())
     return (
         float(dossier["total_ns"][dossier["matched_by"].ne("none")].sum() / total)
@@ -272,8 +271,8 @@ def operators(
 ) -> pd.DataFrame:
     """Return `operator` and `python` (the line) in which most of each kernel's time was launched, by kernel name.
 
-    The innermost operator of the launching call counts, as in `operators.kernels_of`; the line is that of
-    `operators.lines`. Strings, NA where unknown.
+    The innermost operator of the launching call counts, as in `operators.kernels_of`; the line is
+    that of `operators.lines`. Strings, NA where unknown.
     """
     of_kernel = kernels_of(ops, kernels, api_calls)
     by_op = ops.set_index(["rank", "op"])["name"].astype("string")
@@ -297,10 +296,10 @@ def operators(
 def call_paths(calltree: pd.DataFrame, call_metrics: pd.DataFrame | None = None) -> pd.Series:
     """Return the launch site of each kernel by its short name: functions from the root down, joined by " > ".
 
-    A kernel stands below a placeholder `<gpu kernel>`; in a tree without any it is what has no callees. Of several
-    paths the one with the most time is taken, without metrics the first.
+    A kernel stands below a placeholder `<gpu kernel>`; in a tree without any it is what has no
+    callees. Of several paths the one with the most time is taken, without metrics the first.
     """
-    metrics = CALL_METRICS.empty() if call_metrics is None else call_metrics
+    metrics = CALL_METRICS.given(call_metrics)
     sites = launched(calltree, metrics)[["row", "full_name", "total_ns"]]
     if sites.empty and not calltree["name"].eq(KERNEL).any():
         parent = parents(calltree)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import (
     CAUSES,
@@ -29,7 +28,7 @@ from perfkit.analysis.causes import (
     placed,
     where,
 )
-from perfkit.analysis.intervals import Axis, Int, Intervals, Window, ends, merge, union
+from perfkit.analysis.intervals import Axis, Bool, Int, Intervals, Window, ends, merge, union
 from perfkit.schema import stretches
 
 ALIKE = 2  # factor within which waits of one kind have one cause (convention)
@@ -124,9 +123,9 @@ def _keys(tables: Sequence[pd.DataFrame], numbers: Sequence[Int]) -> pd.DataFram
 def attributed(
     start: Int,
     end: Int,
-    edge: NDArray[np.bool_],
+    edge: Bool,
     call: Int,
-    touched: NDArray[np.bool_],
+    touched: Bool,
     api_calls: pd.DataFrame,
     host: Host,
     device: Int,
@@ -134,15 +133,17 @@ def attributed(
 ) -> dict[str, pd.Categorical[Any] | Int]:
     """Return why the `device` did nothing in each of the gaps [start, end), int64 ns.
 
-    `edge` tells whether a gap lies before the first or after the last operation of the device. `call` is the row of
-    the launch call in `api_calls`; -1 where none is recorded, and at an edge. `touched`: no call but the host's access
-    to a page ends the gap, in the thread of `call`, which came before. `usual_waits`: the usual time from the return
-    of a launch call to the end of the gap, ns, by device and code of the call.
+    `edge` tells whether a gap lies before the first or after the last operation of the device.
+    `call` is the row of the launch call in `api_calls`; -1 where none is recorded, and at an edge.
+    `touched`: no call but the host's access to a page ends the gap, in the thread of `call`, which
+    came before. `usual_waits`: the usual time from the return of a launch call to the end of the
+    gap, ns, by device and code of the call.
 
-    Columns: cause (of CAUSES); detail (of DETAILS), missing unless the cause is host_wait; api and range (names of the
-    tables), missing where the thread was in none; process and thread of the call, int64, -1 without one; launch, its
-    name; before_ns and inside_ns, the parts of the gap before and inside it; PARTS, int64 ns, which add up to the gap,
-    all 0 of an edge or an unattributed gap.
+    Columns: cause (of CAUSES); detail (of DETAILS), missing unless the cause is host_wait; api and
+    range (names of the tables), missing where the thread was in none; process and thread of the
+    call, int64, -1 without one; launch, its name; before_ns and inside_ns, the parts of the gap
+    before and inside it; PARTS, int64 ns, which add up to the gap, all 0 of an edge or an
+    unattributed gap.
     """
     limits = (np.where(touched, end, np.append(times, 0)[call]) for times in ends(api_calls))
     called, returned = (np.clip(times, start, end) for times in limits)
@@ -157,19 +158,14 @@ def attributed(
         thread, start[rows], called[rows], returned[rows]
     )
     names = np.append(api_calls["name"].cat.codes.to_numpy(), -1)[call]
-    inside, after = returned - called, end - returned
-    parts[DETAILS.index("cuda_call")] += inside * copying
-    parts[DETAILS.index("launch")] += inside * ~copying
+    after = end - returned
+    _add_inside(parts, returned - called, copying)
     usual = usual_waits.reindex(pd.MultiIndex.from_arrays([device, names])).to_numpy()
     is_usual = (after >= usual / ALIKE) & (after <= usual * ALIKE)
     short = np.where(is_usual, usual, after) < KERNEL_WAIT_NS
     parts[-2] = after * short
     parts[-1] = after * ~short
-    # The row of the largest value of each column, the first of equals; `argmax` is slow over few rows.
-    main, most = np.zeros(len(start), np.int64), parts[0].copy()
-    for number, times in enumerate(parts[1:], 1):
-        main[times > most] = number
-        np.maximum(most, times, out=most)
+    main = _largest(parts)
     of_cause = np.r_[np.zeros(len(DETAILS), np.int64), 1, 2]
     return {
         "cause": pd.Categorical.from_codes(
@@ -189,11 +185,27 @@ def attributed(
     }
 
 
+def _add_inside(parts: Int, inside: Int, copying: Bool) -> None:
+    """Add the time inside the launch call to its detail."""
+    parts[DETAILS.index("cuda_call")] += inside * copying
+    parts[DETAILS.index("launch")] += inside * ~copying
+
+
+def _largest(parts: Int) -> Int:
+    """Return the row of the largest value of each column, the first of equals."""
+    main, most = np.zeros(parts.shape[1], np.int64), parts[0].copy()
+    for number, times in enumerate(parts[1:], 1):  # `argmax` is slow over few rows
+        main[times > most] = number
+        np.maximum(most, times, out=most)
+    return main
+
+
 def cut_off(gaps: pd.DataFrame, first: Int, last: Int, host: Host) -> pd.DataFrame:
     """Return the parts of gaps that lie in their windows [first, last), int64 ns: a row per gap, the same columns.
 
-    `gaps` are whole, and each overlaps its window. They keep their cause, detail, call and range; the PARTS are what
-    lies in the window. What comes after the launch call keeps its kind, however little of it is left.
+    `gaps` are whole, and each overlaps its window. They keep their cause, detail, call and range;
+    the PARTS are what lies in the window. What comes after the launch call keeps its kind, however
+    little of it is left.
     """
     start, end = ends(gaps)
     beyond = np.flatnonzero((start < first) | (end > last))
@@ -214,9 +226,7 @@ def cut_off(gaps: pd.DataFrame, first: Int, last: Int, host: Host) -> pd.DataFra
         host.threads(whole), begin[known], called[known], returned[known]
     )
     copying = where(whole["launch"], COPY_CALL.match)
-    inside = columns["inside_ns"][known]
-    parts[DETAILS.index("cuda_call")] += inside * copying
-    parts[DETAILS.index("launch")] += inside * ~copying
+    _add_inside(parts, columns["inside_ns"][known], copying)
     after = (finish - returned)[known]
     parts[-2], parts[-1] = after * short[known], after * ~short[known]
     for name, values in zip(PARTS, parts, strict=True):
@@ -231,12 +241,12 @@ def _explained(
     returned: Int,
     of_wait: Int,
     around: list[tuple[pd.DataFrame, Int]],
-    answers: list[NDArray[np.bool_]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    answers: list[Bool],
+) -> tuple[Int, Int]:
     """Return the ns of each detail in [start, called), and the codes of the call and range of [start, returned).
 
-    `of_wait` is the thread of each wait; `around` has the rows of API_CALLS, RANGES and OS_CALLS with theirs,
-    `answers` which categories fulfil each of CONDITIONS.
+    `of_wait` is the thread of each wait; `around` has the rows of API_CALLS, RANGES and OS_CALLS
+    with theirs, `answers` which categories fulfil each of CONDITIONS.
     """
     tables, groups = zip(*around, strict=True)
     threads = 1 + int(max(of_wait.max(), *(group.max(initial=0) for group in groups)))

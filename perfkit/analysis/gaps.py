@@ -1,12 +1,13 @@
 """When does a GPU do nothing, and what was it waiting for?
 
-A gap is a maximal interval in which no kernel, copy or memset of any process runs on the device. Gaps and their causes
-are found on the whole recording; a window cuts them afterwards, so that a gap at its edge keeps its cause. What lies
-before the first or after the last operation of a device is an edge; without a window a device that works from the start
-to the end of its rank's operations has none. The operation that starts at a gap's end decides the cause, through its
-launch call, joined on (rank, process, correlation); of several that start together, the one whose call comes first in
-API_CALLS. No call launches a page of unified memory that the driver moves: the thread of the last call before the gap
-is taken to touch it. The causes are those of `perfkit.analysis.causes`.
+A gap is a maximal interval in which no kernel, copy or memset of any process runs on the device.
+Gaps and their causes are found on the whole recording; a window cuts them afterwards, so that a gap
+at its edge keeps its cause. What lies before the first or after the last operation of a device is
+an edge; without a window a device that works from the start to the end of its rank's operations has
+none. The operation that starts at a gap's end decides the cause, through its launch call, joined on
+(rank, process, correlation); of several that start together, the one whose call comes first in
+API_CALLS. No call launches a page of unified memory that the driver moves: the thread of the last
+call before the gap is taken to touch it. The causes are those of `perfkit.analysis.causes`.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import (
     CAUSES,
@@ -29,6 +29,7 @@ from perfkit.analysis.gap_parts import Host, attributed, cut_off
 from perfkit.analysis.grouping import counted, numbered
 from perfkit.analysis.intervals import (
     Axis,
+    Bool,
     Int,
     Intervals,
     Windows,
@@ -104,17 +105,18 @@ def idle_gaps(
 ) -> pd.DataFrame:
     """Return the times at which a device does nothing, with what it was waiting for: table `GAPS`.
 
-    The lengths of all gaps of a device add up to its idle time. A device that does nothing in the whole window is one
-    edge. `at_least_ns` is the shortest gap to return, 0 or more, else ValueError; without `window` each device is seen
-    over the span of the operations of all devices of its rank.
+    The lengths of all gaps of a device add up to its idle time. A device that does nothing in the
+    whole window is one edge. `at_least_ns` is the shortest gap to return, 0 or more, else
+    ValueError; without `window` each device is seen over the span of the operations of all devices
+    of its rank.
 
     Source: Holistic Trace Analysis, ``get_idle_time_breakdown``.
     """
     if at_least_ns < 0:
         raise ValueError(f"at_least_ns: {at_least_ns} is negative. Give 0 or more.")
     API_CALLS.check(api_calls)
-    ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
-    os_calls = OS_CALLS.empty() if os_calls is None else OS_CALLS.check(os_calls)
+    ranges = RANGES.given(ranges)
+    os_calls = OS_CALLS.given(os_calls)
     tables = [KERNELS.check(kernels), COPIES.check(copies)]
     index, groups = devices(*tables)
     first, last = spans(tables, groups, len(index), window)
@@ -157,8 +159,8 @@ class _Reach(NamedTuple):
 
     first: Int
     last: Int
-    begun: NDArray[np.bool_]  # whether the device worked before its window
-    continued: NDArray[np.bool_]  # whether it works after it
+    begun: Bool  # whether the device worked before its window
+    continued: Bool  # whether it works after it
 
 
 def _reach(operations: list[Int], first: Int, last: Int) -> _Reach:
@@ -236,9 +238,8 @@ def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFram
     """Return the row of the first call that launched an operation at the end of each gap, else -1."""
     gap, place = members(gaps.place, gaps.places)
     row = gaps.order[place]
-    in_second = row >= len(
-        tables[0]
-    )  # of the tables laid end to end, of which only these rows are copied
+    # Of the tables laid end to end, of which only these rows are copied
+    in_second = row >= len(tables[0])
     in_first = (row >= 0) & ~in_second  # -1 is the end of a device's reach
     ended = {key: np.full(len(row), -1, np.int64) for key in ("rank", "process", "correlation")}
     for table, mine, shift in zip(tables, (in_first, in_second), (0, len(tables[0])), strict=True):
@@ -300,9 +301,9 @@ def _touching(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) 
 def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
     """Return how much of each device's idle time each cause accounts for; the parts of a gap count apart.
 
-    One row per rank, gpu, cause and detail that occur (detail missing unless host_wait), by falling total_ns within a
-    device: count (gaps with a part of this cause), total_ns, max_ns (the longest part) and share_frac, the part of the
-    device's idle time in `gaps`.
+    One row per rank, gpu, cause and detail that occur (detail missing unless host_wait), by falling
+    total_ns within a device: count (gaps with a part of this cause), total_ns, max_ns (the longest
+    part) and share_frac, the part of the device's idle time in `gaps`.
     """
     table, device = numbered(GAPS.check(gaps), ["rank", "gpu"])
     length, cause = gaps["dur_ns"].to_numpy(), gaps["cause"].astype(object).to_numpy()
@@ -329,23 +330,18 @@ def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
 
 
 def longest(gaps: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Return the rows of the `most` (at least 1) longest gaps, with their index: longest first, ties in their order."""
-    if most < 1:
-        raise ValueError(f"most: {most} is not at least 1")
-    length = GAPS.check(gaps)["dur_ns"].to_numpy()
-    rows = np.arange(len(length))
-    if len(length) > most:
-        rows = np.flatnonzero(length >= np.partition(length, -most)[-most])
-    return gaps.take(rows[np.argsort(-length[rows], kind="stable")][:most])
+    """Return the rows of the `most` longest gaps, with their index: longest first, ties in order."""
+    return GAPS.check(gaps).nlargest(most, "dur_ns")
 
 
 def histogram(gaps: pd.DataFrame) -> pd.DataFrame:
     """Return how many gaps of each length there are, and how long they are together, per cause over all devices.
 
-    Bins are half open, with edges at 1, 2 and 5 times powers of ten ns, from the shortest to the longest gap.
+    Bins are half open, with edges at 1, 2 and 5 times powers of ten ns, from the shortest to the
+    longest gap.
 
-    One row per bin and cause that occurs, by lower_ns, then cause: lower_ns, upper_ns, cause, count (gaps, may be 0),
-    total_ns.
+    One row per bin and cause that occurs, by lower_ns, then cause: lower_ns, upper_ns, cause, count
+    (gaps, may be 0), total_ns.
     """
     length = GAPS.check(gaps)["dur_ns"].to_numpy()
     edges = np.array([step * 10**power for power in range(18) for step in (1, 2, 5)])

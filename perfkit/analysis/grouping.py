@@ -1,9 +1,9 @@
 """What are the count, total, mean, median, extremes and spread of the values of each group?
 
-Values are int64 or float64 without missing values; groups are codes 0 .. groups-1, and a group without a value gets a
-row too. Lengths that differ, codes outside the groups and NaN raise ValueError. The median is the mean of the two
-middle values; the standard deviation is that of a sample (n - 1), NaN for one value (vendor tables print 0.0). Values
-of several ranks are pooled, so that a median is a true median.
+Values are int64 or float64 without missing values; groups are codes 0 .. groups-1, and a group
+without a value gets a row too. The median is the mean of the two middle values; the standard
+deviation is that of a sample (n - 1), NaN for one value (vendor tables print 0.0). Values of
+several ranks are pooled, so that a median is a true median.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Float, Int
 
 
 class SpeedupBounds(NamedTuple):
@@ -24,10 +24,8 @@ class SpeedupBounds(NamedTuple):
     high: float
 
 
-MOST = 2**62
-FEW = 2**16  # codes
 SPREAD, ROOM = 16, 2**20  # numbers that lie further apart are looked up by hashing, which is slower
-Values = NDArray[np.int64] | NDArray[np.float64]
+Values = Int | Float
 
 
 def keys_of(by: str | Sequence[str], legal: Sequence[str]) -> list[str]:
@@ -41,16 +39,16 @@ def keys_of(by: str | Sequence[str], legal: Sequence[str]) -> list[str]:
 def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
     """Return count, total, mean, median, min, max and standard deviation of the values of each group.
 
-    The standard deviation is taken around the group's mean in a second pass. Row i is group i. `count` int64; `total`
-    int64 (exact) for integers, else float64, 0 for an empty group; `mean`, `median`, `min`, `max` float64, NaN for an
-    empty group (min and max of integers are exact up to 2**53); `std` float64, NaN for fewer than two values.
+    The standard deviation is taken around the group's mean in a second pass. Row i is group i.
+    `count` int64; `total` int64 (exact) for integers, else float64, 0 for an empty group; `mean`,
+    `median`, `min`, `max` float64, NaN for an empty group (min and max of integers are exact up to
+    2**53); `std` float64, NaN for fewer than two values.
 
     >>> grouped(np.array([4, 1, 7, 2]), np.array([0, 0, 0, 1]), groups=2)
        count  total  mean  median  min  max  std
     0      3     12   4.0     4.0  1.0  7.0  3.0
     1      1      2   2.0     2.0  2.0  2.0  NaN
     """
-    _check(values, group, groups)
     count = np.bincount(group, minlength=groups).astype(np.int64, copy=False)
     filled = np.flatnonzero(count)
     statistics = _of_sorted(_sorted_within(values, group, count), count[filled])
@@ -69,24 +67,10 @@ def counted(values: Int, group: Int, groups: int) -> tuple[Int, Int, Int]:
     >>> [column.tolist() for column in counted(np.array([4, 1, 7]), np.array([0, 0, 2]), groups=3)]
     [[2, 0, 1], [5, 0, 7], [4, 0, 7]]
     """
-    _check(values, group, groups)
     total, greatest = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
     np.add.at(total, group, values)
     np.maximum.at(greatest, group, values)
     return np.bincount(group, minlength=groups).astype(np.int64, copy=False), total, greatest
-
-
-def _check(values: Values, group: Int, groups: int) -> None:
-    if len(values) != len(group):
-        raise ValueError(
-            f"group: {len(group)} codes for {len(values)} values. Give one code per value."
-        )
-    if len(group) and (group.min() < 0 or group.max() >= groups):
-        raise ValueError(
-            f"group: codes {group.min()} to {group.max()} are not all within 0 to {groups - 1}."
-        )
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        raise ValueError("values: some are NaN. Leave missing values out.")
 
 
 def _sorted_within(values: Values, group: Int, count: Int) -> Values:
@@ -99,9 +83,8 @@ def _sorted_within(values: Values, group: Int, count: Int) -> Values:
         return values[np.lexsort((values, group))]
     # One number that holds group and value sorts several times faster than two keys.
     packed = group.astype(np.int64, copy=False) << bits
-    packed |= (
-        values.astype(np.int64, copy=False) - low
-    )  # in place: memory holds one column, not three
+    # In place: memory holds one column, not three
+    packed |= values.astype(np.int64, copy=False) - low
     packed.sort()
     packed &= (1 << bits) - 1
     packed += low
@@ -138,7 +121,8 @@ def largest(frame: pd.DataFrame, column: str) -> pd.Series:
 
 def over(how: np.ufunc, values: NDArray[Any], first: Int, stop: Int) -> NDArray[Any]:
     """Return values[first:stop] joined by `how` for each of these ranges; of an empty range anything."""
-    # reduceat answers for what lies between two ranges as well; 0 stands behind the last value for its end.
+    # reduceat answers for what lies between two ranges as well; 0 stands behind the last value for
+    # its end.
     return np.asarray(
         how.reduceat(np.append(values, 0), np.stack([first, stop], axis=1).ravel())[::2]
     )
@@ -177,41 +161,21 @@ def shared(column: pd.Series, group: Int, groups: int) -> pd.Series:
 def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
     """Return the distinct combinations of the columns `keys`, and for each row of `frame` the row of its combination.
 
-    Combinations keep the dtypes and are in order of first appearance; missing values are a value of their own.
+    Combinations keep the dtypes and are in order of first appearance; missing values are a value of
+    their own.
 
     >>> combinations, group = numbered(pd.DataFrame({"a": [5, 5, 3], "b": ["x", "y", "x"]}), ["a", "b"])
     >>> combinations.to_numpy().tolist(), group.tolist()
     ([[5, 'x'], [5, 'y'], [3, 'x']], [0, 1, 2])
     """
-    group, span = np.zeros(len(frame), np.int64), 1
+    group = np.zeros(len(frame), np.int64)
     for key in keys:
-        code, values = _codes(frame[key])
-        if values > MOST // span:  # numbered anew, the product fits
-            group, span = pd.factorize(group)[0].astype(np.int64, copy=False), max(len(frame), 1)
-        group, span = group * values + code if values > 1 else group, span * values
-    if span > FEW:
-        group = pd.factorize(group)[0].astype(np.int64, copy=False)
-        span = int(group.max(initial=-1)) + 1
-    first = np.full(span, len(group))
+        code, values = pd.factorize(frame[key], use_na_sentinel=False)
+        if len(values) > 1:
+            group = pd.factorize(group * len(values) + code)[0].astype(np.int64, copy=False)
+    first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     first[group[::-1]] = np.arange(len(group))[::-1]
-    if span <= FEW:  # a table of all codes takes a fraction of the time
-        order = np.argsort(first)[: np.count_nonzero(first < len(group))]
-        number = np.zeros(span, np.int64)
-        number[order] = np.arange(len(order))
-        first, group = first[order], number[group]
     return frame[keys].iloc[first].reset_index(drop=True), group
-
-
-def _codes(column: pd.Series) -> tuple[Int, int]:
-    """Return numbers from 0 that tell the values of a column apart, and a number that is above all of them."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy().astype(np.int64) + 1, len(column.cat.categories) + 1
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind == "i" and len(column):
-        low, high = int(column.min()), int(column.max())
-        if high - low < len(column):
-            return column.to_numpy().astype(np.int64) - low, high - low + 1
-    code: Int = pd.factorize(column)[0].astype(np.int64, copy=False) + 1
-    return code, int(code.max(initial=0)) + 1
 
 
 def rows_of(frame: pd.DataFrame, key: str, rank: Int, number: Int) -> Int:
@@ -237,45 +201,34 @@ def ranked(frame: pd.DataFrame, total: str, keys: list[str]) -> pd.DataFrame:
     return frame.iloc[order].reset_index(drop=True)
 
 
-def speedup_bounds(
-    shares: Sequence[float], removed: Sequence[float], *, exclusive: Sequence[float] | None = None
-) -> SpeedupBounds:
+def speedup_bounds(shares: Sequence[float], removed: Sequence[float]) -> SpeedupBounds:
     """Return the range of the speed-up if a fraction of each share of one timeline is removed.
 
-    With shares p, removed fractions r and exclusive parts x (what no other share covers): low = 1 / (1 - sum of r x),
-    high = 1 / max(largest p (1 - r), 1 - sum of r p). Shares may overlap, by how much is not known: what remains of one
-    share takes its time whatever becomes of the others, and no more than the sum can be removed. It is never the
-    product of the single gains: time that two measures remove is there only once.
+    With shares p, removed fractions r and exclusive parts x (what no other share covers): low = 1 /
+    (1 - sum of r x), high = 1 / max(largest p (1 - r), 1 - sum of r p). Shares may overlap, by how
+    much is not known: what remains of one share takes its time whatever becomes of the others, and
+    no more than the sum can be removed. It is never the product of the single gains: time that two
+    measures remove is there only once.
 
-    `shares`, `removed`: Share of the timeline of each measure's target, and the fraction of it that the measure
-    removes, 0..1.
-    `exclusive`: The part of each share that none of the others covers, 0..share. Without it the least that is possible
-    for any overlap: the share less the sum of the others, and at least 0.
+    `shares`, `removed`: Share of the timeline of each measure's target, and the fraction of it that
+    the measure removes, 0..1.
+    The exclusive part of a share is the least that is possible for any overlap: the share less the
+    sum of the others, and at least 0.
 
-    SpeedupBounds: 1 <= low <= high; (1, 1) without measures. ValueError if the lengths differ or a value lies outside
-    its range. Source: G. M. Amdahl, "Validity of the single processor approach to achieving large scale computing
-    capabilities" (1967), applied to sets of intervals.
+    SpeedupBounds: 1 <= low <= high; (1, 1) without measures. ValueError if the lengths differ or a
+    value lies outside its range. Source: G. M. Amdahl, "Validity of the single processor approach
+    to achieving large scale computing capabilities" (1967), applied to sets of intervals.
 
     >>> speedup_bounds([0.784], [0.6]).high.__round__(3)
     1.888
-    >>> [round(bound, 3) for bound in speedup_bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])]
-    [1.29, 3.189]
     """
     total = sum(shares)
-    alone = (
-        [max(0.0, share - (total - share)) for share in shares]
-        if exclusive is None
-        else list(exclusive)
-    )
-    if not len(shares) == len(removed) == len(alone):
-        raise ValueError(
-            f"removed: {len(removed)} fractions and {len(alone)} exclusive parts for {len(shares)} shares"
-        )
-    for share, fraction, own in zip(shares, removed, alone, strict=True):
-        if not (0 <= share <= 1 and 0 <= fraction <= 1 and 0 <= own <= share):
-            raise ValueError(
-                f"shares: {share}, {fraction} removed, {own} exclusive; fractions lie between 0 and 1"
-            )
+    alone = [max(0.0, share - (total - share)) for share in shares]
+    if len(shares) != len(removed):
+        raise ValueError(f"removed: {len(removed)} fractions for {len(shares)} shares")
+    for share, fraction in zip(shares, removed, strict=True):
+        if not (0 <= share <= 1 and 0 <= fraction <= 1):
+            raise ValueError(f"shares: {share}, {fraction} removed; fractions lie between 0 and 1")
     saved = sum(r * x for r, x in zip(removed, alone, strict=True))
     left = max((p * (1 - r) for p, r in zip(shares, removed, strict=True)), default=1.0)
     least = max(left, 1 - sum(r * p for p, r in zip(shares, removed, strict=True)))

@@ -1,35 +1,36 @@
 """What does the CPU spend its time on: CUDA calls, launches, named ranges, waiting for data, and for the GPU?
 
-Statistics pool all ranks, processes and threads unless these are among the keys. Nested calls and ranges count in
-their own row and in that of what encloses them: totals are inclusive and shares are of the sum of the totals in the
-table, never of wall time. The wait for data is the time in the loader's ``__next__``, which PyTorch records as a range
-``enumerate(DataLoader)#...__next__``, and in ranges a person named for data loading (`causes.DATA_LOADING`), of the
-rank's thread that spends most time in such ranges; time that several of them cover counts once.
+Statistics pool all ranks, processes and threads unless these are among the keys. Nested calls and
+ranges count in their own row and in that of what encloses them: totals are inclusive and shares are
+of the sum of the totals in the table, never of wall time. The wait for data is the time in the
+loader's ``__next__``, which PyTorch records as a range ``enumerate(DataLoader)#...__next__``, and
+in ranges a person named for data loading (`causes.DATA_LOADING`), of the rank's thread that spends
+most time in such ranges; time that several of them cover counts once.
 
-One graph launch starts many operations, joined with the call on (rank, process, correlation). Profilers lose them in
-two ways. A launch is *empty* when none of its operations was recorded: nsys with ``--cuda-graph-trace=graph`` records
-none, and others drop replays when their buffers overflow. Or some nodes are not recorded: then the GPU seems to do
-nothing *inside* a graph, after the launch call returned and before one of the recorded operations, though nodes follow
-one another within microseconds. In both cases the GPU worked, and its idle time is not known.
+One graph launch starts many operations, joined with the call on (rank, process, correlation).
+Profilers lose them in two ways. A launch is *empty* when none of its operations was recorded: nsys
+with ``--cuda-graph-trace=graph`` records none, and others drop replays when their buffers overflow.
+Or some nodes are not recorded: then the GPU seems to do nothing *inside* a graph, after the launch
+call returned and before one of the recorded operations, though nodes follow one another within
+microseconds. In both cases the GPU worked, and its idle time is not known.
 
-A kernel is joined to the call that launched it on (rank, process, correlation); all nodes of a graph have the one call
-that launched the graph. Kernels without a call are left out, as Nsight Systems does; `LATENCY` has what is measured.
+A kernel is joined to the call that launched it on (rank, process, correlation); all nodes of a
+graph have the one call that launched the graph. Kernels without a call are left out, as Nsight
+Systems does; `LATENCY` has what is measured.
 
 Source: Nsight Systems, report ``cuda_kern_exec_sum``.
 """
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.grouping import grouped, in_unit, keys_of, numbered, ranked, totals
-from perfkit.analysis.intervals import Int, Window, bounds, cut, ends, total, union
+from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
+from perfkit.analysis.intervals import Bool, Int, Window, bounds, cut, ends, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
 from perfkit.schema import Column, Table
@@ -46,7 +47,6 @@ from perfkit.tables import (
     THREAD,
 )
 
-SPAN_KEYS = ("domain", "name", "kind", "rank", "process", "thread", "depth")
 # Calls that return only when the GPU is done, and why (CUDA Runtime and Driver API references, "API
 # synchronization behavior"; HIP follows the same rules). Suffixes _ptsz and _ptds do not matter.
 BLOCKING = {
@@ -59,7 +59,9 @@ BLOCKING = {
     r"(cuda|hip)Free(?!.*Async).*|cu(MemFree|MipmappedArrayDestroy|ArrayDestroy)(?!.*Async).*": (
         "waits until no running work can use the memory"
     ),
-    r"(cuda|hip)DeviceReset|cuCtxDestroy|cuDevicePrimaryCtxRe(set|lease)": "waits, then destroys the context",
+    r"(cuda|hip)DeviceReset|cuCtxDestroy|cuDevicePrimaryCtxRe(set|lease)": (
+        "waits, then destroys the context"
+    ),
 }
 _BLOCKING = re.compile("|".join(f"(?:{pattern})" for pattern in BLOCKING))
 LATENCY = Table(
@@ -88,41 +90,14 @@ OF_KERNEL = (
     "name",
     "full_name",
 )  # what a latency says of it
-_SUMMARY_KEYS = ("name", "full_name")
-
-
-def calls(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
-    """Return count, statistics of the durations and share of the CUDA calls per function.
-
-    By falling `total_ns`, ties by falling count, then name: `name`, `count`, `total_ns`, `mean_ns`, `median_ns`,
-    `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one call), `share_frac`, total_ns over the sum of this table.
-    Source: The vendor's `cuda_api_sum`.
-    """
-    return totals(cut(API_CALLS.check(api_calls), window), ["name"])
-
-
-def spans(
-    ranges: pd.DataFrame,
-    *,
-    window: Window | None = None,
-    by: Sequence[str] = ("domain", "name", "kind"),
-) -> pd.DataFrame:
-    """Return count, statistics of the durations and share of the ranges, grouped; marks are left out.
-
-    `by` is one or more of SPAN_KEYS, else ValueError. The key columns are as in RANGES, the others and the order those
-    of `calls`. Source: The vendor's `nvtx_sum`, whose Range is "domain:name".
-    """
-    keys = keys_of(by, SPAN_KEYS)
-    inside = cut(RANGES.check(ranges), window)
-    return totals(inside[inside["kind"] != "mark"], keys)
 
 
 def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return how long each thread is blocked in calls that wait for the GPU (`BLOCKING`).
 
-    Without `window` a thread is seen from its first call's start to its last call's end. By falling `total_ns`, ties by
-    falling count, then keys: `rank`, `process`, `thread`, `name`, `count`, `total_ns`, `max_ns`; `share_frac`, total_ns
-    over the thread's window.
+    Without `window` a thread is seen from its first call's start to its last call's end. By falling
+    `total_ns`, ties by falling count, then keys: `rank`, `process`, `thread`, `name`, `count`,
+    `total_ns`, `max_ns`; `share_frac`, total_ns over the thread's window.
     """
     keys = ["rank", "process", "thread", "name"]
     inside = cut(API_CALLS.check(api_calls), window)
@@ -139,7 +114,7 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     return ranked(table, "total_ns", keys)
 
 
-def blocks(api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+def blocks(api_calls: pd.DataFrame) -> Bool:
     """Return which calls are `BLOCKING`."""
     return causes.where(
         api_calls["name"], lambda name: _BLOCKING.fullmatch(causes.VARIANT.sub("", name))
@@ -151,11 +126,12 @@ def input_wait(
 ) -> pd.DataFrame:
     """Return how long the training thread of each step waits for data, and how much data reaches the GPUs.
 
-    `steps` is what `steps.detect` returned. The share of a run is the sum of wait_ns over the sum of dur_ns, best of
-    the steady steps. A row per step, in their order: `rank`; `step`, `start_ns`, `dur_ns` int64; `wait_ns` Int64,
-    within the step; `wait_frac`, wait_ns over dur_ns. NA and NaN where the rank records no data loading at all. With
-    `copies` also `input_bytes` int64: what the rank's copies from the CPU to its GPUs move that start in the step. Over
-    dur_ns it is the rate at which the loader delivers; files may hold fewer bytes, since images are compressed there.
+    `steps` is what `steps.detect` returned. The share of a run is the sum of wait_ns over the sum
+    of dur_ns, best of the steady steps. A row per step, in their order: `rank`; `step`, `start_ns`,
+    `dur_ns` int64; `wait_ns` Int64, within the step; `wait_frac`, wait_ns over dur_ns. NA and NaN
+    where the rank records no data loading at all. With `copies` also `input_bytes` int64: what the
+    rank's copies from the CPU to its GPUs move that start in the step. Over dur_ns it is the rate
+    at which the loader delivers; files may hold fewer bytes, since images are compressed there.
     """
     spans = ranges[causes.where(RANGES.check(ranges)["name"], causes.DATA_LOADING.search)]
     # Of the thread of each rank that spends most time in them.
@@ -195,10 +171,11 @@ def recorded(
 ) -> pd.DataFrame:
     """Return how many graphs were launched, how many of them started nothing, and the idle time inside the others.
 
-    A window selects the graphs launched at least partly in it, and the idle time in it. One row per rank that launched
-    a graph, ascending: `rank`; `launch_count`; `empty_count`, launches without any operation; `idle_ns` int64, sum over
-    the rank's devices of the gaps of at least 30 us that an operation of a graph ends whose launch call had returned
-    before they began. Source: AMD-AGI/TraceLens, issue 728: 26 % idle on a GPU that was active for 99 %.
+    A window selects the graphs launched at least partly in it, and the idle time in it. One row per
+    rank that launched a graph, ascending: `rank`; `launch_count`; `empty_count`, launches without
+    any operation; `idle_ns` int64, sum over the rank's devices of the gaps of at least 30 us that
+    an operation of a graph ends whose launch call had returned before they began. Source:
+    AMD-AGI/TraceLens, issue 728: 26 % idle on a GPU that was active for 99 %.
     """
     calls = api_calls[causes.where(API_CALLS.check(api_calls)["name"], causes.is_graph_launch)]
     frames = [KERNELS.check(kernels), COPIES.check(copies)]
@@ -244,8 +221,8 @@ def latency(
 ) -> pd.DataFrame:
     """Return for every kernel how long its call took, how long it queued and how long it ran: table `LATENCY`.
 
-    The rows are in the order of `kernels`; a window selects kernels that start in it and cuts none. delay_ns is below 0
-    only if the clocks of host and device disagree.
+    The rows are in the order of `kernels`; a window selects kernels that start in it and cuts none.
+    delay_ns is below 0 only if the clocks of host and device disagree.
     """
     call = causes.started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
     inside = (
@@ -270,16 +247,16 @@ def latency(
     return pd.DataFrame({name: columns[name] for name in LATENCY.column_names}, copy=False)
 
 
-def latency_summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
-    """Return the statistics of launches per rank, process, thread, gpu, call and kernel name ("name" or "full_name").
+def latency_summary(latency: pd.DataFrame) -> pd.DataFrame:
+    """Return the statistics of launches per rank, process, thread, gpu, call and kernel name.
 
-    One row per group, by falling total_mean_ns: rank, process, thread, gpu, api, `by`, count (launches), queue_count
-    (those with a queue time), then for each of total, api, queue and dur the columns <quantity>_mean_ns, _median_ns,
-    _min_ns, _max_ns, _std_ns (float64; std of a sample, NaN for one value, all of queue NaN where queue_count is 0).
+    One row per group, by falling total_mean_ns: rank, process, thread, gpu, api, name, count
+    (launches), queue_count (those with a queue time), then for each of total, api, queue and dur
+    the columns <quantity>_mean_ns, _median_ns, _min_ns, _max_ns, _std_ns (float64; std of a sample,
+    NaN for one value, all of queue NaN where queue_count is 0).
     """
-    if by not in _SUMMARY_KEYS:
-        raise ValueError(f"by: {by!r} is not one of {', '.join(_SUMMARY_KEYS)}")
-    table, group = numbered(LATENCY.check(latency), ["rank", "process", "thread", "gpu", "api", by])
+    keys = ["rank", "process", "thread", "gpu", "api", "name"]
+    table, group = numbered(LATENCY.check(latency), keys)
     for quantity in ("total", "api", "queue", "dur"):
         column = latency[f"{quantity}_ns"]
         valid = column.notna().to_numpy()

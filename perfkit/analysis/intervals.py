@@ -1,15 +1,17 @@
 """Sets of time intervals, per group: union, intersection, difference and total length.
 
-An interval is half open, [start, end), in int64 nanoseconds. A *set* (`Intervals`) is sorted by (group, start) and
-holds no overlapping, touching or empty intervals within a group. Groups are small integers (a device, a stream); one
-pass handles all of them. Groups that do not fit into int64 when laid end to end raise PerfkitError. Starts and ends are
-sorted each on their own: at any time the number of starts so far minus the number of ends so far says how many
-intervals are open, whichever end belongs to whichever start. A stable sort costs next to nothing on what is in order
+An interval is half open, [start, end), in int64 nanoseconds. A *set* (`Intervals`) is sorted by
+(group, start) and holds no overlapping, touching or empty intervals within a group. Groups are
+small integers (a device, a stream); one pass handles all of them. Groups that do not fit into int64
+when laid end to end raise PerfkitError. Starts and ends are sorted each on their own: at any time
+the number of starts so far minus the number of ends so far says how many intervals are open,
+whichever end belongs to whichever start. A stable sort costs next to nothing on what is in order
 already, or made of a few ordered runs.
 
-A window is (start_ns, end_ns), half open, two integers; `bounds` raises ValueError for anything else. Intervals are cut
-at its edges. Without a window all devices of a rank are seen from the start of the first to the end of the last
-operation of any of them: one that has nothing to do while another one works is idle.
+A window is (start_ns, end_ns), half open, two integers; `bounds` raises ValueError for anything
+else. Intervals are cut at its edges. Without a window all devices of a rank are seen from the start
+of the first to the end of the last operation of any of them: one that has nothing to do while
+another one works is idle.
 """
 
 from collections.abc import Mapping
@@ -23,6 +25,8 @@ from perfkit.errors import PerfkitError
 from perfkit.schema import stretches
 
 Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+Float = NDArray[np.float64]
 BLOCK = 1 << 20  # intervals at once, so that what is made of each in between takes little memory
 
 
@@ -51,8 +55,8 @@ class Axis(NamedTuple):
         span = max((int(t.max()) for t in times if len(t)), default=0) - low + 1
         if span * groups + abs(low) > np.iinfo(np.int64).max:
             raise PerfkitError(
-                f"intervals: {groups} groups of {span} ns each do not fit into int64. Number the groups from 0, "
-                "and count times from the start of the capture."
+                f"intervals: {groups} groups of {span} ns each do not fit into int64. Number the "
+                "groups from 0, and count times from the start of the capture."
             )
         return cls(low, span)
 
@@ -209,8 +213,8 @@ def total(a: Intervals, groups: int) -> Int:
 def binned(a: Intervals, edges: Int) -> tuple[Int, Int, Int]:
     """Return group, bin and length (ns, above 0) wherever the set has time in a bin, in that order.
 
-    Bin i is [edges[i], edges[i + 1]); the edges ascend and enclose the set. Costs one step per interval and per row of
-    the answer, however many bins there are.
+    Bin i is [edges[i], edges[i + 1]); the edges ascend and enclose the set. Costs one step per
+    interval and per row of the answer, however many bins there are.
 
     >>> group, at, length = binned(union(np.array([5]), np.array([25])), np.array([0, 10, 20, 30]))
     >>> at.tolist(), length.tolist()
@@ -239,10 +243,11 @@ def _summed(group: Int, at: Int, length: Int) -> tuple[Int, Int, Int]:
     return group[new], at[new], np.add.reduceat(length, new)
 
 
-def share(part: Int, whole: Int) -> NDArray[np.float64]:
+def share(part: Int, whole: Int) -> Float:
     """Return `part` as a fraction of `whole`, element by element: float64 in 0..1, NaN where `whole` is 0.
 
-    A part that is negative or exceeds its whole raises PerfkitError: the numbers contradict each other.
+    A part that is negative or exceeds its whole raises PerfkitError: the numbers contradict each
+    other.
 
     >>> share(np.array([60, 0]), np.array([100, 0])).tolist()
     [0.6, nan]
@@ -251,7 +256,8 @@ def share(part: Int, whole: Int) -> NDArray[np.float64]:
     if len(wrong):
         at = wrong[0]
         raise PerfkitError(
-            f"share: {part[at]} ns of {whole[at]} ns is not in 0..1. Check the times of the capture."
+            f"share: {part[at]} ns of {whole[at]} ns is not in 0..1. Check the times of the "
+            "capture."
         )
     fraction = np.full(len(part), np.nan)
     np.divide(part, whole, out=fraction, where=whole != 0)
@@ -326,31 +332,24 @@ def spans(
     start = np.full(count, np.iinfo(np.int64).max)
     end, rank = np.full(count, np.iinfo(np.int64).min), np.zeros(count, np.int64)
     for frame, group in zip(frames, groups, strict=True):
-        at = stretches([group], len(group))
-        if not len(at):
-            continue
         begin, finish = ends(frame, None)
-        rank[group[at]] = frame["rank"].to_numpy()[at]
-        np.minimum.at(start, group[at], np.minimum.reduceat(begin, at))
-        np.maximum.at(end, group[at], np.maximum.reduceat(finish, at))
+        rank[group] = frame["rank"].to_numpy()
+        np.minimum.at(start, group, begin)
+        np.maximum.at(end, group, finish)
     if own:
         return start, end
-    of = np.unique(rank, return_inverse=True)[1]
-    first_of, last_of = (
-        np.full(count, np.iinfo(np.int64).max),
-        np.full(count, np.iinfo(np.int64).min),
-    )
-    np.minimum.at(first_of, of, start)
-    np.maximum.at(last_of, of, end)
-    for place, one in enumerate(np.unique(rank).tolist()):
-        first_of[place], last_of[place] = (window or {}).get(one, (first_of[place], last_of[place]))
-    return first_of[of], last_of[of]
+    for one in np.unique(rank).tolist():
+        mine = rank == one
+        whole = int(start[mine].min()), int(end[mine].max())
+        start[mine], end[mine] = (window or {}).get(one, whole)
+    return start, end
 
 
 def tiles(window: Window, bins: int) -> Int:
     """Return the edges (int64 ns) of equal bins that tile a window, one more than there are bins.
 
-    Widths differ by at most 1 ns. There are `bins`, at least 1, and no more than the window has nanoseconds.
+    Widths differ by at most 1 ns. There are `bins`, at least 1, and no more than the window has
+    nanoseconds.
 
     >>> tiles((10, 20), 4).tolist(), tiles((0, 2), 9).tolist()
     ([10, 12, 15, 17, 20], [0, 1, 2])
@@ -375,8 +374,8 @@ def maxima(ends: Int) -> list[Int]:
 def last_open(levels: list[Int], before: Int, moment: Int) -> Int:
     """Return the last place below each of `before` whose end lies after the moment; -1 where there is none.
 
-    The `maxima` of the ends are climbed to where one exceeds the moment, then descended: O(log n) per question,
-    whether intervals nest or not.
+    The `maxima` of the ends are climbed to where one exceeds the moment, then descended: O(log n)
+    per question, whether intervals nest or not.
 
     >>> last_open(maxima(np.array([9, 4, 8])), np.array([3, 2, 1]), np.array([5, 5, 9])).tolist()
     [2, 0, -1]

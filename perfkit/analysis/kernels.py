@@ -1,20 +1,23 @@
 """Which kernels take the time, in which number formats does the matrix work run, and which counters belong to a kernel?
 
-All devices, streams and processes are pooled. Durations of concurrent kernels add up, so shares are of the sum of
-durations in the table, never of wall time; `gpu_busy_frac` counts a moment once per device however many kernels of the
-group run in it. Kernels cut by the window count with the part inside.
+All devices, streams and processes are pooled. Durations of concurrent kernels add up, so shares are
+of the sum of durations in the table, never of wall time; `gpu_busy_frac` counts a moment once per
+device however many kernels of the group run in it. Kernels cut by the window count with the part
+inside.
 
-A launch is known by its rank and its number; a counter that is NaN was not measured. Timeline and counters come from
-two executions and two tools that spell names in their own ways: ncu writes ``(int)4`` where nsys writes ``4``, and
-newer ones leave out namespaces. A launch belongs to the kernel of the same full name, else of the same short name, else
-to the only one of the same function name, grid and block. Of the launches of a kernel those count whose grid and block
-occur on the timeline; all, where none does.
+A launch is known by its rank and its number; a counter that is NaN was not measured. Timeline and
+counters come from two executions and two tools that spell names in their own ways: ncu writes
+``(int)4`` where nsys writes ``4``, and newer ones leave out namespaces. A launch belongs to the
+kernel of the same full name, else of the same short name, else to the only one of the same function
+name, grid and block. Of the launches of a kernel those count whose grid and block occur on the
+timeline; all, where none does.
 
-Matrix work is the kernels of the families gemm, convolution and attention. Its format is that of the operands: as the
-kernel's name says (`perfkit.names.decode`), else as the types of the launching operator's inputs say, else unknown.
-Float32 operands may run as TF32 (float32 that tensor cores round, no mixed precision), which only a name can say. Names
-and types are hints; counters decide. Source: PyTorch, "Automatic Mixed Precision package" (operators that autocast);
-"Numerical accuracy", TensorFloat-32.
+Matrix work is the kernels of the families gemm, convolution and attention. Its format is that of
+the operands: as the kernel's name says (`perfkit.names.decode`), else as the types of the launching
+operator's inputs say, else unknown. Float32 operands may run as TF32 (float32 that tensor cores
+round, no mixed precision), which only a name can say. Names and types are hints; counters decide.
+Source: PyTorch, "Automatic Mixed Precision package" (operators that autocast); "Numerical
+accuracy", TensorFloat-32.
 """
 
 from __future__ import annotations
@@ -25,18 +28,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import names
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked, shared, totals
-from perfkit.analysis.intervals import Int, Window, cut, devices, ends, spans, total, union
+from perfkit.analysis.intervals import Float, Int, Window, cut, devices, ends, spans, total, union
 from perfkit.analysis.operators.totals import launching
 from perfkit.names import decode
 from perfkit.names.parsing import canonical
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COUNTERS, KERNELS, LAUNCHES, OPS
 
-Float = NDArray[np.float64]
 MATCHED_BY = ("full_name", "name", "base", "none")
 CONFIGURATION = ["grid_blocks", "block_threads"]
 _CAST = re.compile(r"\([a-z_ ]+\)(?=-?\d)")
@@ -86,8 +87,8 @@ PRECISION = Table(
 class Mixed:
     """Whether most matrix work runs in 8 or 16 bits: yes, no, or None where what is unknown would decide.
 
-    `reduced_frac` is the share of it in 8 or 16 bits, `unknown_frac` that in an unknown format, both of the `total_ns`
-    that GEMMs, convolutions and attention took; NaN where that is 0.
+    `reduced_frac` is the share of it in 8 or 16 bits, `unknown_frac` that in an unknown format,
+    both of the `total_ns` that GEMMs, convolutions and attention took; NaN where that is 0.
     """
 
     active: bool | None
@@ -101,15 +102,17 @@ def summary(
 ) -> pd.DataFrame:
     """Return count, statistics of the durations, share and busy fraction of the kernels, grouped.
 
-    `by` is "name", "full_name", "family", or "grid": full name, blocks in the grid and threads in a block; else
-    ValueError. By falling `total_ns`, ties by falling count, then name. The key columns as in KERNELS; `family`,
-    missing where kernels of several families share a name; `count`, `total_ns`, `mean_ns`, `median_ns`, `min_ns`,
-    `max_ns`, `std_ns` (of a sample, NaN for one launch); `share_frac`, total_ns over the sum of this table;
-    `gpu_busy_frac`, time in which a kernel of the group runs over the length of the window (without one, first kernel's
-    start to last kernel's end), both summed over the devices that ran any kernel.
+    `by` is "name", "full_name", "family", or "grid": full name, blocks in the grid and threads in a
+    block; else ValueError. By falling `total_ns`, ties by falling count, then name. The key columns
+    as in KERNELS; `family`, missing where kernels of several families share a name; `count`,
+    `total_ns`, `mean_ns`, `median_ns`, `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one
+    launch); `share_frac`, total_ns over the sum of this table; `gpu_busy_frac`, time in which a
+    kernel of the group runs over the length of the window (without one, first kernel's start to
+    last kernel's end), both summed over the devices that ran any kernel.
 
-    Source: Grouping by full name is that of the vendor's `cuda_gpu_kern_sum`, by grid that of `cuda_gpu_kern_gb_sum`
-    (2022: `gpukernsum`), which also tells grids of as many blocks apart by their shape.
+    Source: Grouping by full name is that of the vendor's `cuda_gpu_kern_sum`, by grid that of
+    `cuda_gpu_kern_gb_sum` (2022: `gpukernsum`), which also tells grids of as many blocks apart by
+    their shape.
     """
     if by not in KEYS:
         raise ValueError(f"by: {by!r} is not one of {list(KEYS)}")
@@ -135,7 +138,8 @@ def _busy(kernels: pd.DataFrame, group: Int, total_ns: Int, window: Window | Non
     else:
         place = device * len(total_ns) + group
         shape = (len(index), len(total_ns))
-        # The table is sorted by device and start: a stable sort by place alone gives the order that union wants.
+        # The table is sorted by device and start: a stable sort by place alone gives the order that
+        # union wants.
         small = place.astype(np.uint16) if shape[0] * shape[1] <= 1 << 16 else place
         order = np.argsort(small, kind="stable")
         covered = union(start[order], stop[order], place[order])
@@ -146,9 +150,8 @@ def _busy(kernels: pd.DataFrame, group: Int, total_ns: Int, window: Window | Non
 def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """Return the first value of each of `metrics` per row of `launches`: float64 columns in order, NaN not measured."""
     keys, wanted = ["rank", "launch"], list(dict.fromkeys(metrics))
-    part = COUNTERS.check(counters)[counters["metric"].isin(wanted)].iloc[
-        ::-1
-    ]  # the first of two is written last
+    # The first of two is written last
+    part = COUNTERS.check(counters)[counters["metric"].isin(wanted)].iloc[::-1]
     row = pd.MultiIndex.from_frame(LAUNCHES.check(launches)[keys]).get_indexer(
         pd.MultiIndex.from_frame(part[keys])
     )
@@ -176,10 +179,11 @@ def spelled(full_name: str) -> str:
 def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     """Return the kernel of the timeline that each launch belongs to.
 
-    `timeline` has the distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads` of KERNELS. A row
-    per launch, in their order. `name` string, that of the timeline, NA where no kernel matches; `matched_by` string,
-    one of MATCHED_BY; `same_grid` bool, whether its grid and block occur on the timeline under that name; `counts`
-    bool, whether the launch speaks for the kernel.
+    `timeline` has the distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads`
+    of KERNELS. A row per launch, in their order. `name` string, that of the timeline, NA where no
+    kernel matches; `matched_by` string, one of MATCHED_BY; `same_grid` bool, whether its grid and
+    block occur on the timeline under that name; `counts` bool, whether the launch speaks for the
+    kernel.
     """
     timeline = timeline.reset_index(drop=True)
     by_full = dict(
@@ -238,8 +242,8 @@ def precision(
 ) -> pd.DataFrame:
     """Return how much of the time of GEMMs, convolutions and attention ran in which number format: table `SHARES`.
 
-    The rows are by falling total_ns. `ops` and `api_calls`, of the same execution, tell the operands. With a window
-    kernels count with the part inside.
+    The rows are by falling total_ns. `ops` and `api_calls`, of the same execution, tell the
+    operands. With a window kernels count with the part inside.
     """
     columns = ["rank", "process", "correlation", "start_ns", "dur_ns", "family", "full_name"]
     matrix = kernels.loc[
@@ -255,9 +259,8 @@ def _formats(full_name: pd.Series, dtypes: pd.Series, op: Int) -> dict[str, pd.C
     """Return format, tensor cores and source of each kernel."""
     decoded = [decode(str(name)) for name in full_name.cat.categories]
     kernel = full_name.cat.codes.to_numpy()
-    said = [
-        name.precision.removeprefix("complex ") for name in decoded
-    ]  # complex numbers as their parts
+    # Complex numbers as their parts
+    said = [name.precision.removeprefix("complex ") for name in decoded]
     by_name = np.array([FORMATS.index(one) if one in FORMATS[:-1] else -1 for one in said] or [-1])[
         kernel
     ]
@@ -293,5 +296,6 @@ def mixed(shares: pd.DataFrame) -> Mixed:
     reduced, unknown = (
         int(time.reindex(formats).fillna(0).sum()) for formats in (REDUCED, ["unknown"])
     )
-    active = True if 2 * reduced >= total else False if 2 * (reduced + unknown) < total else None
+    is_decided = 2 * reduced >= total or 2 * (reduced + unknown) < total
+    active = 2 * reduced >= total if is_decided else None
     return Mixed(active, reduced / total, unknown / total, total)

@@ -1,7 +1,7 @@
 """Is what repeats a step of the program, or a layer of one step?
 
-A step passes through the model once. What repeats inside one pass is a layer: ten equal blocks of one forward pass are
-no ten steps. Three things show where a pass begins and ends:
+A step passes through the model once. What repeats inside one pass is a layer: ten equal blocks of
+one forward pass are no ten steps. Three things show where a pass begins and ends:
 
 - the outermost call of a module (PYTHON_CALLS: ``nn.Module: Transformer_0``),
 - a range whose name says that it is one step or one pass (`PASS`), but not one around all of them (`LOOP`),
@@ -13,17 +13,18 @@ import re
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import started_by, where
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Int
 from perfkit.tables import PYTHON_CALLS, RANGES
 
 MODULE = "nn.Module: "
-# The name of one step or one pass. vLLM and SGLang name a step execute_context_1(888)_generation_0(0).
+# The name of one step or one pass. vLLM and SGLang name a step
+# execute_context_1(888)_generation_0(0).
 PASS = re.compile(
-    r"(?<![a-z])(?:time_?step|step|iter|iteration|(?:micro_?)?batch|forward|fwd|backward|bwd|prefill|request)(?![a-z])"
+    r"(?<![a-z])(?:time_?step|step|iter|iteration|(?:micro_?)?batch|forward|fwd|backward|bwd"
+    r"|prefill|request)(?![a-z])"
     r"|execute(?:_\d+)?_context_\d",
     re.IGNORECASE,
 )
@@ -31,7 +32,8 @@ LOOP = re.compile(r"(?<![a-z])(?:loop|epoch|all|every)(?![a-z])", re.IGNORECASE)
 # What PyTorch writes after the name of an operator (torch.autograd.profiler.emit_nvtx).
 OPERATOR = re.compile(r", (?:seq|op_id) = \d")
 SEQUENCE = re.compile(r", seq = \d")
-# MulBackward0, FlashAttnFuncBackward; RegisterPostBackwardFunction of FSDP belongs to the forward pass.
+# MulBackward0, FlashAttnFuncBackward; RegisterPostBackwardFunction of FSDP belongs to the forward
+# pass.
 BACKWARD = re.compile(r"Backward\d*(?:,|$)|autograd::engine")
 # A layer by its own name.
 LAYER = re.compile(
@@ -66,8 +68,8 @@ def passes(ranges: pd.DataFrame, modules: pd.DataFrame) -> pd.DataFrame:
 def are_layers(moments: Int, spans: pd.DataFrame) -> bool:
     """Tell whether most of the steps that begin at `moments` (ns, on the CPU) are layers of a few passes.
 
-    `spans` is what `passes` returned. A thread whose passes hold two steps or more on average, and most of the steps,
-    says so.
+    `spans` is what `passes` returned. A thread whose passes hold two steps or more on average, and
+    most of the steps, says so.
 
     >>> one = pd.DataFrame({"process": [1], "thread": [1], "start_ns": [0], "dur_ns": [100]})
     >>> are_layers(np.array([10, 40, 70]), one)
@@ -110,10 +112,10 @@ def _is_pass(name: str) -> bool:
     return told and LOOP.search(name) is None and OPERATOR.search(name) is None
 
 
-def _outermost(spans: pd.DataFrame) -> NDArray[np.bool_]:
+def _outermost(spans: pd.DataFrame) -> Bool:
     """Tell which spans, by thread and start, lie in no earlier one of their thread."""
     _, thread = numbered(spans, ["process", "thread"])
     end = spans["start_ns"] + spans["dur_ns"]
     reached = end.groupby(thread).cummax().groupby(thread).shift(fill_value=np.iinfo(np.int64).min)
-    outermost: NDArray[np.bool_] = (spans["start_ns"] >= reached).to_numpy(bool)
+    outermost: Bool = (spans["start_ns"] >= reached).to_numpy(bool)
     return outermost

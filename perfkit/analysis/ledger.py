@@ -1,12 +1,14 @@
 """Where did each nanosecond of each GPU go?
 
-The ledger books every nanosecond of every GPU in exactly one line: a kind, a cause and an owner. Where several things
-happen at once, the first of these layers counts: an unknown stretch, computation, a collective, a copy, and what is
-left is idle. Of operations of one layer that run at once, the one that began
-first counts until it ends. So the lines of a GPU add up to its span exactly, in int64 nanoseconds.
+The ledger books every nanosecond of every GPU in exactly one line: a kind, a cause and an owner.
+Where several things happen at once, the first of these layers counts: an unknown stretch,
+computation, a collective, a copy, and what is left is idle. Of operations of one layer that run at
+once, the one that began first counts until it ends. So the lines of a GPU add up to its span
+exactly, in int64 nanoseconds.
 
-A layer is a frame of intervals with rank, gpu, start_ns, dur_ns and the columns of LINE; `computation`, `collectives`
-and `copies` make those of the tables, other modules those of idle time, of waits and of unknown stretches.
+A layer is a frame of intervals with rank, gpu, start_ns, dur_ns and the columns of LINE;
+`computation`, `collectives` and `copies` make those of the tables, other modules those of idle
+time, of waits and of unknown stretches.
 """
 
 from collections.abc import Iterable, Sequence
@@ -98,8 +100,6 @@ def moved(copies: pd.DataFrame) -> pd.DataFrame:
 
 def layer(rows: pd.DataFrame, kind: str, cause: object, owner: object) -> pd.DataFrame:
     """Return a layer of intervals (rank, gpu, start_ns, dur_ns) whose lines have these causes and owners."""
-    if kind not in KINDS:
-        raise ValueError(f"kind: {kind!r} is not one of {', '.join(KINDS)}")
     place = rows[["rank", "gpu", "start_ns", "dur_ns"]].reset_index(drop=True)
     columns = {"kind": kind, "cause": _plain(cause), "owner": _plain(owner)}
     return place.assign(
@@ -127,8 +127,9 @@ def booked(
 ) -> pd.DataFrame:
     """Return BOOKED: the time of each device, each nanosecond in one line.
 
-    `layers` come in the order in which they count; several frames in a list are one layer. `devices` are those of
-    `spans`; what lies outside of their spans is cut off. Time that no layer covers is idle without a cause.
+    `layers` come in the order in which they count; several frames in a list are one layer.
+    `devices` are those of `spans`; what lies outside of their spans is cut off. Time that no layer
+    covers is idle without a cause.
     """
     numbered = devices[["rank", "gpu"]].reset_index(drop=True)
     lines: list[pd.DataFrame] = []
@@ -235,8 +236,9 @@ def _frame(parts: list[_Pieces], devices: pd.DataFrame, lines: pd.DataFrame) -> 
 def ledger(booked: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """Return LEDGER: the time of each line of each device in each phase.
 
-    `phases` has rank, phase, start_ns and dur_ns; the phases of a rank do not overlap. Time that lies in none of them
-    is in phase "outside": a GPU is looked at before or after the work of its rank.
+    `phases` has rank, phase, start_ns and dur_ns; the phases of a rank do not overlap. Time that
+    lies in none of them is in phase "outside": a GPU is looked at before or after the work of its
+    rank.
     """
     BOOKED.check(booked)
     devices = booked[["rank", "gpu"]].drop_duplicates().reset_index(drop=True)

@@ -1,15 +1,18 @@
 """What limits each measured launch, asked in the order of the hardware?
 
-First come launches that leave most of the GPU without work: blocks of a few threads, a grid that does not fill the GPU,
-a last wave of a few blocks. Then comes the busiest unit: a pipe of the SMs, the load/store pipe, L1 with shared memory,
-L2, DRAM. What keeps no unit busy waits: latency. "Memory" alone is no limit, because each level needs another remedy.
+First come launches that leave most of the GPU without work: blocks of a few threads, a grid that
+does not fill the GPU, a last wave of a few blocks. Then comes the busiest unit: a pipe of the SMs,
+the load/store pipe, L1 with shared memory, L2, DRAM. What keeps no unit busy waits: latency.
+"Memory" alone is no limit, because each level needs another remedy.
 
-A unit limits a launch from 60 % of its peak rate on (Nsight Compute, rule SOLBottleneck). Counters of one launch come
-from several passes, so units within 5 points of each other are equally busy, and the first of them in the order of the
-hardware is named. Of the levels of memory it is the last: what streams from DRAM passes L2 and L1 too.
+A unit limits a launch from 60 % of its peak rate on (Nsight Compute, rule SOLBottleneck). Counters
+of one launch come from several passes, so units within 5 points of each other are equally busy, and
+the first of them in the order of the hardware is named. Of the levels of memory it is the last:
+what streams from DRAM passes L2 and L1 too.
 
-Where no memory was measured, SMs that work at 80 % or more of their peak rate limit a launch (Nsight Compute calls this
-a high throughput): more warps cannot save more than the rest. Below that, memory may work more than they do.
+Where no memory was measured, SMs that work at 80 % or more of their peak rate limit a launch
+(Nsight Compute calls this a high throughput): more warps cannot save more than the rest. Below
+that, memory may work more than they do.
 """
 
 import numpy as np
@@ -35,16 +38,6 @@ PIPES = (
 SM_UNITS = (*PIPES, "issue", "sm")
 CACHES = ("lsu", "l1", "l2", "cache")
 MEMORIES = ("dram", "memory")
-LIMITS = (
-    "few threads",
-    "small grid",
-    "last wave",
-    *SM_UNITS,
-    *CACHES,
-    *MEMORIES,
-    "latency",
-    "not measured",
-)
 _ISSUE = (
     "sm__inst_issued.avg.pct_of_peak_sustained_active",
     "smsp__issue_active.avg.pct_of_peak_sustained_active",
@@ -60,13 +53,16 @@ _WAVES = "launch__waves_per_multiprocessor"
 def limiters(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return what limits each launch, and how busy its units are.
 
-    A row per launch, in their order: `rank` int32, `launch` int64, `name` category, `dur_ns` float64; `limit` string,
-    one of LIMITS ("sm", "cache" and "memory" where only the throughput of all units was recorded); `busy_frac`
-    float64, how busy the limiting unit is while the SMs work, NaN without one; `bound_frac`, the same over the whole
-    launch: with the same instructions a launch takes at least this share of its time; `pipe` string, the busiest pipe,
-    and `pipe_frac`; `lsu_frac`, `issue_frac`, `l1_frac`, `l2_frac`, `dram_frac` float64, shares of each unit's peak;
-    `waves`; `tail_lost_frac`, the share of the time that the last wave leaves unused at most; `sms`, `block_threads`
-    float64. NaN is not measured.
+    A row per launch, in their order: `rank` int32, `launch` int64, `name` category, `dur_ns`
+    float64; `limit` string, a unit of SM_UNITS, CACHES or MEMORIES, "few threads", "small grid",
+    "last wave", "latency" or "not measured" ("sm", "cache" and "memory" where only the throughput
+    of all units was recorded); `busy_frac` float64, how busy the limiting unit is while the SMs
+    work,
+    NaN without one; `bound_frac`, the same over the whole launch: with the same instructions a
+    launch takes at least this share of its time; `pipe` string, the busiest pipe, and `pipe_frac`;
+    `lsu_frac`, `issue_frac`, `l1_frac`, `l2_frac`, `dram_frac` float64, shares of each unit's peak;
+    `waves`; `tail_lost_frac`, the share of the time that the last wave leaves unused at most;
+    `sms`, `block_threads` float64. NaN is not measured.
     """
     LAUNCHES.check(launches)
     table = _units(launches, counters)
@@ -149,7 +145,8 @@ def _of_memory(table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """
     memory, dram = table["memory_frac"].to_numpy(), table["dram_frac"].to_numpy()
     l1, l2 = (table[name].to_numpy() for name in ("l1_frac", "l2_frac"))
-    # A cache works no more than the memory in all; its own counter may say so where it counts active cycles.
+    # A cache works no more than the memory in all; its own counter may say so where it counts
+    # active cycles.
     at_l1 = np.minimum(l1, memory)
     at_l2 = np.minimum(l2, memory)
     cache = np.fmax(at_l1, at_l2)

@@ -1,13 +1,14 @@
 """What can a machine do, and what limits the operations that language models are made of?
 
-Products and attention have the FLOP of `perfkit.analysis.flops`, without the softmax; in what works on single elements
-additions, comparisons, exponentials, roots and quotients are 1 each. Bytes are those of every tensor that an operation
-reads or writes, once: what no cache can save. A real kernel moves more: its intensity is at most the one here. The
-ceilings are a data sheet's dense peaks or the rates measured on the machine itself; there is no default. Left of the
-ridge, peak over bandwidth, memory is the limit, right of it arithmetic.
+Products and attention have the FLOP of `perfkit.analysis.flops`, without the softmax; in what works
+on single elements additions, comparisons, exponentials, roots and quotients are 1 each. Bytes are
+those of every tensor that an operation reads or writes, once: what no cache can save. A real kernel
+moves more: its intensity is at most the one here. The ceilings are a data sheet's dense peaks or
+the rates measured on the machine itself; there is no default. Left of the ridge, peak over
+bandwidth, memory is the limit, right of it arithmetic.
 
-Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Dao et al.: FlashAttention,
-NeurIPS 2022.
+Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Dao et al.:
+FlashAttention, NeurIPS 2022.
 """
 
 from collections.abc import Iterator
@@ -77,6 +78,8 @@ OPERATIONS = Table(
 )
 MEMORY = "dram"
 BEYOND = 1.1  # of a peak: more than boost clocks and the rounding of data sheets explain
+# Sequences of a batch, their positions, and the heads of the model with their size.
+BATCH, SEQUENCE, HEADS, HEAD_SIZE = 4, 4096, 64, 128
 NORM, SOFTMAX, SILU = 7, 5, 4  # FLOP per element, counted in their formulas; see `work`
 
 
@@ -86,11 +89,12 @@ Row = tuple[str, str, float, float, str, str]
 def ceilings(*, peaks: Peaks | None, measured: Peaks | None = None) -> pd.DataFrame:
     """Return the roofs of a machine: what its data sheet says beside what was measured on it.
 
-    `peaks` are of the data sheet, such as ``hardware.peaks(name)``, `measured` what `perfkit baseline` measured, as
-    `hardware.load_peaks` reads it; None for what is not known.
+    `peaks` are of the data sheet, such as ``hardware.peaks(name)``, `measured` what `perfkit
+    baseline` measured, as `hardware.load_peaks` reads it; None for what is not known.
 
-    MACHINE, one row per roof that either of them knows, peaks of integers left out, which are not FLOP/s. PerfkitError
-    if a measured rate is above 110 % of the data sheet's peak: one of the two is of something else.
+    MACHINE, one row per roof that either of them knows, peaks of integers left out, which are not
+    FLOP/s. PerfkitError if a measured rate is above 110 % of the data sheet's peak: one of the two
+    is of something else.
 
     >>> sheet = Peaks("made up", {"fp32": 10e12}, memory_bytes_per_s=1e12)
     >>> own = Peaks("made up", {"fp32": 9e12}, memory_bytes_per_s=8e11)
@@ -104,7 +108,8 @@ def ceilings(*, peaks: Peaks | None, measured: Peaks | None = None) -> pd.DataFr
     if (shares > BEYOND).any():
         worst = table.loc[shares == shares.max(), "roof"].iloc[0]
         raise PerfkitError(
-            f"{worst}: measured is {shares.max():.4g} of the data sheet's peak of {peaks.name if peaks else ''}, more "
+            f"{worst}: measured is {shares.max():.4g} of the data sheet's peak of "
+            f"{peaks.name if peaks else ''}, more "
             "than it can be. Check that both are of this GPU, and that the peaks are dense ones."
         )
     memory = table["roof"] == MEMORY
@@ -129,44 +134,36 @@ def _rates(peaks: Peaks | None) -> dict[str, float]:
     }
 
 
-def work(
-    *,
-    batch: int = 4,
-    sequence: int = 4096,
-    heads: int = 64,
-    head_size: int = 128,
-    element_bytes: int = 2,
-) -> pd.DataFrame:
+def work(*, element_bytes: int = 2) -> pd.DataFrame:
     """Return FLOP, bytes and intensity of the operations that language models are made of: OPERATIONS by intensity.
 
-    The matrix product is that of all tokens, batch x sequence, with a square matrix of the model's width, heads x head
-    size; while text is generated it is that of a single token. Attention has a query for every position, or for the new
-    one only; where it is not fused the scores of all pairs of positions are written and read again; fused, it is the
-    limit of FlashAttention: each tensor moved once. ValueError if a size is not above 0. Elements of a layer norm take
-    7 FLOP (sum, difference, square, sum, scale, weight, bias), of a softmax 5 (maximum, difference, exponential, sum,
-    quotient), of a SiLU 4 (sign, exponential, sum, quotient).
+    The matrix product is that of all tokens, batch x sequence, with a square matrix of the model's
+    width, heads x head size; while text is generated it is that of a single token. Attention has a
+    query for every position, or for the new one only; where it is not fused the scores of all pairs
+    of positions are written and read again; fused, it is the limit of FlashAttention: each tensor
+    moved once. Elements of a layer norm take 7 FLOP (sum, difference, square, sum, scale, weight,
+    bias), of a softmax 5 (maximum, difference, exponential, sum, quotient), of a SiLU 4 (sign,
+    exponential, sum, quotient).
 
-    `batch` sequences of `sequence` positions are computed together. The width of the model is `heads` x `head_size`. An
-    element has `element_bytes`: 2 for BF16 and FP16, 4 for FP32.
+    The sizes are those of a model of 70e9 parameters: BATCH, SEQUENCE, HEADS and HEAD_SIZE. An
+    element has `element_bytes`: 2 for BF16 and FP16, 4 for FP32; ValueError if that is not above 0.
 
-    A product of 4096 x 4096 matrices, and of one row with such a matrix:
+    A product of one row with a matrix of 8192 x 8192, and of 16384 rows with it:
 
-    >>> found = work(batch=1, heads=32)
+    >>> found = work()
     >>> found["intensity"][found["operation"].str.startswith("matrix product")].round(4).tolist()
-    [0.9995, 1365.3333]
+    [0.9998, 3276.8]
     """
-    given = {"batch": batch, "sequence": sequence, "heads": heads, "head_size": head_size}
-    for name, value in {**given, "element_bytes": element_bytes}.items():
-        if not value > 0:
-            raise ValueError(f"{name}: {value} is not above 0")
-    made = _rows(batch, sequence, heads, head_size, element_bytes)
+    if not element_bytes > 0:
+        raise ValueError(f"element_bytes: {element_bytes} is not above 0")
+    made = _rows(element_bytes)
     rows = pd.DataFrame(made, columns=[c for c in OPERATIONS.column_names if c != "intensity"])
     return OPERATIONS.make(rows.assign(intensity=rows["flops"] / rows["bytes"]))
 
 
-def _rows(batch: int, sequence: int, heads: int, head_size: int, element: int) -> Iterator[Row]:
+def _rows(element: int) -> Iterator[Row]:
     """Yield matrix products, attention, what touches every element once or twice, and what looks up."""
-    tokens, width = batch * sequence, heads * head_size
+    tokens, width = BATCH * SEQUENCE, HEADS * HEAD_SIZE
     formula = "2 M N K / (e (M K + K N + M N))"
     for what, rows, guide in (("all tokens", tokens, "200 to 1000"), ("one token", 1, "1 to 10")):
         moved = element * (2 * rows * width + width**2)
@@ -178,11 +175,11 @@ def _rows(batch: int, sequence: int, heads: int, head_size: int, element: int) -
             f"{formula}, M = {rows}",
             guide,
         )
-    scores, elements = batch * heads * sequence**2, tokens * width
-    flops, unfused = 4 * head_size * scores, 4 * element * (elements + scores)
+    scores, elements = BATCH * HEADS * SEQUENCE**2, tokens * width
+    flops, unfused = 4 * HEAD_SIZE * scores, 4 * element * (elements + scores)
     yield "attention, scores in memory", "attention", flops, unfused, "Q T / (e (Q + T))", "5 to 10"
     yield "attention, fused", "attention", flops, 4 * element * elements, "T / e", "50 to 100"
-    one = elements / sequence
+    one = elements / SEQUENCE
     yield (
         "attention, one new token",
         "attention",
@@ -215,10 +212,11 @@ def _rows(batch: int, sequence: int, heads: int, head_size: int, element: int) -
 def attainable(operations: pd.DataFrame, *, peaks: Peaks, precision: str) -> pd.DataFrame:
     """Return what the ceilings allow each operation: min(peak, intensity x bandwidth), and which of the two it is.
 
-    `peaks` are of the data sheet, or measured ones; `precision` is a key of ``hardware.PRECISIONS``, such as
-    "bf16_tensor", else ValueError; PerfkitError if the peak or the bandwidth is not known. The rows and columns of
-    `operations`, then `attainable_flops_per_s`, FLOP/s; `peak_frac`, that over the peak; `bound` category: memory left
-    of the ridge, compute at it and right of it.
+    `peaks` are of the data sheet, or measured ones; `precision` is a key of
+    ``hardware.PRECISIONS``, such as "bf16_tensor", else ValueError; PerfkitError if the peak or the
+    bandwidth is not known. The rows and columns of `operations`, then `attainable_flops_per_s`,
+    FLOP/s; `peak_frac`, that over the peak; `bound` category: memory left of the ridge, compute at
+    it and right of it.
 
     >>> made_up = Peaks("made up", {"bf16_tensor": 100e12}, memory_bytes_per_s=1e12)
     >>> found = attainable(work(), peaks=made_up, precision="bf16_tensor")

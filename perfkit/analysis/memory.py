@@ -1,17 +1,20 @@
 """How much memory does the framework hold on each device, and how much is copied between host and devices, how fast?
 
-Allocated is what tensors occupy, reserved what the caching allocator has taken from the driver, both after each
-allocation and release that the profiler recorded (SAMPLES `memory_allocated_bytes`, `memory_reserved_bytes`; other
-metrics are passed over). gpu -1 is memory of the host: only what was allocated since the profiler began counts there,
-and nothing is reserved. A level holds from its time to that of the next one of its device, the last one for ever; of
-several that bear one time all but the last hold for no time, and count where extremes are asked for. A window selects
-the levels that hold in it. Fragmentation is the part of the reserved memory that no tensor occupies: what the allocator
-keeps for later as well as what lies in pieces too small. It is undefined where nothing is reserved.
+Allocated is what tensors occupy, reserved what the caching allocator has taken from the driver,
+both after each allocation and release that the profiler recorded (SAMPLES `memory_allocated_bytes`,
+`memory_reserved_bytes`; other metrics are passed over). gpu -1 is memory of the host: only what was
+allocated since the profiler began counts there, and nothing is reserved. A level holds from its
+time to that of the next one of its device, the last one for ever; of several that bear one time all
+but the last hold for no time, and count where extremes are asked for. A window selects the levels
+that hold in it. Fragmentation is the part of the reserved memory that no tensor occupies: what the
+allocator keeps for later as well as what lies in pieces too small. It is undefined where nothing is
+reserved.
 
-Durations of copies are those on the GPU. A rate is bytes over time of the copies together (sum over sum, so long copies
-weigh more), without copies of zero duration. A copy cut by the window counts with the bytes in proportion to the time
-inside, to the nearest byte. Statistics pool all ranks, devices and streams unless these are among the keys. Source:
-PyTorch, "CUDA semantics", memory management: memory_allocated and memory_reserved.
+Durations of copies are those on the GPU. A rate is bytes over time of the copies together (sum over
+sum, so long copies weigh more), without copies of zero duration. A copy cut by the window counts
+with the bytes in proportion to the time inside, to the nearest byte. Statistics pool all ranks,
+devices and streams unless these are among the keys. Source: PyTorch, "CUDA semantics", memory
+management: memory_allocated and memory_reserved.
 """
 
 import math
@@ -54,8 +57,8 @@ COPY_KEYS = (
     "process",
     "stream",
 )
-# Host-to-device copies up to 64 KB return before the data has arrived: they are staged with the command
-# (CUDA Runtime API, "API synchronization behavior").
+# Host-to-device copies up to 64 KB return before the data has arrived: they are staged with the
+# command (CUDA Runtime API, "API synchronization behavior").
 SMALL_BYTES = 65_536
 _ASYNC = re.compile(r"cu(?:da)?Mem(?:cpy|set).*Async")
 
@@ -70,7 +73,8 @@ def timeline(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataF
     axis = Axis.over(len(index), *times)
     here, there = (axis.at(group, time) for group, time in zip(groups, times, strict=True))
     new = np.flatnonzero(np.diff(here, prepend=-1))
-    # Several events may bear one time: the n-th of a metric was recorded with the n-th of the other.
+    # Several events may bear one time: the n-th of a metric was recorded with the n-th of the
+    # other.
     again = np.arange(len(here)) - np.repeat(new, np.diff(np.append(new, len(here))))
     place = np.minimum(np.searchsorted(there, here) + again, len(there))
     place = np.where(np.append(there, -1)[place] == here, place, -1)
@@ -86,8 +90,8 @@ def peak(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
     """Return the most memory that was allocated and reserved on each device, and when.
 
     One row per device: `rank`, `gpu`; `allocated_bytes` int64, the maximum; `time_ns`, when it was
-    first reached; `reserved_bytes` Int64, reserved at that time; `max_reserved_bytes` Int64, the maximum. NA where
-    reserved memory is not recorded.
+    first reached; `reserved_bytes` Int64, reserved at that time; `max_reserved_bytes` Int64, the
+    maximum. NA where reserved memory is not recorded.
     """
     levels = timeline(samples, window=window)
     peaks = _at_peak(levels)[[*_DEVICE, "allocated_bytes", "time_ns", "reserved_bytes"]]
@@ -103,9 +107,10 @@ def _at_peak(levels: pd.DataFrame) -> pd.DataFrame:
 def fragmentation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the part of the reserved memory that no tensor occupies, (reserved - allocated) / reserved, per device.
 
-    PerfkitError if more is allocated than reserved. One row per device: `rank`, `gpu`; `peak_frac`, when most memory is
-    allocated; `mean_frac`, over the time from the first to the last level, each weighted by how long it holds;
-    `max_frac`. NaN where nothing is reserved, mean_frac also where the levels span no time.
+    PerfkitError if more is allocated than reserved. One row per device: `rank`, `gpu`; `peak_frac`,
+    when most memory is allocated; `mean_frac`, over the time from the first to the last level, each
+    weighted by how long it holds; `max_frac`. NaN where nothing is reserved, mean_frac also where
+    the levels span no time.
     """
     levels = timeline(samples, window=window)
     levels["frac"] = _idle_frac(levels)
@@ -127,12 +132,14 @@ def fragmentation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.
 def growth(samples: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Return by how much the memory that each device never gives back grows from one step to the next.
 
-    That is the least that is allocated in a step: what lives for one operator or one backward pass is gone then. A
-    program that keeps something in each step, such as a loss with its graph, or a key-value cache, grows every time.
+    That is the least that is allocated in a step: what lives for one operator or one backward pass
+    is gone then. A program that keeps something in each step, such as a loss with its graph, or a
+    key-value cache, grows every time.
 
-    `steps` is what `analysis.steps.detect` returned, of which the steady ones count. One row per device with memory in
-    two steps or more: `rank`, `gpu`; `steps_count`; `growth_bytes` float64, the median difference of two steps;
-    `grew_frac`, the share of differences above 0; `total_bytes`, the last step's least less the first one's.
+    `steps` is what `analysis.steps.detect` returned, of which the steady ones count. One row per
+    device with memory in two steps or more: `rank`, `gpu`; `steps_count`; `growth_bytes` float64,
+    the median difference of two steps; `grew_frac`, the share of differences above 0;
+    `total_bytes`, the last step's least less the first one's.
     """
     levels = timeline(samples)
     spans: dict[Any, pd.DataFrame] = dict(iter(STEPS.check(steps)[steps["steady"]].groupby("rank")))
@@ -141,9 +148,8 @@ def growth(samples: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         if rank not in spans:
             continue
         begin, length = (spans[rank][name].to_numpy() for name in ("start_ns", "dur_ns"))
-        first = (
-            np.searchsorted(of["time_ns"].to_numpy(), begin, side="right") - 1
-        )  # what holds when the step starts
+        # What holds when the step starts
+        first = np.searchsorted(of["time_ns"].to_numpy(), begin, side="right") - 1
         last = np.searchsorted(of["time_ns"].to_numpy(), begin + length)
         known = (first >= 0) & (last > first)
         least = np.array(
@@ -177,14 +183,16 @@ def by_operator(
 ) -> pd.DataFrame:
     """Return how much memory each operator allocates and releases itself: what changed while it was the innermost one.
 
-    The profiler tells when memory changed, not on which thread. A change while operators of several threads run is no
-    operator's, as is one while none runs, such as the release of gradients. The first level of a device has nothing
-    before it, so its change is not known; what an operator releases, another one may have allocated.
+    The profiler tells when memory changed, not on which thread. A change while operators of several
+    threads run is no operator's, as is one while none runs, such as the release of gradients. The
+    first level of a device has nothing before it, so its change is not known; what an operator
+    releases, another one may have allocated.
 
-    A window selects the changes in it. By falling `allocated_bytes`, then `gpu` (-1 the host) and `name`: `name`,
-    category, missing where no one operator ran; `gpu`; `count` of the changes; `allocated_bytes`, `released_bytes` and
-    `net_bytes`, their difference, int64. Source: net_bytes is `self_cuda_memory_usage` of PyTorch's profiler for the
-    GPUs, which takes all operators that run at the time, and `self_cpu_memory_usage` for the host.
+    A window selects the changes in it. By falling `allocated_bytes`, then `gpu` (-1 the host) and
+    `name`: `name`, category, missing where no one operator ran; `gpu`; `count` of the changes;
+    `allocated_bytes`, `released_bytes` and `net_bytes`, their difference, int64. Source: net_bytes
+    is `self_cuda_memory_usage` of PyTorch's profiler for the GPUs, which takes all operators that
+    run at the time, and `self_cpu_memory_usage` for the host.
     """
     levels = timeline(samples)
     change = levels.groupby(_DEVICE)["allocated_bytes"].diff()
@@ -221,8 +229,9 @@ def _idle_frac(levels: pd.DataFrame) -> pd.Series:
     if len(beyond):
         level = beyond.iloc[0]
         raise PerfkitError(
-            f"samples: {level['allocated_bytes']} bytes are allocated of {level['reserved_bytes']} reserved on gpu "
-            f"{level['gpu']} of rank {level['rank']} at {level['time_ns']} ns. Check how the memory was recorded."
+            f"samples: {level['allocated_bytes']} bytes are allocated of {level['reserved_bytes']} "
+            f"reserved on gpu {level['gpu']} of rank {level['rank']} at {level['time_ns']} ns. "
+            "Check how the memory was recorded."
         )
     return (reserved - levels["allocated_bytes"]) / reserved
 
@@ -249,12 +258,13 @@ def until(levels: pd.DataFrame, end: int | None = None) -> Int:
 def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = None) -> pd.DataFrame:
     """Return the least and the most memory of each device in equal bins of one time axis.
 
-    `timeline` is a TIMELINE. The bins tile the window (from the first level to the last of all devices when omitted)
-    with integer edges, their widths differ by at most 1 ns. There are `bins`, at least 1 (else ValueError), and no more
-    than the window has nanoseconds. All levels that hold at some time of a bin count, the one at its start too: no peak
-    is lost. One row per device and bin, from the bin of the device's first level on, sorted by these: `rank`, `gpu`;
-    `start_ns`, `dur_ns` of the bin; `min_allocated_bytes`, `max_allocated_bytes` int64; `max_reserved_bytes` Int64, NA
-    where none is recorded.
+    `timeline` is a TIMELINE. The bins tile the window (from the first level to the last of all
+    devices when omitted) with integer edges, their widths differ by at most 1 ns. There are `bins`,
+    at least 1 (else ValueError), and no more than the window has nanoseconds. All levels that hold
+    at some time of a bin count, the one at its start too: no peak is lost. One row per device and
+    bin, from the bin of the device's first level on, sorted by these: `rank`, `gpu`; `start_ns`,
+    `dur_ns` of the bin; `min_allocated_bytes`, `max_allocated_bytes` int64; `max_reserved_bytes`
+    Int64, NA where none is recorded.
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
@@ -262,7 +272,8 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
     time = levels["time_ns"].to_numpy()
     edges = tiles(window or ((int(time.min()), int(time.max()) + 1) if len(time) else (0, 1)), bins)
     index, (group,) = devices(levels)
-    # Device, bin and the levels [begin, end) of each row of the answer, for levels by device and time.
+    # Device, bin and the levels [begin, end) of each row of the answer, for levels by device and
+    # time.
     count = len(edges) - 1
     key = group * count + np.searchsorted(edges, time, side="right") - 1
     lowest = key[np.flatnonzero(np.diff(group, prepend=-1))]
@@ -292,14 +303,16 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
 def taken(events: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return how much memory a program took from CUDA itself, by kind: the most at once, and what it kept.
 
-    A pool such as PyTorch's takes segments, which it divides among tensors. Memory that was released but taken before
-    the recording began is not known, and lowers the level. `events`: MEMORY_EVENTS; a window selects the allocations
-    and releases in it, and the levels that hold after them.
+    A pool such as PyTorch's takes segments, which it divides among tensors. Memory that was
+    released but taken before the recording began is not known, and lowers the level. `events`:
+    MEMORY_EVENTS; a window selects the allocations and releases in it, and the levels that hold
+    after them.
 
-    One row per device and kind, sorted by these: `rank`, `gpu`; `memory`, category; `allocations_count`,
-    `releases_count`; `peak_bytes`, the most held after an event; `kept_bytes`, held after the last one, int64. Events
-    whose operation or size was not recorded are passed over. Source: running sum of the bytes per kind
-    (CUDA_GPU_MEMORY_USAGE_EVENTS; NVIDIA, Nsight Systems User Guide, "SQLite Schema Reference").
+    One row per device and kind, sorted by these: `rank`, `gpu`; `memory`, category;
+    `allocations_count`, `releases_count`; `peak_bytes`, the most held after an event; `kept_bytes`,
+    held after the last one, int64. Events whose operation or size was not recorded are passed over.
+    Source: running sum of the bytes per kind (CUDA_GPU_MEMORY_USAGE_EVENTS; NVIDIA, Nsight Systems
+    User Guide, "SQLite Schema Reference").
     """
     known = MEMORY_EVENTS.check(events).dropna(subset=["operation", "memory"])
     known = known.sort_values("time_ns", kind="stable")
@@ -330,11 +343,12 @@ def copied(
 ) -> pd.DataFrame:
     """Return count, bytes, time and rate of the copies and memsets, grouped by one or more of KEYS (else ValueError).
 
-    By falling `total_ns`, ties by falling count, then keys. The key columns as in COPIES; `count`; `bytes`, `total_ns`
-    int64; `bytes_per_s` float64, NaN when no copy lasted; of the durations `mean_ns`, `median_ns`, `min_ns`, `max_ns`,
-    `std_ns` (of a sample, NaN for one copy); of the sizes likewise `mean_bytes`, `median_bytes`, `min_bytes`,
-    `max_bytes`, `std_bytes`. Source: With by=("direction",) the times are the vendor's `cuda_gpu_mem_time_sum`, the
-    sizes its `cuda_gpu_mem_size_sum`.
+    By falling `total_ns`, ties by falling count, then keys. The key columns as in COPIES; `count`;
+    `bytes`, `total_ns` int64; `bytes_per_s` float64, NaN when no copy lasted; of the durations
+    `mean_ns`, `median_ns`, `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one copy); of the
+    sizes likewise `mean_bytes`, `median_bytes`, `min_bytes`, `max_bytes`, `std_bytes`. Source: With
+    by=("direction",) the times are the vendor's `cuda_gpu_mem_time_sum`, the sizes its
+    `cuda_gpu_mem_size_sum`.
     """
     keys = keys_of(by, COPY_KEYS)
     inside = _cut(COPIES.check(copies), window)
@@ -372,9 +386,10 @@ def _cut(copies: pd.DataFrame, window: Window | None) -> pd.DataFrame:
 def pageable_async(copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the copies that an asynchronous call started from or to pageable memory, in the order of COPIES.
 
-    The driver stages them through pinned memory, which holds the calling thread up as a synchronous call does, but for
-    host-to-device copies of at most 64 KB. Copies whose call was not recorded are left out. Source: The vendor's rule
-    `cuda_memcpy_async`; it joins without the process and leaves driver calls out.
+    The driver stages them through pinned memory, which holds the calling thread up as a synchronous
+    call does, but for host-to-device copies of at most 64 KB. Copies whose call was not recorded
+    are left out. Source: The vendor's rule `cuda_memcpy_async`; it joins without the process and
+    leaves driver calls out.
     """
     pageable = (COPIES.check(copies)["src_memory"] == "pageable") | (
         copies["dst_memory"] == "pageable"
@@ -386,21 +401,17 @@ def pageable_async(copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFram
     return table[where(table["api"], lambda name: _ASYNC.match(name))].reset_index(drop=True)
 
 
-def small_copies(
-    copies: pd.DataFrame, *, at_most_bytes: int = SMALL_BYTES, window: Window | None = None
-) -> pd.DataFrame:
-    """Return how many copies of each direction move at most `at_most_bytes` (0 or more); memsets are not copies.
+def small_copies(copies: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return how many copies of each direction move at most SMALL_BYTES; memsets are not copies.
 
-    A copy that the window cuts counts by its whole size. One row per direction that occurs, by falling `total_ns`:
-    `direction`; `count`, `bytes`, `total_ns` of the small copies; `count_frac`, count over all copies of that
-    direction.
+    A copy that the window cuts counts by its whole size. One row per direction that occurs, by
+    falling `total_ns`: `direction`; `count`, `bytes`, `total_ns` of the small copies; `count_frac`,
+    count over all copies of that direction.
     """
-    if at_most_bytes < 0:
-        raise ValueError(f"at_most_bytes: {at_most_bytes} is not 0 or more")
     inside = cut(COPIES.check(copies), window)
     inside = inside[inside["direction"] != "memset"]
     table, group = numbered(inside, ["direction"])
-    small = inside["bytes"].to_numpy() <= at_most_bytes
+    small = inside["bytes"].to_numpy() <= SMALL_BYTES
     for name, column in (("bytes", "bytes"), ("total_ns", "dur_ns")):
         figures = grouped(inside[column].to_numpy()[small], group[small], len(table))
         table["count"], table[name] = figures["count"], figures["total"]

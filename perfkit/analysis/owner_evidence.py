@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import (
     CAUSES,
@@ -21,7 +20,7 @@ from perfkit.analysis.causes import (
     where,
 )
 from perfkit.analysis.gap_axis import GapAxis, Names, Pieces
-from perfkit.analysis.intervals import Axis, Int, ends
+from perfkit.analysis.intervals import Axis, Bool, Int, ends
 from perfkit.analysis.stacks import Frames, heaviest, stack_key
 from perfkit.schema import unique
 
@@ -175,7 +174,7 @@ class _Stretches:
         self.detail = np.where(self.cause == CAUSES.index("host_wait"), detail, -1)
         self.detail_of_thread = detail
 
-    def give(self, asked: NDArray[np.bool_], kind: str, code: Int, first: int) -> NDArray[np.bool_]:
+    def give(self, asked: Bool, kind: str, code: Int, first: int) -> Bool:
         """Give the stretches that are asked about and still free to an owner; return which these are."""
         rows = asked & self.free
         self.kind[rows] = KINDS.index(kind)
@@ -218,7 +217,7 @@ class _Stretches:
         held_up = self.is_after & (self.cause == CAUSES.index("other"))
         self._sample((self.is_before | held_up) & self.free)
 
-    def _ask(self, row: Int, given: NDArray[np.bool_]) -> None:
+    def _ask(self, row: Int, given: Bool) -> None:
         """Find who asked for calls of the operating system, from the stacks of the long ones of a thread and name."""
         of = self.of
         rows = np.flatnonzero(given)
@@ -271,7 +270,7 @@ class _Stretches:
         code[rows] = of_rows
         self.give(off, "not_running", code, self.names.add(labels))
 
-    def _sample(self, asked: NDArray[np.bool_]) -> None:
+    def _sample(self, asked: Bool) -> None:
         """Give what is left to the function that samples name, else to the range, and count all samples."""
         of = self.of
         at = of.of_samples[0]
@@ -303,8 +302,8 @@ class _Stretches:
     def _functions(self, gap: Int, key: Int) -> tuple[Int, Int]:
         """Return, per stretch, the function that samples name, given their gap and stack; and how many name it.
 
-        It is that of all samples of a GPU and thread. A gap with enough samples of its own has another one where fewer
-        than half of them hold it.
+        It is that of all samples of a GPU and thread. A gap with enough samples of its own has
+        another one where fewer than half of them hold it.
         """
         of = self.of
         keys = ["rank", "gpu", "process", "thread"]

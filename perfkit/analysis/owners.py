@@ -1,7 +1,8 @@
 """Who kept a GPU idle? Each nanosecond of idle time has exactly one owner.
 
-The thread that launches the operation at the end of a gap decides; of a gap whose launch is not known it is the thread
-that launches most for this GPU. Moment by moment, the first of these that holds owns the time:
+The thread that launches the operation at the end of a gap decides; of a gap whose launch is not
+known it is the thread that launches most for this GPU. Moment by moment, the first of these that
+holds owns the time:
 
     collector    the profiler's own time: kinds profiler and flush of OVERHEAD, on any thread of the process
     overhead     what CUDA or the loader did for themselves: loading, compiling, a full queue; no launch of the program
@@ -13,20 +14,20 @@ that launches most for this GPU. Moment by moment, the first of these that holds
     range        the innermost range over at least half of the gap
     unknown      none of these is recorded
 
-Samples describe what ran on a core, never a wait: so they come after the calls and the schedule. All samples in the
-gaps of a GPU and thread are judged together; a gap with at least FEWEST of its own is judged by these where fewer than
-half of them hold the common function. A function that fewer than FEWEST samples name is not certain.
+Samples describe what ran on a core, never a wait: so they come after the calls and the schedule.
+All samples in the gaps of a GPU and thread are judged together; a gap with at least FEWEST of its
+own is judged by these where fewer than half of them hold the common function. A function that fewer
+than FEWEST samples name is not certain.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import THREAD, on_one_axis
 from perfkit.analysis.gaps import GAPS
-from perfkit.analysis.intervals import union
+from perfkit.analysis.intervals import Bool, union
 from perfkit.analysis.owner_evidence import FEWEST, Evidence, deciding_threads
 from perfkit.analysis.stacks import Frames, shown
 from perfkit.schema import Column, Table
@@ -94,26 +95,22 @@ def owned(
 ) -> pd.DataFrame:
     """Return the owner of each moment of idle time: table `OWNED`.
 
-    `gaps`: GAPS of the same tables. The stretches of a gap add up to it exactly, and those of a cause or detail to that
-    part of the gap. Tables that are omitted, or empty, name no owner.
+    `gaps`: GAPS of the same tables. The stretches of a gap add up to it exactly, and those of a
+    cause or detail to that part of the gap. Tables that are omitted, or empty, name no owner.
     """
     given = {
-        "ranges": _given(RANGES, ranges),
-        "os_calls": _given(OS_CALLS, os_calls),
-        "stacks": _given(STACKS, stacks),
-        "schedule": _given(SCHEDULE, schedule),
-        "overhead": _given(OVERHEAD, overhead),
-        "python_calls": _given(PYTHON_CALLS, python_calls),
+        "ranges": RANGES.given(ranges),
+        "os_calls": OS_CALLS.given(os_calls),
+        "stacks": STACKS.given(stacks),
+        "schedule": SCHEDULE.given(schedule),
+        "overhead": OVERHEAD.given(overhead),
+        "python_calls": PYTHON_CALLS.given(python_calls),
     }
     GAPS.check(gaps)
     API_CALLS.check(api_calls)
     if not len(gaps):
         return OWNED.empty()
-    return Evidence(gaps, api_calls, Frames(_given(FRAMES, frames)), **given).table()
-
-
-def _given(table: Table, frame: pd.DataFrame | None) -> pd.DataFrame:
-    return table.empty() if frame is None else table.check(frame)
+    return Evidence(gaps, api_calls, Frames(FRAMES.given(frames)), **given).table()
 
 
 def samples_in(gaps: pd.DataFrame, api_calls: pd.DataFrame, stacks: pd.DataFrame) -> pd.DataFrame:
@@ -123,7 +120,7 @@ def samples_in(gaps: pd.DataFrame, api_calls: pd.DataFrame, stacks: pd.DataFrame
     return samples[_inside(deciding, samples, THREAD)]
 
 
-def _inside(gaps: pd.DataFrame, samples: pd.DataFrame, keys: Sequence[str]) -> NDArray[np.bool_]:
+def _inside(gaps: pd.DataFrame, samples: pd.DataFrame, keys: Sequence[str]) -> Bool:
     """Tell which samples were taken in a gap of the same keys."""
     (start, end), (moment, _) = on_one_axis([gaps, samples.assign(dur_ns=0)], keys)
     idle = union(start, end)
@@ -134,8 +131,8 @@ def _inside(gaps: pd.DataFrame, samples: pd.DataFrame, keys: Sequence[str]) -> N
 def elsewhere(gaps: pd.DataFrame, stacks: pd.DataFrame) -> pd.DataFrame:
     """Return which other threads ran while a GPU was idle: they may be what the launching thread waits for.
 
-    One row per rank, process and thread with samples in any of the gaps, but not of the threads that decide these:
-    samples, count; by falling count within a rank.
+    One row per rank, process and thread with samples in any of the gaps, but not of the threads
+    that decide these: samples, count; by falling count within a rank.
     """
     samples = STACKS.check(stacks)[stacks["kind"].eq("sample").to_numpy()]
     inside = _inside(GAPS.check(gaps), samples, ["rank"])
@@ -187,8 +184,8 @@ def _in_words(kind: str, owner: object, caller: object, certain: bool) -> str:
 def summary(owned: pd.DataFrame) -> pd.DataFrame:
     """Return the idle time of each GPU by owner, the largest first within a GPU.
 
-    One row per rank, gpu, owner_kind, owner and caller: total_ns, share_frac (of the GPU's idle time), samples and
-    of_samples (sums), certain (whether all of it is).
+    One row per rank, gpu, owner_kind, owner and caller: total_ns, share_frac (of the GPU's idle
+    time), samples and of_samples (sums), certain (whether all of it is).
     """
     keys = ["rank", "gpu", "owner_kind", "owner", "caller"]
     groups = OWNED.check(owned).groupby(keys, observed=True, dropna=False)

@@ -1,11 +1,13 @@
 """Which range, operator, module, source line or phase does the GPU's time belong to?
 
-A kernel is owned by the innermost frame that is open on the launching thread when the launch call begins. Frames are
-rows of RANGES, OPS or PYTHON_CALLS. The call is joined on (rank, process, correlation): the range around the launch of
-a CUDA graph owns all kernels of the graph. *Exclusive* is the time of the kernels that a frame owns itself, *inclusive*
-also that of the frames inside it. Times are sums of kernel durations: concurrent kernels add up, copies are left out.
+A kernel is owned by the innermost frame that is open on the launching thread when the launch call
+begins. Frames are rows of RANGES, OPS or PYTHON_CALLS. The call is joined on (rank, process,
+correlation): the range around the launch of a CUDA graph owns all kernels of the graph. *Exclusive*
+is the time of the kernels that a frame owns itself, *inclusive* also that of the frames inside it.
+Times are sums of kernel durations: concurrent kernels add up, copies are left out.
 
-If no frame is open on the launching thread, two more places are asked, and `how` says which one answered:
+If no frame is open on the launching thread, two more places are asked, and `how` says which one
+answered:
 
     launch    the launching thread itself
     forward   modules and lines: the forward operator that made the autograd node which launches (its number)
@@ -13,7 +15,8 @@ If no frame is open on the launching thread, two more places are asked, and `how
     outside   nowhere: the kernel has no owner
     none      no launch call is recorded: the kernel has no owner
 
-Frames of a thread are expected to nest. Where two overlap in part, the later one owns, and it lies in neither.
+Frames of a thread are expected to nest. Where two overlap in part, the later one owns, and it lies
+in neither.
 """
 
 import re
@@ -32,23 +35,32 @@ from perfkit.tables import API_CALLS, KERNELS, OPS, PYTHON_CALLS, RANGES
 HOW = ("launch", "forward", "main", "outside", "none")
 BY = ("range", "operator", "module", "line", "phase")
 MODULE = "nn.Module: "  # PyTorch writes it before the class of a module
-# Names of ranges, operators and modules that say which phase they are; of several phases open at once the first counts.
+# Names of ranges, operators and modules that say which phase they are; of several phases open at
+# once the first counts.
 PHASES = (
     ("prefill", r"(?<![a-z])(?:prefill|context[ _-]?phase|prompt[ _-]?(?:phase|processing))"),
     (
         "decode",
-        r"^(?!.*(?:jpe?g|video|image|audio|vae|tokenizer))(?:.*[^a-z])?(?:decode|decoding|generation)(?![a-z])",
+        (
+            r"^(?!.*(?:jpe?g|video|image|audio|vae|tokenizer))(?:.*[^a-z])?(?:decode|decoding"
+            r"|generation)(?![a-z])"
+        ),
     ),
     ("optimizer", r"(?<![a-z])optimi[sz]er(?![a-z])"),
     (
         "backward",
-        r"(?<![a-z])(?:backward|backprop|backpropagation|bwd)(?![a-z])|autograd::engine::evaluate_function",
+        (
+            r"(?<![a-z])(?:backward|backprop|backpropagation|bwd)(?![a-z])"
+            r"|autograd::engine::evaluate_function"
+        ),
     ),
-    # emit_nvtx writes the number of the autograd node that an operator makes: only the forward pass makes any
+    # emit_nvtx writes the number of the autograd node that an operator makes: only the forward pass
+    # makes any
     ("forward", r"(?<![a-z])(?:forward|fwd)(?![a-z])|nn\.Module: |^(?!.*backward).*, seq ?= ?\d"),
 )
 _PHASES = {phase: re.compile(pattern, re.IGNORECASE) for phase, pattern in PHASES}
-# In names of ranges: what PyTorch's emit_nvtx adds behind an operator, and numbers that count or measure.
+# In names of ranges: what PyTorch's emit_nvtx adds behind an operator, and numbers that count or
+# measure.
 _ADDED = re.compile(r", (?:op_id|(?:stashed )?seq|sizes|input_op_ids) ?=.*", re.DOTALL)
 _NUMBER = re.compile(r"(?<![A-Za-z_\d.])\d[\d.]*")
 PLACE = ["rank", "process", "thread", "start_ns", "dur_ns", "name"]
@@ -65,12 +77,12 @@ class _Paths(NamedTuple):
 class Owners:
     """Who owns each kernel, joined once: then any window and any kernels are quick.
 
-    `by`: ``range`` (RANGES but marks), ``operator`` (OPS), ``module`` (nn.Module frames of PYTHON_CALLS), ``line`` (the
-    program's own frames of PYTHON_CALLS, any frame where there is none) or ``phase`` (`PHASES`); else ValueError.
-    `together`: Whether ranges whose names differ in their numbers only are one: ``step N`` for ``step 1`` and ``step
-    2``.
-    `ranges`, `ops`, `python_calls`: RANGES, OPS, PYTHON_CALLS; empty when omitted. OPS also link the backward pass to
-    modules and lines.
+    `by`: ``range`` (RANGES but marks), ``operator`` (OPS), ``module`` (nn.Module frames of
+    PYTHON_CALLS), ``line`` (the program's own frames of PYTHON_CALLS, any frame where there is
+    none) or ``phase`` (`PHASES`); else ValueError. `together`: Whether ranges whose names differ in
+    their numbers only are one: ``step N`` for ``step 1`` and ``step 2``.
+    `ranges`, `ops`, `python_calls`: RANGES, OPS, PYTHON_CALLS; empty when omitted. OPS also link
+    the backward pass to modules and lines.
     """
 
     def __init__(
@@ -88,11 +100,9 @@ class Owners:
             raise ValueError(f"by: {by!r} is not one of {', '.join(BY)}")
         KERNELS.check(kernels)
         call = started_by(kernels, API_CALLS.check(api_calls))
-        ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
-        ops = OPS.empty() if ops is None else OPS.check(ops)
-        python_calls = (
-            PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
-        )
+        ranges = RANGES.given(ranges)
+        ops = OPS.given(ops)
+        python_calls = PYTHON_CALLS.given(python_calls)
         launches = np.flatnonzero(np.bincount(call[call >= 0], minlength=len(api_calls)))
         calls = api_calls[PLACE[:4]].take(launches)
         # On Linux the number of the main thread is that of the process.
@@ -105,7 +115,8 @@ class Owners:
             moments.insert(1, of_op.assign(rank=np.where(op < 0, -1, of_op["rank"])))
         frames, layers = _frames(by, ranges, ops, python_calls)
         if by == "range" and together:
-            # N for each number that stands alone, and without what PyTorch adds to an operator's name.
+            # N for each number that stands alone, and without what PyTorch adds to an operator's
+            # name.
             plain = [
                 _NUMBER.sub("N", _ADDED.sub("", str(name)))
                 for name in frames["name"].cat.categories
@@ -129,7 +140,8 @@ class Owners:
     def _times(self, window: Window | None, kernels: Int | None) -> tuple[pd.DataFrame, list[Int]]:
         """Return the kernels that count with `node` and `how`; count, own and whole time of each path.
 
-        What is asked again is not counted again: `summary`, `coverage` and `tree` are asked of one choice.
+        What is asked again is not counted again: `summary`, `coverage` and `tree` are asked of one
+        choice.
         """
         if self._last and self._last[0] == window and self._last[1] is kernels:
             return self._last[2]
@@ -149,11 +161,12 @@ class Owners:
     def summary(self, *, window: Window | None = None, kernels: Int | None = None) -> pd.DataFrame:
         """Return kernels and GPU time by the name of their owner.
 
-        `window`: kernels count with the part inside, whenever they were launched. `kernels`: positions in KERNELS; all
-        when omitted. By falling `inclusive_ns`, ties by falling count, then name: `name` category, missing for kernels
-        without an owner; `count` int64, kernels that it owns itself; `exclusive_ns`, `inclusive_ns` int64, where a
-        frame inside one of its own name counts once; `exclusive_frac`, `inclusive_frac`, of the time of all kernels.
-        The counts and exclusive times add up to those of all kernels.
+        `window`: kernels count with the part inside, whenever they were launched. `kernels`:
+        positions in KERNELS; all when omitted. By falling `inclusive_ns`, ties by falling count,
+        then name: `name` category, missing for kernels without an owner; `count` int64, kernels
+        that it owns itself; `exclusive_ns`, `inclusive_ns` int64, where a frame inside one of its
+        own name counts once; `exclusive_frac`, `inclusive_frac`, of the time of all kernels. The
+        counts and exclusive times add up to those of all kernels.
         """
         inside, (count, own, whole) = self._times(window, kernels)
         name, first = self._paths.name, np.ones(len(count), bool)
@@ -180,8 +193,9 @@ class Owners:
     def coverage(self, *, window: Window | None = None, kernels: Int | None = None) -> pd.DataFrame:
         """Return which part of the GPU's time has an owner, and why the rest has none.
 
-        Arguments as in `summary`. One row per `HOW`: `how` category; `count` int64, kernels; `total_ns` int64;
-        `share_frac`, of the time of all kernels, NaN where that is 0. What is owned is all but "outside" and "none".
+        Arguments as in `summary`. One row per `HOW`: `how` category; `count` int64, kernels;
+        `total_ns` int64; `share_frac`, of the time of all kernels, NaN where that is 0. What is
+        owned is all but "outside" and "none".
         """
         inside, _ = self._times(window, kernels)
         count, total, _ = counted(inside["dur_ns"].to_numpy(), inside["how"].to_numpy(), len(HOW))
@@ -191,8 +205,9 @@ class Owners:
     def tree(self, *, window: Window | None = None, kernels: Int | None = None) -> pd.DataFrame:
         """Return the paths of owners with GPU time, and per rank one without a name for kernels without an owner.
 
-        Arguments as in `summary`. `rank`; `node`, number of the path; `parent`, the path around it, -1 at the top;
-        `name` category, its innermost frame; `kernel_count`, `exclusive_ns`, `inclusive_ns` as in `summary`.
+        Arguments as in `summary`. `rank`; `node`, number of the path; `parent`, the path around it,
+        -1 at the top; `name` category, its innermost frame; `kernel_count`, `exclusive_ns`,
+        `inclusive_ns` as in `summary`.
         """
         inside, (count, own, whole) = self._times(window, kernels)
         some = np.flatnonzero(whole)
@@ -267,8 +282,8 @@ def _first(
 ) -> tuple[Int, Int, Placed, list[Int]]:
     """Return which of the `moments` found the owner of each call (their number: none), its row in `frames`, and these.
 
-    Of several layers the first one that has an open frame answers; the frames of the first one are returned in order,
-    with the `maxima` of their ends.
+    Of several layers the first one that has an open frame answers; the frames of the first one are
+    returned in order, with the `maxima` of their ends.
     """
     intervals, now = with_moments(frames, pd.concat(moments))
     at, found = now.reshape(len(moments), -1), []
@@ -278,12 +293,10 @@ def _first(
     how, row = np.full(len(moments[0]), len(moments)), np.full(len(moments[0]), -1)
     for way in range(len(moments)):
         for there, levels in found:
-            left = (
-                np.flatnonzero(row < 0) if len(there.row) else np.zeros(0, np.int64)
-            )  # most have an owner at once
-            left = left[
-                np.argsort(at[way][left], kind="stable")
-            ]  # neighbours in time are neighbours in memory
+            # Most have an owner at once
+            left = np.flatnonzero(row < 0) if len(there.row) else np.zeros(0, np.int64)
+            # Neighbours in time are neighbours in memory
+            left = left[np.argsort(at[way][left], kind="stable")]
             now = at[way][left]
             place = last_open(levels, np.searchsorted(there.start, now, side="right"), now)
             row[left[place >= 0]] = there.row[place[place >= 0]]
@@ -296,7 +309,8 @@ def _paths(
 ) -> tuple[_Paths, Int]:
     """Return the paths of names that lead to the frames in `row`, and the number of each one's path; -1 for no frame.
 
-    `there`: the frames that others lie in, with the `maxima` of their ends; without them nothing nests.
+    `there`: the frames that others lie in, with the `maxima` of their ends; without them nothing
+    nests.
     """
     used = unique(row[row >= 0])
     up, place = (
@@ -346,9 +360,8 @@ def _enclosed(there: Placed, levels: list[Int], used: Int, place: Int) -> tuple[
         new = unique(around[new][around[new] >= 0])
         new = new[around[new] == -2]
     seen = np.flatnonzero(around > -2)
-    rows = np.r_[
-        there.row[seen], used[place[used] < 0]
-    ]  # nothing is around frames that are not there
+    # Nothing is around frames that are not there
+    rows = np.r_[there.row[seen], used[place[used] < 0]]
     place[:] = -1
     place[rows] = np.arange(len(rows))
     above = np.full(len(rows), -1, place.dtype)

@@ -1,6 +1,7 @@
 """Which part of a recording is start-up, which is the loop, and which is a pause that happened once?
 
-The span of a rank lasts from the first to the last operation of its GPUs. Its phases cover that exactly once:
+The span of a rank lasts from the first to the last operation of its GPUs. Its phases cover that
+exactly once:
 
 start_up  everything before the first typical repetition, slow first repetitions too: paid once per process
 loop      the typical repetitions (`perfkit.analysis.repetitions`); steps of two lengths are rows of two kinds. Work
@@ -57,13 +58,13 @@ PHASES = Table(
     ),
     ("rank", "start_ns"),
 )
-NAMES = ("start_up", "loop", "pause", "end", "whole")
-# Conventions: the share of a part from which on a pause is told, the share of the gaps or repetitions that may be
-# pauses, and how many repetitions tell what is part of each.
+# Conventions: the share of a part from which on a pause is told, the share of the gaps or
+# repetitions that may be pauses, and how many repetitions tell what is part of each.
 NOTABLE, FEW_GAPS, FEWEST = 0.03, 0.1, 3
 # Two lengths of steps differ by this factor, and each has this share of the steps, at least two.
 APART, SHARE_OF_KIND = 1.5, 0.05
-# Other work has this share of the kernel time; half of its time is busy, and half of that in kernels the loop has not.
+# Other work has this share of the kernel time; half of its time is busy, and half of that in
+# kernels the loop has not.
 WORK, HALF, ALIKE = 0.1, 0.5, 0.9
 OTHER, CHECKPOINT = "other kernels", "checkpoint"
 
@@ -93,14 +94,15 @@ def phases(
 ) -> pd.DataFrame:
     """Return the phases of each rank that has operations of a GPU: table `PHASES`.
 
-    The lengths of a rank's phases add up to its span exactly, and each rank is judged by its own tables alone.
-    `collecting`: STRETCHES in which the profiler itself worked and the GPU did not; they make no step a longer one.
+    The lengths of a rank's phases add up to its span exactly, and each rank is judged by its own
+    tables alone. `collecting`: STRETCHES in which the profiler itself worked and the GPU did not;
+    they make no step a longer one.
     """
     marked = steps.of_program(RANGES.check(ranges), kernels, api_calls)
     tables = [marked, OPS.check(ops), PYTHON_CALLS.check(python_calls)]
     tables += [API_CALLS.check(api_calls), OS_CALLS.check(os_calls)]
     tables += [KERNELS.check(kernels), COPIES.check(copies)]
-    tables.append(completeness.STRETCHES.empty() if collecting is None else collecting)
+    tables.append(completeness.STRETCHES.given(collecting))
     rows: list[dict[Hashable, object]] = []
     for rank in sorted({*kernels["rank"].unique(), *copies["rank"].unique()}):
         spans, operators, functions, calls, system, launched, copied, collector = (
@@ -158,7 +160,8 @@ def _parts(
     start, end = found.start[steady], found.end[steady]
     begun, ended = int(start[0]), int(end[-1])
     slow = int(steady[0])
-    warm_up = f"{slow:,} slow first repetition{'s' if slow > 1 else ''}" if slow else None
+    noun = "repetition" if slow == 1 else "repetitions"
+    warm_up = f"{slow:,} slow first {noun}" if slow else None
     interrupted = _interrupted(of, start, end)
     loop = begun, int(end[interrupted[0]] if interrupted else ended)
     work_from = _other_work(of, (first, begun), loop)
@@ -288,10 +291,10 @@ def _gaps(of: Work, first: int, last: int) -> Intervals:
 def _pauses(of: Work, first: int, last: int, *, few: int) -> Intervals:
     """Return the gaps of a stretch that are no habit of the program.
 
-    What outlasts all the rest is a pause (`steps.outlasting`). Of the other gaps the longest are pauses where each is
-    at least as long as all shorter ones together, and take 3 % of the stretch. These are at most a tenth of the gaps,
-    and of the `few` repetitions of a loop (0: there is no loop), but one may always be; two repetitions show nothing
-    of what is part of each.
+    What outlasts all the rest is a pause (`steps.outlasting`). Of the other gaps the longest are
+    pauses where each is at least as long as all shorter ones together, and take 3 % of the stretch.
+    These are at most a tenth of the gaps, and of the `few` repetitions of a loop (0: there is no
+    loop), but one may always be; two repetitions show nothing of what is part of each.
     """
     lone = steps.outlasting(of.start, of.end)
     lone = intersect(lone, union(np.array([first]), np.array([last])))

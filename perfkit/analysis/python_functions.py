@@ -24,17 +24,14 @@ def summary(python_calls: pd.DataFrame, ops: pd.DataFrame | None = None) -> pd.D
     Where some threads run operators, the others are left out: they mostly wait, such as those of a
     notebook's kernel.
 
-    Parameters
-    ----------
-    python_calls : PYTHON_CALLS, may be empty
-    ops : OPS, may be empty
+    Parameters ---------- python_calls : PYTHON_CALLS, may be empty ops : OPS, may be empty
 
     Returns
     -------
     DataFrame with `name`, text; `count`, calls; `own_ns` and `total_ns`, int64;
     `share_frac`, own time over the own time of all functions, 0 to 1.
     """
-    calls = _working(PYTHON_CALLS.check(python_calls), OPS.empty() if ops is None else ops)
+    calls = _working(PYTHON_CALLS.check(python_calls), OPS.given(ops))
     times = pd.DataFrame(
         {
             "name": calls["name"].astype(str),

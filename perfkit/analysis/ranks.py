@@ -1,7 +1,8 @@
 """What is small of each rank, and what do many ranks say together?
 
-A `Reduction` holds the figures of any number of ranks without their events. Merging two is exact: all numbers are
-whole, so no order of merging and no number of workers changes a bit. What is kept, and how it merges:
+A `Reduction` holds the figures of any number of ranks without their events. Merging two is exact:
+all numbers are whole, so no order of merging and no number of workers changes a bit. What is kept,
+and how it merges:
 
 - `devices`: per rank and GPU counts, sums, extremes and unions of intervals; the rows are put together.
 - `extents`: per rank from when to when its GPUs worked and were recorded; the rows are put together. `over_ranks` takes
@@ -84,8 +85,8 @@ class Reduction:
     def by_device(self) -> pd.DataFrame:
         """Return one row per rank and GPU, ascending: the columns of DEVICES, int64.
 
-        Times are ns as in `timeline.breakdown`, in `Run.reduced` over the span of `over_ranks`. `communication_ns` is
-        the union of all communication, hidden or not.
+        Times are ns as in `timeline.breakdown`, in `Run.reduced` over the span of `over_ranks`.
+        `communication_ns` is the union of all communication, hidden or not.
         """
         table = pd.DataFrame(
             np.array(self.devices, np.int64).reshape(-1, len(DEVICES)), columns=list(DEVICES)
@@ -95,8 +96,9 @@ class Reduction:
     def over_ranks(self, *, is_on_one_clock: bool) -> Reduction:
         """Return the figures with one row of `devices` per rank and GPU, all measured over the span of `common`.
 
-        Each file knows the span of its own operations only. Idle time is what the longer span holds besides work.
-        Recordings of a rank one after the other become one. Ranks without a common clock keep spans of their own.
+        Each file knows the span of its own operations only. Idle time is what the longer span holds
+        besides work. Recordings of a rank one after the other become one. Ranks without a common
+        clock keep spans of their own.
         """
         ranks = (
             pd.DataFrame(self.extents, columns=["rank", *EXTENTS], dtype=np.int64)
@@ -177,9 +179,10 @@ def extents(
 ) -> pd.DataFrame:
     """Return from when to when the GPUs of each rank worked and were recorded, ns: one row per rank with operations.
 
-    Columns `first` and `last` (start of the first, end of the last operation), `seen_first` and `seen_last` (those of
-    any event in the tables). A kernel launch after the last operation has no kernel in the file: the recording of the
-    GPU ended there, though that of the CPU went on, as in a file that is cut. `seen_last` is then that launch.
+    Columns `first` and `last` (start of the first, end of the last operation), `seen_first` and
+    `seen_last` (those of any event in the tables). A kernel launch after the last operation has no
+    kernel in the file: the recording of the GPU ended there, though that of the CPU went on, as in
+    a file that is cut. `seen_last` is then that launch.
     """
     worked = reach((kernels, copies))
     table = worked.join(reach((kernels, copies, api_calls, *others)).add_prefix("seen_"))
@@ -207,8 +210,9 @@ def reach(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def common(extents: pd.DataFrame) -> dict[int, tuple[int, int]]:
     """Return the span over which the GPUs of each rank are compared, ns, from `extents` of ranks on one clock.
 
-    It lasts from the first to the last operation of all ranks: a rank that starts late or ends early is idle at that
-    time. No rank is measured before its first or after its last recorded event.
+    It lasts from the first to the last operation of all ranks: a rank that starts late or ends
+    early is idle at that time. No rank is measured before its first or after its last recorded
+    event.
     """
     first, last = int(extents["first"].min()), int(extents["last"].max())
     begin, end = extents["seen_first"].clip(lower=first), extents["seen_last"].clip(upper=last)
@@ -220,7 +224,8 @@ def common(extents: pd.DataFrame) -> dict[int, tuple[int, int]]:
 def to_open(devices: pd.DataFrame) -> list[int]:
     """Return the ranks to look at where all are too many: those of `worth_opening`, and one that is typical.
 
-    Typical is the GPU whose computing time is nearest to the median of all; of equal ones that of the lowest rank.
+    Typical is the GPU whose computing time is nearest to the median of all; of equal ones that of
+    the lowest rank.
     """
     apart = (devices["computation_ns"] - devices["computation_ns"].median()).abs()
     typical = int(devices["rank"].to_numpy()[int(apart.to_numpy().argmin())])
@@ -230,10 +235,11 @@ def to_open(devices: pd.DataFrame) -> list[int]:
 def by_node(devices: pd.DataFrame, *, gpus_per_node: int) -> pd.DataFrame:
     """Return where the time of each node goes: a slow node, unlike a slow rank, points to its host, links or cooling.
 
-    `devices` is what `Reduction.by_device` or `timeline.breakdown` returns; ranks are counted node by node, so many to
-    each. One row per node: `node` int64, from 0; `first_rank`, `last_rank` and `longest_rank`, which computes longest;
-    `gpus_count`; the shares of REASONS in the spans of its GPUs added up, NaN where they are 0. Empty where all ranks
-    are on one node, or `gpus_per_node` is 0: not known.
+    `devices` is what `Reduction.by_device` or `timeline.breakdown` returns; ranks are counted node
+    by node, so many to each. One row per node: `node` int64, from 0; `first_rank`, `last_rank` and
+    `longest_rank`, which computes longest; `gpus_count`; the shares of REASONS in the spans of its
+    GPUs added up, NaN where they are 0. Empty where all ranks are on one node, or `gpus_per_node`
+    is 0: not known.
     """
     figures = {figure: figure.replace("_frac", "_ns") for figure in REASONS}
     columns = ["node", "first_rank", "last_rank", "longest_rank", "gpus_count", *figures]
@@ -255,14 +261,15 @@ def by_node(devices: pd.DataFrame, *, gpus_per_node: int) -> pd.DataFrame:
 def worth_opening(devices: pd.DataFrame) -> pd.DataFrame:
     """Return the ranks that differ most from the others, at most FIVE, and why: start with these.
 
-    `devices` is what `Reduction.by_device` or `timeline.breakdown` returns. Compared is the share of each part of the
-    time in the span of a GPU with the median over all GPUs; a difference below UNUSUAL is even and names no rank. A GPU
-    whose span is shorter than the median span by more than UNUSUAL was not recorded for as long as the others. Its
-    shares are of another time, so they are not compared: it has a reason of its own, behind all other ranks.
+    `devices` is what `Reduction.by_device` or `timeline.breakdown` returns. Compared is the share
+    of each part of the time in the span of a GPU with the median over all GPUs; a difference below
+    UNUSUAL is even and names no rank. A GPU whose span is shorter than the median span by more than
+    UNUSUAL was not recorded for as long as the others. Its shares are of another time, so they are
+    not compared: it has a reason of its own, behind all other ranks.
 
-    One row per rank, the largest difference first: `rank`, `gpu`, `figure` (its name in REASONS, or CUT),
-    `value_frac`, `median_frac`, `reason`. The values of CUT are spans as a share of the median span. Empty for fewer
-    than three GPUs.
+    One row per rank, the largest difference first: `rank`, `gpu`, `figure` (its name in REASONS, or
+    CUT), `value_frac`, `median_frac`, `reason`. The values of CUT are spans as a share of the
+    median span. Empty for fewer than three GPUs.
     """
     columns = ["rank", "gpu", "figure", "value_frac", "median_frac", "reason"]
     if len(devices) < 3:

@@ -1,11 +1,13 @@
 """The readings of SAMPLES, series by series, and the time that each counts for.
 
-How high was each metric on average, and for how much of the time was the clock lowered? `samples` is SAMPLES, in any
-order. `window` selects the readings in it. A result has one row per rank and gpu that has what is asked for, ascending.
+How high was each metric on average, and for how much of the time was the clock lowered? `samples`
+is SAMPLES, in any order. `window` selects the readings in it. A result has one row per rank and gpu
+that has what is asked for, ascending.
 
-A reading counts for the time until the next one of the same metric and device, the last one for the usual interval:
-means, percentiles and shares of time are weighted so, because a log's interval varies, most of all where the machine is
-busy. What is missing in the log (no row, or NaN) counts for nothing.
+A reading counts for the time until the next one of the same metric and device, the last one for the
+usual interval: means, percentiles and shares of time are weighted so, because a log's interval
+varies, most of all where the machine is busy. What is missing in the log (no row, or NaN) counts
+for nothing.
 """
 
 from collections.abc import Mapping
@@ -16,10 +18,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int, Intervals, Window, bounds, devices, total, union
+from perfkit.analysis.intervals import (
+    Bool,
+    Float,
+    Int,
+    Intervals,
+    Window,
+    bounds,
+    devices,
+    total,
+    union,
+)
 from perfkit.tables import SAMPLES
 
-Float = NDArray[np.float64]
 DEVICE = ["rank", "gpu"]
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 BUSY = ("gpu_busy_frac", "graphics_active_frac")
@@ -31,8 +42,9 @@ REGULAR, EVEN, FEWEST = 0.9, 0.25, 3
 class Readings:
     """Readings by series and time; a series is a metric of a device.
 
-    `series` has rank, gpu and metric, ascending, and `first` the row with which each begins; `usual` is its usual
-    interval, ns, 0 where it has one reading. `hold` is for how long each reading counts, ns, above 0 in sum.
+    `series` has rank, gpu and metric, ascending, and `first` the row with which each begins;
+    `usual` is its usual interval, ns, 0 where it has one reading. `hold` is for how long each
+    reading counts, ns, above 0 in sum.
     """
 
     series: pd.DataFrame
@@ -66,7 +78,8 @@ CAUSES = {
 }
 # Counters of the time with a lowered clock, which stand in for a cause without any of these.
 COUNTERS = {"power": ("power_violation_ns",), "thermal": ("thermal_violation_ns",)}
-# Counters of the event reasons themselves: they know what happened between two readings of the reasons.
+# Counters of the event reasons themselves: they know what happened between two readings of the
+# reasons.
 OF_REASONS = {
     "power": ("throttled_sw_power_ns", "throttled_power_brake_ns"),
     "thermal": ("throttled_sw_thermal_ns", "throttled_hw_thermal_ns"),
@@ -82,8 +95,8 @@ COUNTED = tuple(
 def readings(samples: pd.DataFrame, *metrics: str, window: Window | None = None) -> Readings:
     """Return the readings of `metrics`, all if none is named, with window start <= time < end.
 
-    A reading holds until the next of its series, the last one for the usual interval: the median, of two middle ones
-    the lower. A series that spans no time counts every reading for 1 ns.
+    A reading holds until the next of its series, the last one for the usual interval: the median,
+    of two middle ones the lower. A series that spans no time counts every reading for 1 ns.
     """
     seen = _seen(SAMPLES.check(samples), metrics, window)
     index, (device,) = devices(seen)
@@ -104,20 +117,13 @@ def readings(samples: pd.DataFrame, *metrics: str, window: Window | None = None)
 
 
 def _seen(samples: pd.DataFrame, metrics: tuple[str, ...], window: Window | None) -> pd.DataFrame:
-    seen = samples
+    keep = samples["value"].notna() & samples["metric"].notna()
     if metrics:
-        codes = samples["metric"].cat.codes.to_numpy()
-        wanted = [
-            code for code, name in enumerate(samples["metric"].cat.categories) if name in metrics
-        ]
-        # A comparison per metric is many times faster than a look-up per reading.
-        chosen = np.logical_or.reduce([codes == code for code in wanted] or [codes < -1])
-        seen = samples if chosen.all() else samples.take(np.flatnonzero(chosen))
-    keep = seen["value"].notna().to_numpy() & (seen["metric"].cat.codes.to_numpy() >= 0)
+        keep &= samples["metric"].isin(metrics)
     if window is not None:
         start, end = bounds(window)
-        keep &= ((seen["time_ns"] >= start) & (seen["time_ns"] < end)).to_numpy()
-    return seen if keep.all() else seen[keep]
+        keep &= (samples["time_ns"] >= start) & (samples["time_ns"] < end)
+    return samples if keep.all() else samples[keep]
 
 
 def _holds(time: Int, first: Int) -> tuple[Int, Int]:
@@ -137,7 +143,7 @@ def _holds(time: Int, first: Int) -> tuple[Int, Int]:
     return hold, usual
 
 
-def means(found: Readings, value: Float | NDArray[np.bool_] | None = None) -> Float:
+def means(found: Readings, value: Float | Bool | None = None) -> Float:
     """Return the time-weighted mean of each series, of `value` where that is given instead of the readings' own.
 
     >>> frame = pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": [0, 10, 40], "metric": "power_w", "value": [1.0, 2.0, 9]})
@@ -179,7 +185,7 @@ def as_of(other: Readings, found: Readings) -> Float:
     return value
 
 
-def is_lowered(samples: pd.DataFrame, found: Readings, cause: str) -> NDArray[np.bool_]:
+def is_lowered(samples: pd.DataFrame, found: Readings, cause: str) -> Bool:
     """Tell at which readings some metric says that a cause lowered the clock."""
     values = [as_of(readings(samples, metric), found) for metric in CAUSES[cause]]
     return np.asarray(np.any([value > 0 for value in values], axis=0), bool)
@@ -188,22 +194,24 @@ def is_lowered(samples: pd.DataFrame, found: Readings, cause: str) -> NDArray[np
 def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the share of the time in which each device's clock was lowered, by cause.
 
-    A reading of a cause above 0 holds until the next reading. Time is that for which the cause was recorded, counted
-    once however many metrics tell of it. Counters of the event reasons precede their readings, which say what held at a
-    moment; where neither reasons nor shares tell of a cause, other counters do. A counter's share is the time by which
-    it grew over that between its readings, without those between which it went back, since it was reset; of several of
-    one cause the greatest counts. It can be read up to an interval late: what that adds above 1 is 1, and more than
-    that is none (NaN).
+    A reading of a cause above 0 holds until the next reading. Time is that for which the cause was
+    recorded, counted once however many metrics tell of it. Counters of the event reasons precede
+    their readings, which say what held at a moment; where neither reasons nor shares tell of a
+    cause, other counters do. A counter's share is the time by which it grew over that between its
+    readings, without those between which it went back, since it was reset; of several of one cause
+    the greatest counts. It can be read up to an interval late: what that adds above 1 is 1, and
+    more than that is none (NaN).
 
-    Event reasons (throttled_..._frac), their counters (throttled_..._ns), violations as shares (..._violation_frac) and
-    as counters (..._violation_ns) count, nothing else does.
+    Event reasons (throttled_..._frac), their counters (throttled_..._ns), violations as shares
+    (..._violation_frac) and as counters (..._violation_ns) count, nothing else does.
 
-    Of every device of `samples` `power_frac`, `thermal_frac`, `other_frac` (another reason than these and idleness),
-    `throttled_frac` (any of them; counters do not say when, so with them the greatest share of a cause), float64, NaN
-    where not recorded; `source` string, the metrics that were, empty where there are none.
+    Of every device of `samples` `power_frac`, `thermal_frac`, `other_frac` (another reason than
+    these and idleness), `throttled_frac` (any of them; counters do not say when, so with them the
+    greatest share of a cause), float64, NaN where not recorded; `source` string, the metrics that
+    were, empty where there are none.
 
-    Source: NVML, nvmlClocksEventReasons, nvmlPerfPolicyType_t and nvmlViolationTime_t; DCGM fields 240 and 241, which
-    count ns.
+    Source: NVML, nvmlClocksEventReasons, nvmlPerfPolicyType_t and nvmlViolationTime_t; DCGM fields
+    240 and 241, which count ns.
     """
     found = readings(
         samples, *(metric for metrics in CAUSES.values() for metric in metrics), window=window
@@ -220,7 +228,8 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
         )
     sources = cause.groupby(of_series).agg(", ".join).reindex(range(len(table)), fill_value="")
     table = table.assign(source=sources.astype("string"))
-    # By how much each counter grew over the time between its readings: a row per device, a column each.
+    # By how much each counter grew over the time between its readings: a row per device, a column
+    # each.
     found = readings(samples, *COUNTED, window=window)
     gain, step = (np.diff(column, append=column[-1:]) for column in (found.value, found.time))
     forward = (np.diff(found.row_series, append=-1) == 0) & (gain >= 0)
@@ -274,16 +283,18 @@ def held(found: Readings, device: Int, rows: Int) -> Intervals:
 def summary(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return count, missing share, time-weighted mean and percentiles, and extremes of each metric of each device.
 
-    The percentile p is the least value at or below which the metric was for the share p of the time. In a regular log
-    (nine of ten intervals within a quarter of the usual one) longer intervals are missing readings.
+    The percentile p is the least value at or below which the metric was for the share p of the
+    time. In a regular log (nine of ten intervals within a quarter of the usual one) longer
+    intervals are missing readings.
 
-    One row per rank, gpu and metric (category): `count` int64, readings without NaN; `missing_frac` float64, share of
-    the ticks between the first and the last reading that have none, NaN where the log is not regular or has fewer than
-    three readings; `mean`, `p5`, `p50`, `p95`, `min`, `max` float64, in the unit of the metric's suffix.
+    One row per rank, gpu and metric (category): `count` int64, readings without NaN; `missing_frac`
+    float64, share of the ticks between the first and the last reading that have none, NaN where the
+    log is not regular or has fewer than three readings; `mean`, `p5`, `p50`, `p95`, `min`, `max`
+    float64, in the unit of the metric's suffix.
     """
     found = readings(samples, window=window)
-    # The share of ticks without a reading, NaN where a series has no regular ticks. The last reading has no interval
-    # after it: its own counts as regular, and is taken off again.
+    # The share of ticks without a reading, NaN where a series has no regular ticks. The last
+    # reading has no interval after it: its own counts as regular, and is taken off again.
     ticks = found.hold / np.maximum(found.usual, 1)[found.row_series]
     regular = of_each(np.add, found, (np.abs(ticks - 1) <= EVEN).astype(np.int64)) - 1
     skipped = of_each(np.add, found, np.maximum(np.rint(ticks) - 1, 0))

@@ -6,21 +6,21 @@ Repetitions are found in one of four ways, the first that works for a rank:
 3. module: the calls of one outermost PyTorch module, from the start of one to the start of the next.
 4. kernels: the sequence of kernels, copies and memsets of one GPU that repeats.
 
-The first three are times of the CPU, which may be far ahead. Their edges are moved to the GPU (`on_device`): to the end
-of the work that was launched before, at latest to the start of the work that is launched after. What repeats inside one
-call of an operator or one pass through the model (`perfkit.analysis.layers`) is a layer, and no repetition.
+The first three are times of the CPU, which may be far ahead. Their edges are moved to the GPU
+(`on_device`): to the end of the work that was launched before, at latest to the start of the work
+that is launched after. What repeats inside one call of an operator or one pass through the model
+(`perfkit.analysis.layers`) is a layer, and no repetition.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis import layers, steps
 from perfkit.analysis.causes import covered, started_by
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import Int, Window, ends
+from perfkit.analysis.intervals import Bool, Int, Window, ends
 from perfkit.format import elided
 from perfkit.tables import KERNELS, PYTHON_CALLS, RANGES
 
@@ -35,13 +35,13 @@ _LAST, _FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 class Repetitions(NamedTuple):
     """The repetitions of a rank on its GPUs, by start, ns, and which are typical; none where nothing repeats.
 
-    `name` is the range or module, or lists the operations that repeat. Where `how` is known without repetitions, the
-    recording is one call of `name`, and what repeats inside are its layers.
+    `name` is the range or module, or lists the operations that repeat. Where `how` is known without
+    repetitions, the recording is one call of `name`, and what repeats inside are its layers.
     """
 
     start: Int
     end: Int
-    steady: NDArray[np.bool_]
+    steady: Bool
     how: str
     name: str
 
@@ -49,16 +49,17 @@ class Repetitions(NamedTuple):
 class Work(NamedTuple):
     """The operations of a rank in the order of their starts: a frame like KERNELS, and times in ns.
 
-    `tells`: whether it tells when the GPUs reach a step: it runs on the stream that computes longest, and its launch is
-    known (all are taken to start with their launch where no launch is known).
+    `tells`: whether it tells when the GPUs reach a step: it runs on the stream that computes
+    longest, and its launch is known (all are taken to start with their launch where no launch is
+    known).
     """
 
     frame: pd.DataFrame
     start: Int
     end: Int
     launched: Int
-    is_kernel: NDArray[np.bool_]
-    tells: NDArray[np.bool_]
+    is_kernel: Bool
+    tells: Bool
 
     @property
     def span(self) -> Window:
@@ -106,7 +107,7 @@ def work(frame: pd.DataFrame, api_calls: pd.DataFrame) -> Work:
     return Work(frame, start, end, launched, is_kernel, tells)
 
 
-def _main(frame: pd.DataFrame, is_kernel: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _main(frame: pd.DataFrame, is_kernel: Bool) -> Bool:
     """Return which operations run on the stream with most time in kernels that compute; all if none does."""
     _, stream = numbered(frame, ["gpu", "process", "stream"])
     computes = is_kernel & (frame["family"] != "communication").to_numpy()
@@ -117,8 +118,9 @@ def _main(frame: pd.DataFrame, is_kernel: NDArray[np.bool_]) -> NDArray[np.bool_
 def on_device(of: Work, time: Int) -> Int:
     """Return when the GPUs reach what the CPU does at each time, ns, ascending if the times are.
 
-    That is the time itself, or later the end of the last operation launched before it, but never after the start of the
-    first operation that is launched at or after it; only operations count that tell it.
+    That is the time itself, or later the end of the last operation launched before it, but never
+    after the start of the first operation that is launched at or after it; only operations count
+    that tell it.
     """
     launched, start, end = of.launched[of.tells], of.start[of.tells], of.end[of.tells]
     order = np.argsort(launched, kind="stable")
@@ -151,7 +153,8 @@ def find(
 def _repeated(of: Work, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return the stretches of operations that repeat, or of kernels alone where these cover more of the span.
 
-    Copies may come and go between kernels that repeat. Copies that repeat without a kernel are one transfer in pieces.
+    Copies may come and go between kernels that repeat. Copies that repeat without a kernel are one
+    transfer in pieces.
     """
     first, last = of.span
     of_all = _shortest(of.frame)
@@ -171,7 +174,8 @@ def _repeated(of: Work, kernels: pd.DataFrame) -> pd.DataFrame:
 def _shortest(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the stretches of operations that repeat, without one that runs in every n-th of them alone.
 
-    An operation that alone tells the n-th repetition from the others makes no longer repetition of n.
+    An operation that alone tells the n-th repetition from the others makes no longer repetition of
+    n.
     """
     found = steps.detect(RANGES.empty(), frame)
     if found.empty:
@@ -219,7 +223,8 @@ def _called(of: Work, modules: pd.DataFrame) -> pd.DataFrame:
 def _moved(of: Work, marked: pd.DataFrame, how: str) -> Repetitions:
     """Return steps of the CPU on the GPUs, cut to the span of their operations, without steps outside of it.
 
-    The first step begins before its first operation: the length of all of it tells whether it is typical.
+    The first step begins before its first operation: the length of all of it tells whether it is
+    typical.
     """
     begin, finish = (on_device(of, time) for time in ends(marked))
     first, last = of.span
@@ -235,10 +240,11 @@ def _moved(of: Work, marked: pd.DataFrame, how: str) -> Repetitions:
     return Repetitions(start, end, _typical(again), how, name)
 
 
-def _typical(found: pd.DataFrame) -> NDArray[np.bool_]:
+def _typical(found: pd.DataFrame) -> Bool:
     """Return which steps are typical: all but first ones that last more than `steps.SLOW` times as long as the steady.
 
-    The last one is complete, too: it only seems short where nothing shows when the next one would have begun.
+    The last one is complete, too: it only seems short where nothing shows when the next one would
+    have begun.
     """
     is_steady = found["steady"].to_numpy()
     if not is_steady.any():

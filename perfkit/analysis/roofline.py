@@ -1,18 +1,20 @@
 """How far is each kernel from what the GPU can do, and what holds it back: arithmetic, memory or latency?
 
-A point is a launch (or all launches of a name) in one precision: FLOP over time against FLOP per byte. Sums come before
-quotients: rates and ratios are never added or averaged. A roof is a peak per precision and a bandwidth per memory
-level, of a data sheet or measured in the report; there is no default. Tensor work is named by its operands' type
-(fp16_tensor accumulates in FP32, fp16_tensor_acc16 in FP16) because each type has a roof of its own.
+A point is a launch (or all launches of a name) in one precision: FLOP over time against FLOP per
+byte. Sums come before quotients: rates and ratios are never added or averaged. A roof is a peak per
+precision and a bandwidth per memory level, of a data sheet or measured in the report; there is no
+default. Tensor work is named by its operands' type (fp16_tensor accumulates in FP32,
+fp16_tensor_acc16 in FP16) because each type has a roof of its own.
 
-``sm__ops_path_tensor[_op_<instruction>]_src_<type>[_dst_<type>][_sparsity_<on|off>]`` count operations. They are
-hierarchical: those of one instruction kind and those of operands without a result are parts and sums of the others, and
-no operation is counted twice. `_acc16` says that a precision accumulates in FP16, `_sparse` that 2:4 sparsity was on:
-these have roofs of their own. Where no such counter was recorded the kernel's name tells the type; where it does not,
-the type is `tensor`.
+``sm__ops_path_tensor[_op_<instruction>]_src_<type>[_dst_<type>][_sparsity_<on|off>]`` count
+operations. They are hierarchical: those of one instruction kind and those of operands without a
+result are parts and sums of the others, and no operation is counted twice. `_acc16` says that a
+precision accumulates in FP16, `_sparse` that 2:4 sparsity was on: these have roofs of their own.
+Where no such counter was recorded the kernel's name tells the type; where it does not, the type is
+`tensor`.
 
-Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Yang, Kurth, Williams:
-Hierarchical roofline analysis for GPUs, Concurrency and Computation 32(20), 2020.
+Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Yang, Kurth,
+Williams: Hierarchical roofline analysis for GPUs, Concurrency and Computation 32(20), 2020.
 """
 
 import re
@@ -20,12 +22,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import names
 from perfkit.analysis import warps
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.kernels import Float, wide
+from perfkit.analysis.intervals import Float, Int
+from perfkit.analysis.kernels import wide
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent
 from perfkit.hardware import PRECISIONS, Peaks
@@ -37,7 +39,8 @@ _METRIC = (
     r"sm__ops_path_tensor(?P<op>_op_[a-z]+)?_src_(?P<src>[a-z0-9]+)(?:_dst_(?P<dst>[a-z0-9]+))?"
     r"(?:_sparsity_(?P<sparsity>on|off))?\.sum"
 )
-# Which counters of a type stand for all of it: the sum over instruction kinds, then the split by sparsity.
+# Which counters of a type stand for all of it: the sum over instruction kinds, then the split by
+# sparsity.
 _ANSWERS = ((False, True), (False, False), (True, True), (True, False))
 CEILINGS = Table(
     "CEILINGS",
@@ -69,8 +72,8 @@ _CLOCKS = {
     "l1tex": ("l1tex__cycles_elapsed.avg.per_second",),
 }
 _L1 = "l1tex__lsu_writeback_active{}.sum.peak_sustained"
-# Unit whose clock counts, what one event is worth, and the metric; of several the first that was recorded.
-# A half-precision instruction works on two lanes: its multiply-add is 4 FLOP.
+# Unit whose clock counts, what one event is worth, and the metric; of several the first that was
+# recorded. A half-precision instruction works on two lanes: its multiply-add is 4 FLOP.
 _PEAKS = {
     "fp64": ("sm", 2, (_OP.format("d"),)),
     "fp32": ("sm", 2, (_OP.format("f"),)),
@@ -153,12 +156,14 @@ def ceilings(
 ) -> pd.DataFrame:
     """Return the roofs of every device that ran `launches`, CEILINGS: of `peaks` if given, else those of the report.
 
-    A measured roof is the peak per cycle times the clock of a launch, the highest over the launches of the device, so
-    that no launch lies above it because its own clock was higher. Measured peaks (of the report's roofline sections in
-    `counters`) are at the profiler's clock, locked to base unless it was told otherwise; those of a data sheet, such as
-    ``hardware.peaks(name)``, are at boost clock, and have no roof for l2 and l1. PerfkitError if a device has no peak
-    of any precision or no DRAM bandwidth: there is no roof then, and no default. Source: Metrics and factors are those
-    of the vendor's roofline sections (Nsight Compute, SpeedOfLight_*Roofline*.section).
+    A measured roof is the peak per cycle times the clock of a launch, the highest over the launches
+    of the device, so that no launch lies above it because its own clock was higher. Measured peaks
+    (of the report's roofline sections in `counters`) are at the profiler's clock, locked to base
+    unless it was told otherwise; those of a data sheet, such as ``hardware.peaks(name)``, are at
+    boost clock, and have no roof for l2 and l1. PerfkitError if a device has no peak of any
+    precision or no DRAM bandwidth: there is no roof then, and no default. Source: Metrics and
+    factors are those of the vendor's roofline sections (Nsight Compute,
+    SpeedOfLight_*Roofline*.section).
     """
     devices = LAUNCHES.check(launches)[["rank", "gpu"]].drop_duplicates()
     if peaks is not None:
@@ -173,7 +178,7 @@ def ceilings(
             of_sheet.assign(count=0, spread_frac=np.nan, source=source), how="cross"
         )
     else:
-        roofs = _measured(launches, COUNTERS.empty() if counters is None else counters)
+        roofs = _measured(launches, COUNTERS.given(counters))
     _refuse(devices, roofs)
     is_memory = roofs["roof"].isin(LEVELS)
     bandwidth = roofs[roofs["roof"] == "dram"].set_index(["rank", "gpu"])["peak"]
@@ -226,8 +231,8 @@ def _refuse(devices: pd.DataFrame, ceilings: pd.DataFrame) -> None:
                 lacking.append(f"no peak {what} is known for {device} of rank {rank}")
     if lacking:
         raise PerfkitError(
-            f"roofline: {'; '.join(lacking)}. Record with {RECORD}, or pass peaks=hardware.peaks(name of the GPU), "
-            "or your own with hardware.load_peaks."
+            f"roofline: {'; '.join(lacking)}. Record with {RECORD}, or pass "
+            "peaks=hardware.peaks(name of the GPU), or your own with hardware.load_peaks."
         )
 
 
@@ -264,7 +269,8 @@ def flops(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     parts = _parts(launches, counters)
     total = parts.sum(axis=1)
     split = parts.div(total.where(total > 0), axis=0).mul(counted, axis=0).fillna(0.0)
-    # A kernel's name tells the type where no counter does: `tensor` if it tells none that has a tensor peak.
+    # A kernel's name tells the type where no counter does: `tensor` if it tells none that has a
+    # tensor peak.
     decoded = {
         name: f"{names.decode(str(name)).precision}_tensor"
         for name in launches["full_name"].cat.categories
@@ -306,19 +312,21 @@ def points(
 ) -> pd.DataFrame:
     """Return performance and arithmetic intensity of each launch, or group of launches, per precision.
 
-    A launch that computed in several precisions has a point in each, all with the whole launch's bytes and time; one
-    that computed in none, or of which no FLOP were counted, has one row without precision. `counters` tell the types of
-    tensor operations and the waves; without them names tell the types. `by` is "launch"; "name", "full_name": all
-    launches of it on a GPU; "gpu": all launches of a GPU. Else ValueError. POINTS: `flops` above 0, or 0 (counted,
-    none), or NaN (not counted). A sum with a part not measured is NaN.
+    A launch that computed in several precisions has a point in each, all with the whole launch's
+    bytes and time; one that computed in none, or of which no FLOP were counted, has one row without
+    precision. `counters` tell the types of tensor operations and the waves; without them names tell
+    the types. `by` is "launch"; "name", "full_name": all launches of it on a GPU; "gpu": all
+    launches of a GPU. Else ValueError. POINTS: `flops` above 0, or 0 (counted, none), or NaN (not
+    counted). A sum with a part not measured is NaN.
     """
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
     LAUNCHES.check(launches)
-    counters = COUNTERS.empty() if counters is None else counters
+    counters = COUNTERS.given(counters)
     operations = launches[list(_FLOPS)].rename(columns=_FLOPS)
     operations = pd.concat([operations, flops(launches, counters)], axis=1)
-    # A report prints waves with two decimals: of a small grid they are worked out, or known to be few.
+    # A report prints waves with two decimals: of a small grid they are worked out, or known to be
+    # few.
     waves = warps.occupancy(launches, counters)["waves"].fillna(
         wide(launches, counters, [_WAVES])[_WAVES]
     )
@@ -359,7 +367,7 @@ def points(
     return POINTS.make(table)
 
 
-def _sum(values: pd.Series, group: NDArray[np.int64], groups: int) -> Float:
+def _sum(values: pd.Series, group: Int, groups: int) -> Float:
     """Return the sum of each group; NaN if any part is."""
     return np.bincount(group, values.to_numpy("float64"), groups).astype(np.float64, copy=False)
 
@@ -367,18 +375,20 @@ def _sum(values: pd.Series, group: NDArray[np.int64], groups: int) -> Float:
 def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return what limits each point, its share of each roof, and the reason in a sentence.
 
-    The vendor's rule on compute and memory throughput decides where both were recorded (see `speed_of_light`). Else the
-    roof does: a share under 60 % is latency, else an intensity under the ridge is memory, else compute. A launch with
-    several precisions gets one verdict, that of its point nearest to the roof. A launch with a point above 110 % of its
-    roof is refused, whatever the throughputs say: its figures contradict each other. Without `ceilings` there are no
+    The vendor's rule on compute and memory throughput decides where both were recorded (see
+    `speed_of_light`). Else the roof does: a share under 60 % is latency, else an intensity under
+    the ridge is memory, else compute. A launch with several precisions gets one verdict, that of
+    its point nearest to the roof. A launch with a point above 110 % of its roof is refused,
+    whatever the throughputs say: its figures contradict each other. Without `ceilings` there are no
     shares, and only the vendor's rule can decide.
 
-    The rows and columns of `points`, then, float64, NaN where not measured or refused: `ridge` FLOP/byte;
-    `compute_share_frac` of the precision's peak; `dram_share_frac`, `l2_share_frac`, `l1_share_frac` of each level's
-    bandwidth; `roof_share_frac`, performance over attainable performance min(peak, intensity x DRAM bandwidth), which
-    is the larger of compute and dram. They are in 0..1.1; l2 and l1 are NaN above. `bound` category, one of BOUNDS;
-    `rule` category: speed of light, roofline, or missing; `reason` string. Source: Nsight Compute, rule SOLBottleneck;
-    for the roof see the module.
+    The rows and columns of `points`, then, float64, NaN where not measured or refused: `ridge`
+    FLOP/byte; `compute_share_frac` of the precision's peak; `dram_share_frac`, `l2_share_frac`,
+    `l1_share_frac` of each level's bandwidth; `roof_share_frac`, performance over attainable
+    performance min(peak, intensity x DRAM bandwidth), which is the larger of compute and dram. They
+    are in 0..1.1; l2 and l1 are NaN above. `bound` category, one of BOUNDS; `rule` category: speed
+    of light, roofline, or missing; `reason` string. Source: Nsight Compute, rule SOLBottleneck; for
+    the roof see the module.
     """
     table = pd.concat([POINTS.check(points), _shares(points, ceilings)], axis=1)
     launch = table.groupby(
@@ -414,10 +424,11 @@ def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Data
 def speed_of_light(sm_frac: pd.Series, memory_frac: pd.Series, waves: pd.Series) -> pd.Series:
     """Return the verdict of the vendor's rule on compute and memory throughput, "not measured" where one is NaN.
 
-    Both at 90 % or above: balanced; the vendor names the larger, but a matrix product that keeps the tensor cores busy
-    keeps the L1 cache as busy. One at 80 % or above: the larger names the bound. Else one at 60 % or above: the larger
-    names it if it leads by 10 points, balanced otherwise. Both under 60 %: latency, or small_grid where the grid fills
-    the GPU less than once (`waves` below 1; NaN, not recorded, counts as one that does).
+    Both at 90 % or above: balanced; the vendor names the larger, but a matrix product that keeps
+    the tensor cores busy keeps the L1 cache as busy. One at 80 % or above: the larger names the
+    bound. Else one at 60 % or above: the larger names it if it leads by 10 points, balanced
+    otherwise. Both under 60 %: latency, or small_grid where the grid fills the GPU less than once
+    (`waves` below 1; NaN, not recorded, counts as one that does).
 
     >>> column = pd.Series
     >>> speed_of_light(column([0.78, 0.2, 0.2]), column([0.46, 0.3, 0.3]), column([9.0, 2.0, 0.5])).tolist()
@@ -438,10 +449,11 @@ def speed_of_light(sm_frac: pd.Series, memory_frac: pd.Series, waves: pd.Series)
 
 def _shares(points: pd.DataFrame, ceilings: pd.DataFrame | None) -> pd.DataFrame:
     """Return the ridge and the share of every roof for each point."""
-    roofs = CEILINGS.empty() if ceilings is None else CEILINGS.check(ceilings)
+    roofs = CEILINGS.given(ceilings)
     precision = points["precision"].astype(object)
     peak = _peak(points, precision, roofs, "flops_per_s")
-    # FP16 accumulation has a roof of its own on some GPUs; elsewhere that of FP32 accumulation is the same.
+    # FP16 accumulation has a roof of its own on some GPUs; elsewhere that of FP32 accumulation is
+    # the same.
     peak = peak.fillna(
         _peak(points, precision.astype("string").str.removesuffix("_acc16"), roofs, "flops_per_s")
     )
@@ -517,13 +529,22 @@ def roofline_reason(row: Row) -> str:
     """Return the sentence for a verdict of the roof; `row` has verdict, shares, dram_intensity and ridge."""
     memory = percent(row["dram_share_frac"])
     if pd.isna(row["flops"]):
-        reached = f"it reaches {memory} of the DRAM bandwidth; its FLOP were not counted (record with {RECORD})"
+        reached = (
+            f"it reaches {memory} of the DRAM bandwidth; its FLOP were not counted (record with "
+            f"{RECORD})"
+        )
     else:
-        reached = f"it reaches {percent(row['compute_share_frac'])} of the peak and {memory} of the DRAM bandwidth"
+        reached = (
+            f"it reaches {percent(row['compute_share_frac'])} of the peak and {memory} of the DRAM "
+            "bandwidth"
+        )
     place = ""
     if pd.notna(row["dram_intensity"]) and pd.notna(row["ridge"]):
         side = "left" if row["dram_intensity"] < row["ridge"] else "right"
-        place = f", {side} of the ridge ({number(row['dram_intensity'])} and {number(row['ridge'])} FLOP/byte)"
+        place = (
+            f", {side} of the ridge ({number(row['dram_intensity'])} and {number(row['ridge'])} "
+            "FLOP/byte)"
+        )
     other = "" if row["nearest"] else "in another precision "
     return {
         "compute": f"Arithmetic {other}limits it: {reached}{place}.",
@@ -557,7 +578,10 @@ def refusal(row: Row) -> str:
 def unmeasured(row: Row) -> str:
     """Return what is lacking for a verdict and how to record it."""
     if pd.isna(row["flops"]):
-        return f"Not measured: neither its FLOP nor its throughputs were recorded. Record with {RECORD}."
+        return (
+            "Not measured: neither its FLOP nor its throughputs were recorded. Record with "
+            f"{RECORD}."
+        )
     if pd.isna(row["dram_bytes"]):
         return f"Not measured: its DRAM bytes were not counted. Record with {RECORD}."
     precision = "its precision" if pd.isna(row["precision"]) else row["precision"]

@@ -1,20 +1,20 @@
 """Where does a sequence repeat itself?
 
-A sequence is an array of codes (kernel names in the order of their starts), a repetition a stretch [first, stop) of
-places in it. Elements that occur once per repetition are its *anchors*: their distance is the length. Of several
-lengths that explain the sequence (layers in a step, steps in an epoch) the longest is taken, unless a shorter one has
-five times as many anchors: a step is made of many kernels that run once in it, an epoch of few.
+A sequence is an array of codes (kernel names in the order of their starts), a repetition a stretch
+[first, stop) of places in it. Elements that occur once per repetition are its *anchors*: their
+distance is the length. Of several lengths that explain the sequence (layers in a step, steps in an
+epoch) the longest is taken, unless a shorter one has five times as many anchors: a step is made of
+many kernels that run once in it, an epoch of few.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import members
 from perfkit.analysis.grouping import grouped
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Float, Int
 
 FEWEST = 3
 # A distance within a quarter of the usual one is even; it lets optional elements come and go.
@@ -40,9 +40,10 @@ class _Anchors(NamedTuple):
 def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
     """Return the first place of each repetition and the place after its last: at least three, or none. O(n log n).
 
-    Repetitions do not overlap. Elements before, after and between them (a prologue, a validation run) belong to none; a
-    repetition cut short at the end is none. A repetition starts where the `pause`, how long nothing happened before
-    each element, is regularly longest; without pauses, at the anchor that occurs first.
+    Repetitions do not overlap. Elements before, after and between them (a prologue, a validation
+    run) belong to none; a repetition cut short at the end is none. A repetition starts where the
+    `pause`, how long nothing happened before each element, is regularly longest; without pauses, at
+    the anchor that occurs first.
 
     >>> first, stop = repeats(np.array([9, 8, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 7]))
     >>> first.tolist(), stop.tolist()
@@ -69,7 +70,7 @@ def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
     return other if len(other[0]) > len(stretches[0]) else stretches
 
 
-def _least(length: float | NDArray[np.float64]) -> NDArray[np.float64]:
+def _least(length: float | Float) -> Float:
     return np.where(np.asarray(length) < SHORT, EXPLAINED_SHORT, EXPLAINED)
 
 
@@ -97,7 +98,7 @@ def _candidates(code: Int) -> list[_Anchors]:
     return found
 
 
-def _similar(fit: Int, usual: NDArray[np.float64]) -> list[Int]:
+def _similar(fit: Int, usual: Float) -> list[Int]:
     """Split elements by falling distance where the distance drops by a tenth below the group's first."""
     groups: list[list[int]] = []
     for symbol in fit.tolist():
@@ -125,7 +126,7 @@ def _content(code: Int, first: Int, stop: Int, length: int) -> Int:
     return counts.reshape(len(first), buckets)
 
 
-def _held(content: Int, even: NDArray[np.bool_] | slice, length: int) -> NDArray[np.bool_]:
+def _held(content: Int, even: Bool | slice, length: int) -> Bool:
     """Tell which stretches contain the typical content, that of the median of the even ones."""
     sample = content[even]
     typical = (
@@ -146,7 +147,8 @@ def _after_pause(code: Int, anchors: _Anchors, pause: Int) -> Int | None:
     stands_out = before[:, near].max(axis=1) > 2 * before[:, ~near].max(axis=1, initial=0)
     if stands_out.mean() < REGULAR:
         return None
-    # Where repetitions differ by a few elements, the pause and the element they start with tell the place.
+    # Where repetitions differ by a few elements, the pause and the element they start with tell the
+    # place.
     around = np.maximum(places[:, None] - np.arange(max(lead - slack, 0), lead + slack + 1), 0)
     each = np.arange(len(places))
     start = np.bincount(code[around[each, pause[around].argmax(axis=1)]]).argmax()
@@ -162,7 +164,8 @@ def _stretches(code: Int, first: Int, length: int) -> tuple[Int, Int]:
     stop = np.append(first[1:], len(code))
     usual_stop = np.minimum(first + length, stop)
     typical = _held(_content(code, first, usual_stop, length), slice(None), length)
-    # Beyond the usual length other work begins, unless the repetition itself is another (a warm-up).
+    # Beyond the usual length other work begins, unless the repetition itself is another (a
+    # warm-up).
     beyond = typical & ((stop - first > 1.5 * length) | (stop == len(code)))
     stop = np.where(beyond, usual_stop, stop)
     enough = len(first) >= FEWEST

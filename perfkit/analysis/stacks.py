@@ -1,13 +1,15 @@
 """Which function do recorded call stacks name?
 
-A stack holds frames from the innermost function to the entry point of its thread. Not every frame says what a program
-does. A frame is *named* if its function has a name and its module is no library of the operating system, of the C
-runtime or of the driver. It is *telling* if it is moreover no part of the CUDA runtime or of a standard library, and no
-machinery of the Python interpreter. An entry point, such as main, tells something only where it is the innermost
-telling frame: all work lies below it.
+A stack holds frames from the innermost function to the entry point of its thread. Not every frame
+says what a program does. A frame is *named* if its function has a name and its module is no library
+of the operating system, of the C runtime or of the driver. It is *telling* if it is moreover no
+part of the CUDA runtime or of a standard library, and no machinery of the Python interpreter. An
+entry point, such as main, tells something only where it is the innermost telling frame: all work
+lies below it.
 
-The function that stacks name is the innermost one that holds nearly all (NEARLY_ALL) of the weight of the commonest
-function: what calls it everywhere says less, what it calls now and then explains less.
+The function that stacks name is the innermost one that holds nearly all (NEARLY_ALL) of the weight
+of the commonest function: what calls it everywhere says less, what it calls now and then explains
+less.
 """
 
 import re
@@ -17,28 +19,28 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Float, Int
 from perfkit.tables import FRAMES
 
-Bool = NDArray[np.bool_]
 NEARLY_ALL = 0.95  # convention
 THREAD = ["rank", "process", "thread"]
 SYSTEM_MODULE = re.compile(
-    r"lib(?:c|pthread|m|dl|stdc\+\+|gcc|gcc_s|cuda|dxcore)(?:-[\d.]+)?\.so|ld-|libnvidia|libcupti|libTools"
+    r"lib(?:c|pthread|m|dl|stdc\+\+|gcc|gcc_s|cuda|dxcore)(?:-[\d.]+)?\.so|ld-|libnvidia|libcupti"
+    r"|libTools"
     r"|(?:ntdll|kernel32|kernelbase|ucrtbase|msvcp\w*|vcruntime\w*|nvcuda)\.dll|\[",
     re.IGNORECASE,
 )
 CUDA_MODULE = re.compile(r"libcudart|cudart64", re.IGNORECASE)
 CUDA_FUNCTION = re.compile(r"__cudart\d|libcudart_static|(?:cuda|cu)[A-Z]\w+$")
 PYTHON_MODULE = re.compile(r"(?:lib)?python\d|.*\.cpython-\d")
-# Functions of the interpreter that say what the program does: take the next item, collect garbage, import, wait.
+# Functions of the interpreter that say what the program does: take the next item, collect garbage,
+# import, wait.
 PYTHON_WORK = re.compile(
     r"(?:enum|zip|map|filter|gen)_(?:iter)?next$|gc_collect\w*$|collect_generations$"
     r"|PyImport_Import\w*$|lock_PyThread_acquire_lock$"
 )
-STANDARD_LIBRARY = re.compile(
-    r"(?:std|__gnu_cxx|__cxxabiv1|core|alloc)::"
-)  # of C++ and Rust, inlined into a program
+# Of C++ and Rust, inlined into a program
+STANDARD_LIBRARY = re.compile(r"(?:std|__gnu_cxx|__cxxabiv1|core|alloc)::")
 ENTRY = re.compile(
     r"(?:.*::)?_?main$|_start$|__libc_start_\w+$|start_thread$|clone3?$|_dl_\w+$|lang_start\w*$"
 )
@@ -70,8 +72,8 @@ class Named(NamedTuple):
 def shown(function: str) -> str:
     """Return a function's name without Rust's hash, and without parameters and return type of C++.
 
-    A function of Python keeps its file and line, without the folders of an absolute path. One that is
-    built in loses the address of its object. The file of a notebook's cell is called cell.
+    A function of Python keeps its file and line, without the folders of an absolute path. One that
+    is built in loses the address of its object. The file of a notebook's cell is called cell.
 
     >>> shown("void io::write<std::vector<int> >(std::vector<int>&, int) const")
     'io::write<std::vector<int> >'
@@ -117,7 +119,8 @@ def named(frames: pd.DataFrame) -> Bool:
 def telling(frames: pd.DataFrame) -> Bool:
     """Tell which FRAMES say what the program does.
 
-    They are named, and none of CUDA's own, of a standard library, or of the interpreter's machinery.
+    They are named, and none of CUDA's own, of a standard library, or of the interpreter's
+    machinery.
     """
     of_cuda = _holds(frames["module"], lambda path: CUDA_MODULE.match(_file(path)) is not None)
     of_cuda |= _holds(frames["function"], lambda name: CUDA_FUNCTION.match(name) is not None)
@@ -182,9 +185,8 @@ class Frames:
         innermost = np.append(True, place[1:] != place[:-1])[: len(place)]
         counts = innermost | ~self._is_entry[function]
         place, function, depth = place[counts], function[counts], self._depth[row][counts]
-        once = _first_of(
-            place * (len(self.functions) + 1) + function
-        )  # a function that calls itself counts once
+        # A function that calls itself counts once
+        once = _first_of(place * (len(self.functions) + 1) + function)
         place, function, depth = place[once], function[once], depth[once]
         cell = group[place] * (len(self.functions) + 1) + function
         cells, of_cell = np.unique(cell, return_inverse=True)
@@ -195,7 +197,7 @@ class Frames:
         np.add.at(deep, of_cell, (weight[place] * depth).astype(float))
         return self._chosen(cells, total, deep / np.maximum(total, 1), groups)
 
-    def _chosen(self, cells: Int, total: Int, depth: NDArray[np.float64], groups: int) -> Named:
+    def _chosen(self, cells: Int, total: Int, depth: Float, groups: int) -> Named:
         """Return, per group, the innermost of the functions that hold nearly all of the commonest one's weight."""
         group, function = np.divmod(cells, len(self.functions) + 1)
         most = np.zeros(groups, np.int64)
@@ -218,8 +220,8 @@ class Frames:
     def callers(self, key: Int) -> Int:
         """Return the code of the function of the program that asked for the innermost call of each stack, else -1.
 
-        In the innermost file with a telling frame: of a library the outermost function in a row, through which the
-        program entered it, and of the program itself the innermost one.
+        In the innermost file with a telling frame: of a library the outermost function in a row,
+        through which the program entered it, and of the program itself the innermost one.
         """
         place, row = self.of(key)
         caller = np.full(len(key), -1, np.int64)
@@ -272,9 +274,10 @@ def _first_of(key: Int) -> Int:
 def strip(stacks: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:
     """Return when each CPU thread ran in which function, by the innermost telling frame of its samples.
 
-    `stacks`: rows of STACKS. Columns rank, process, thread, start_ns, dur_ns, name: one row per stretch of equal
-    functions. A sample counts until the next one of its thread, for at most two usual distances: what is longer apart
-    was not running. Samples without a telling frame are left out.
+    `stacks`: rows of STACKS. Columns rank, process, thread, start_ns, dur_ns, name: one row per
+    stretch of equal functions. A sample counts until the next one of its thread, for at most two
+    usual distances: what is longer apart was not running. Samples without a telling frame are left
+    out.
     """
     samples = stacks[stacks["kind"].eq("sample")]
     samples = samples.sort_values([*THREAD, "start_ns"], kind="stable", ignore_index=True)
@@ -303,8 +306,9 @@ def strip(stacks: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:
 def functions(stacks: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:
     """Return how many of some samples each function holds, as a person reads a profile.
 
-    `stacks`: rows of STACKS. One row per named function, by falling `inclusive`: function, innermost_count (samples
-    whose innermost named frame it is), inclusive_count (samples with it anywhere among their frames with a name).
+    `stacks`: rows of STACKS. One row per named function, by falling `inclusive`: function,
+    innermost_count (samples whose innermost named frame it is), inclusive_count (samples with it
+    anywhere among their frames with a name).
     """
     holders = frames[frames["resolved"] & frames["function"].notna()]
     rows = stacks.reset_index(drop=True).reset_index(names="sample")[["sample", "rank", "stack"]]

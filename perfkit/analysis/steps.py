@@ -9,14 +9,15 @@ An iteration (step) is found in one of three ways, the first that works for a ra
    most. The step starts where the device regularly idles longest. Where one kernel repeats alone, a step is a burst
    of it, if long pauses part bursts of about as many. Launches of one kernel alone are no steps (`without_launches`).
 
-Steps are found in the whole capture: a window selects among them and changes neither numbers nor bounds. Ranges are
-told apart by their *label*: the name up to the first ", " (frameworks append numbers and sizes after it) and without a
-number at its end when that number counts ("Batch 7"; but "layer_7" stays itself when every iteration has a layer_7).
-Ranges of one process, thread, domain and depth form a *level*; depth counts only the ranges considered. Labels that say
-epoch and names that a framework or a library writes for every operator are not considered.
+Steps are found in the whole capture: a window selects among them and changes neither numbers nor
+bounds. Ranges are told apart by their *label*: the name up to the first ", " (frameworks append
+numbers and sizes after it) and without a number at its end when that number counts ("Batch 7"; but
+"layer_7" stays itself when every iteration has a layer_7). Ranges of one process, thread, domain
+and depth form a *level*; depth counts only the ranges considered. Labels that say epoch and names
+that a framework or a library writes for every operator are not considered.
 
-What repeats inside one pass through the model is a layer, not a step (`perfkit.analysis.layers`): of the second and the
-third way no steps are then left.
+What repeats inside one pass through the model is a layer, not a step (`perfkit.analysis.layers`):
+of the second and the third way no steps are then left.
 """
 
 import math
@@ -25,12 +26,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis import layers
 from perfkit.analysis.causes import covered, started_by, where
 from perfkit.analysis.grouping import numbered, over
-from perfkit.analysis.intervals import Int, Intervals, Window, ends, total, union
+from perfkit.analysis.intervals import Bool, Int, Intervals, Window, ends, total, union
 from perfkit.analysis.intervals import bounds as checked
 from perfkit.analysis.sequences import ALIKE, EVEN, FEWEST, repeats
 from perfkit.schema import Column, Table
@@ -38,14 +38,18 @@ from perfkit.tables import API_CALLS, DUR, KERNELS, PYTHON_CALLS, RANGES, RANK, 
 
 CHANGED = 1.2  # of the shorter steps: how long the steps of another phase are (convention)
 LEVEL = ["process", "thread", "domain", "depth"]
-# A range with a name of the first list is an iteration, one with a name of the second a part of one.
+# A range with a name of the first list is an iteration, one with a name of the second a part of
+# one.
 ITERATION = re.compile(
     r"(?<![a-z])(?:time_?step|step|iter|iteration|(?:micro_?)?batch|token|decode)s?(?![a-z])"
     r"|execute(?:_\d+)?_context_\d",  # a step of vLLM and SGLang
     re.I,
 )
 PART = re.compile(
-    r"(?<![a-z])(?:forward|fwd|backward|bwd|optimi[sz]er|loss|prefill|data[ _-]?load(?:ing|er))(?![a-z])",
+    (
+        r"(?<![a-z])(?:forward|fwd|backward|bwd|optimi[sz]er|loss|prefill|data[ _-]?load(?:ing"
+        r"|er))(?![a-z])"
+    ),
     re.I,
 )
 # "aten::mm", "Optimizer.step#Adam.step", "{'mod': ...", "epoch 3", "ncclSend", "cublasSgemm_v2"
@@ -78,9 +82,8 @@ LEAST_PAUSE_NS = 1_000  # which a median pause counts for at least
 SEVERAL = 2  # kernels of a burst
 SLOW = 1.5
 MOST_WARM = 1 / 3
-RECURRING = (
-    1 / 20
-)  # of the later steps: how many are as slow as a first step that is no warm-up (convention)
+# Of the later steps: how many are as slow as a first step that is no warm-up (convention)
+RECURRING = 1 / 20
 
 
 def detect(
@@ -93,17 +96,19 @@ def detect(
 ) -> pd.DataFrame:
     """Return the iterations of each rank; none is found where nothing repeats at least three times.
 
-    PYTHON_CALLS tell layers from steps by the calls of modules, API_CALLS when the CPU launched the kernels; without
-    API_CALLS a kernel counts as launched when it starts.
+    PYTHON_CALLS tell layers from steps by the calls of modules, API_CALLS when the CPU launched the
+    kernels; without API_CALLS a kernel counts as launched when it starts.
 
-    The first steps are not steady while they last more than 1.5 times the median of the second half of the rank's
-    steps, and more than three quarters of that half do (compilation, warm-up); if that holds for more than a third of
-    the steps they are a phase of their own, and steady. What recurs is steady too (checkpoints): one of twenty later
-    steps is slow and lasts as long as the slowest of them, within a quarter. The very first is not steady when it is
-    longer than every later one, nor is the last when the median is more than 1.5 times as long: nothing shows when the
-    next would have begun.
-    STEPS: steps of a rank do not overlap; only steps that lie in the window whole, numbered in the whole capture. A
-    window is a time of the GPU, so a step of a CPU that runs ahead lies in it with all the kernels that it launches.
+    The first steps are not steady while they last more than 1.5 times the median of the second half
+    of the rank's steps, and more than three quarters of that half do (compilation, warm-up); if
+    that holds for more than a third of the steps they are a phase of their own, and steady. What
+    recurs is steady too (checkpoints): one of twenty later steps is slow and lasts as long as the
+    slowest of them, within a quarter. The very first is not steady when it is longer than every
+    later one, nor is the last when the median is more than 1.5 times as long: nothing shows when
+    the next would have begun.
+    STEPS: steps of a rank do not overlap; only steps that lie in the window whole, numbered in the
+    whole capture. A window is a time of the GPU, so a step of a CPU that runs ahead lies in it with
+    all the kernels that it launches.
     """
     if window is not None:
         checked(window)
@@ -129,7 +134,7 @@ def detect(
 
 def _in_window(
     steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame | None, window: Window
-) -> NDArray[np.bool_]:
+) -> Bool:
     """Tell which STEPS lie in a window whole: by what they launch where that is known, else by their own times."""
     start, end = ends(steps)
     if api_calls is not None and steps["how"].ne("kernel sequence").all():
@@ -145,9 +150,10 @@ def of_program(
 ) -> pd.DataFrame:
     """Return the RANGES of processes that launch kernels: what another process marks is no step of theirs.
 
-    Without kernels they are those of processes that call CUDA. All of them where the ids of ranges and
-    calls do not agree with those of kernels. Of a thread that never calls CUDA, though others of its process do,
-    only ranges are returned whose names say that they are steps or parts of them: a watcher's polls are no steps.
+    Without kernels they are those of processes that call CUDA. All of them where the ids of ranges
+    and calls do not agree with those of kernels. Of a thread that never calls CUDA, though others
+    of its process do, only ranges are returned whose names say that they are steps or parts of
+    them: a watcher's polls are no steps.
     """
     working = api_calls if kernels.empty and api_calls is not None else kernels
     launching = working["process"].unique()
@@ -159,7 +165,7 @@ def of_program(
     return of_processes[~_is_beside(of_processes, api_calls)]
 
 
-def _is_beside(ranges: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+def _is_beside(ranges: pd.DataFrame, api_calls: pd.DataFrame) -> Bool:
     """Tell which ranges lie on a thread that never calls CUDA, and do not say that they are steps."""
     place = ["rank", "process", "thread"]
     calling = api_calls[place].drop_duplicates()
@@ -183,7 +189,8 @@ def without_launches(
 ) -> pd.DataFrame:
     """Return STEPS without those of ranks that only launch one kernel again and again: launches are no steps.
 
-    Such steps were found by their kernels, and most of them hold one operation, a copy or memset counted.
+    Such steps were found by their kernels, and most of them hold one operation, a copy or memset
+    counted.
     """
     launching = []
     found = steps[steps["how"] == "kernel sequence"]
@@ -208,9 +215,9 @@ def count(steps: pd.DataFrame) -> int:
 def last_phase(steps: pd.DataFrame) -> pd.DataFrame:
     """Return the STEPS since their length last changed for good, rank by rank; all of them where it never did.
 
-    A phase has a tenth of the rank's steps or more. It begins where the sums of the ranks of the lengths part most
-    (Pettitt's change point), if nine tenths of the steps on each side lie on their own side of the middle between
-    both medians, and these differ by a fifth.
+    A phase has a tenth of the rank's steps or more. It begins where the sums of the ranks of the
+    lengths part most (Pettitt's change point), if nine tenths of the steps on each side lie on
+    their own side of the middle between both medians, and these differ by a fifth.
     """
     kept = [
         of_rank.iloc[_last_change(of_rank["dur_ns"]) :]
@@ -408,7 +415,7 @@ def _most(frame: pd.DataFrame, keys: list[str]) -> Int:
     return np.flatnonzero(number == np.bincount(number, minlength=1).argmax())
 
 
-def settled(dur: Int) -> NDArray[np.bool_]:
+def settled(dur: Int) -> Bool:
     """Tell which steps are typical: after the warm-up, and not the last if nothing shows when it ended."""
     if not len(dur):
         return np.zeros(0, bool)
@@ -434,10 +441,12 @@ def settled(dur: Int) -> NDArray[np.bool_]:
 def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
     """Return the iterations of one rank that named ranges show, by start: `start_ns`, `dur_ns` and `name`; maybe none.
 
-    Levels whose labels say iteration or part of one come first, then the others; among them the outermost, then the one
-    whose ranges cover most time. Its labels must repeat (`perfkit.analysis.steps`), and more than half of the kernels
-    (`launched`: their starts, ns) must start between the first and the last iteration. Labels that do not tell must
-    also repeat without long breaks, with kernels in most repetitions: a function called now and then is no iteration.
+    Levels whose labels say iteration or part of one come first, then the others; among them the
+    outermost, then the one whose ranges cover most time. Its labels must repeat
+    (`perfkit.analysis.steps`), and more than half of the kernels (`launched`: their starts, ns)
+    must start between the first and the last iteration. Labels that do not tell must also repeat
+    without long breaks, with kernels in most repetitions: a function called now and then is no
+    iteration.
     """
     is_operator = where(ranges["name"], layers.OPERATOR.search)
     spans = ranges[(ranges["kind"] != "mark") & ~is_operator]
@@ -487,7 +496,8 @@ def _short(name: object) -> str:
 def _levels(spans: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the ranges of each level, by start; levels by depth, then by falling covered time.
 
-    A level of fewer than FEWEST, such as each of many ranges in one another has, cannot repeat and is left out.
+    A level of fewer than FEWEST, such as each of many ranges in one another has, cannot repeat and
+    is left out.
     """
     spans = spans[spans["dur_ns"] > 0]
     # How many of these ranges enclose each: the others, which were left out, do not count.
@@ -515,7 +525,8 @@ def _levels(spans: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def _hold(steps: pd.DataFrame, launched: Int, *, are_told: bool) -> bool:
     """Tell whether most kernels start between the first and the last iteration.
 
-    If the labels do not tell, iterations must also fill most of that time, and most of them start kernels.
+    If the labels do not tell, iterations must also fill most of that time, and most of them start
+    kernels.
     """
     start, dur = steps["start_ns"].to_numpy(), steps["dur_ns"].to_numpy()
     first, last = start[0], start[-1] + dur[-1]
@@ -529,7 +540,8 @@ def _hold(steps: pd.DataFrame, launched: Int, *, are_told: bool) -> bool:
 def bounds(start: Int, end: Int, first: Int, stop: Int) -> tuple[Int, Int]:
     """Return begin and end of stretches of intervals that are in the order of their starts, ns.
 
-    A stretch ends where the next begins if that follows at once, else with the last of its intervals.
+    A stretch ends where the next begins if that follows at once, else with the last of its
+    intervals.
 
     >>> begin, finish = bounds(np.array([0, 3, 10, 13]), np.array([2, 5, 12, 15]), np.array([0, 2]), np.array([2, 4]))
     >>> begin.tolist(), finish.tolist()

@@ -1,13 +1,15 @@
 """Where does the time of each GPU go?
 
-Time is the union over all streams and processes of a device: what runs at once is counted once. With a window,
-operations are cut at its edges and every device of the tables is seen over the whole window, worked or not; without
-one, from the start of the first to the end of the last operation of any device of its rank; a mapping gives each rank
-a window that holds all of its operations (`Selection.measured`). Communication kernels are
-those of family "communication"; a memset is computation, every other row of COPIES a copy. `others` is a second KERNELS
-frame: the kernels that the user has not selected, which keep the device busy all the same. `unknown` are stretches
-(rank, gpu, start_ns, dur_ns) in which nobody knows whether a device worked: they are taken out of the span and of every
-part, so that shares are shares of the known time. Times beyond int64 raise PerfkitError.
+Time is the union over all streams and processes of a device: what runs at once is counted once.
+With a window, operations are cut at its edges and every device of the tables is seen over the whole
+window, worked or not; without one, from the start of the first to the end of the last operation of
+any device of its rank; a mapping gives each rank a window that holds all of its operations
+(`Selection.measured`). Communication kernels are those of family "communication"; a memset is
+computation, every other row of COPIES a copy. `others` is a second KERNELS frame: the kernels that
+the user has not selected, which keep the device busy all the same. `unknown` are stretches (rank,
+gpu, start_ns, dur_ns) in which nobody knows whether a device worked: they are taken out of the span
+and of every part, so that shares are shares of the known time. Times beyond int64 raise
+PerfkitError.
 """
 
 from itertools import accumulate
@@ -54,9 +56,10 @@ def busy(
 ) -> pd.DataFrame:
     """Return |kernels| and |kernels U others U copies| of each device, and both as fractions of its known span.
 
-    One row per rank and gpu, ascending: start_ns and span_ns of what was looked at, kernel_busy_ns, device_busy_ns
-    (int64, 0..span_ns), kernel_busy_frac, device_busy_frac. With `unknown` span_ns is the known time, and there are
-    unknown_ns and end_ns too: end_ns - start_ns = span_ns + unknown_ns.
+    One row per rank and gpu, ascending: start_ns and span_ns of what was looked at, kernel_busy_ns,
+    device_busy_ns (int64, 0..span_ns), kernel_busy_frac, device_busy_frac. With `unknown` span_ns
+    is the known time, and there are unknown_ns and end_ns too: end_ns - start_ns = span_ns +
+    unknown_ns.
     """
     frames = checked(kernels, copies, others)
     index, groups = intervals.devices(*frames)
@@ -117,10 +120,11 @@ def breakdown(
     `others` and COPY the copies: computation is |COMP|, exposed communication |COMM - COMP|, other
     kernels |OTHER - COMP - COMM|, exposed copy |COPY - COMP - COMM - OTHER|, idle the rest.
 
-    One row per rank and gpu, ascending: span_ns, computation_ns, exposed_communication_ns, other_kernels_ns (0 without
-    `others`), exposed_copy_ns, idle_ns (int64, 0..span_ns).
+    One row per rank and gpu, ascending: span_ns, computation_ns, exposed_communication_ns,
+    other_kernels_ns (0 without `others`), exposed_copy_ns, idle_ns (int64, 0..span_ns).
 
-    Source: AMD-AGI/TraceLens, `GPUEventAnalyser`: the split and memset as computation. OTHER is perfkit's.
+    Source: AMD-AGI/TraceLens, `GPUEventAnalyser`: the split and memset as computation. OTHER is
+    perfkit's.
     """
     frames = checked(kernels, copies, others)
     index, groups = intervals.devices(*frames)
@@ -134,7 +138,8 @@ def breakdown(
     wrong = table[(parts < 0).any(axis=0)]
     if len(wrong):
         raise PerfkitError(
-            f"breakdown: {wrong.iloc[0].to_dict()} has a part below 0. Check the times of the capture."
+            f"breakdown: {wrong.iloc[0].to_dict()} has a part below 0. Check the times of the "
+            "capture."
         )
     return table
 
@@ -160,12 +165,13 @@ def bins(
 ) -> pd.DataFrame:
     """Return the busy time of each stream in equal bins of one time axis, kind by kind.
 
-    The bins tile the window (the common span of all devices when omitted) with integer edges, their widths differ by at
-    most 1 ns. There are `bins`, at least 1 (else ValueError), and no more than the window has nanoseconds. Busy is the
-    exact overlap with the union of the stream's operations.
+    The bins tile the window (the common span of all devices when omitted) with integer edges, their
+    widths differ by at most 1 ns. There are `bins`, at least 1 (else ValueError), and no more than
+    the window has nanoseconds. Busy is the exact overlap with the union of the stream's operations.
 
-    One row per rank, gpu, stream, kind (category: computation, communication, copy) and bin with busy time, sorted by
-    these: start_ns, dur_ns of the bin, busy_ns (1..dur_ns), busy_frac (above 0).
+    One row per rank, gpu, stream, kind (category: computation, communication, copy) and bin with
+    busy time, sorted by these: start_ns, dur_ns of the bin, busy_ns (1..dur_ns), busy_frac (above
+    0).
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
@@ -206,10 +212,11 @@ def bins(
 def samples_mean(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return mean, percentiles and maximum of each metric's readings in the window.
 
-    Every reading weighs the same and NaN readings are left out. Percentiles interpolate linearly between readings.
+    Every reading weighs the same and NaN readings are left out. Percentiles interpolate linearly
+    between readings.
 
-    One row per rank, gpu and metric read, sorted by these: count (without NaN), mean, p5, p50, p95, max (float64, in
-    the metric's unit, NaN where count is 0).
+    One row per rank, gpu and metric read, sorted by these: count (without NaN), mean, p5, p50, p95,
+    max (float64, in the metric's unit, NaN where count is 0).
     """
     SAMPLES.check(samples)
     if window is not None:

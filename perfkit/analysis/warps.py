@@ -1,23 +1,25 @@
 """How many warps does a launch keep resident on an SM (occupancy), and what do they wait for (stalls)?
 
-Occupancy is resident warps over the most an SM holds. A block stays on one SM; as many blocks are resident as the
-scarcest of warps, registers, shared memory and block slots allows. A wave is as many blocks as all SMs hold at once;
-the tail is the part of the last wave's places that stays empty. What the report measured (`launch__occupancy_limit_*`)
-is taken, what it lacks computed by the CUDA rules from launch and SM; what is not known is NaN, never a default GPU.
+Occupancy is resident warps over the most an SM holds. A block stays on one SM; as many blocks are
+resident as the scarcest of warps, registers, shared memory and block slots allows. A wave is as
+many blocks as all SMs hold at once; the tail is the part of the last wave's places that stays
+empty. What the report measured (`launch__occupancy_limit_*`) is taken, what it lacks computed by
+the CUDA rules from launch and SM; what is not known is NaN, never a default GPU.
 
-A stall reason's value is a number of samples, or the cycles a warp spent on it per issued instruction; a table holds
-one form per launch. A reason's share is its part of the sum over the reasons of its launch (or call-tree node).
-`selected` is the cycle in which the warp did issue: it counts in the sum, as in the vendor's warp latency, but is no
-stall and gets no place. Totals such as `stl_any` are left out. Waiting warps cost nothing while another one can issue.
+A stall reason's value is a number of samples, or the cycles a warp spent on it per issued
+instruction; a table holds one form per launch. A reason's share is its part of the sum over the
+reasons of its launch (or call-tree node). `selected` is the cycle in which the warp did issue: it
+counts in the sum, as in the vendor's warp latency, but is no stall and gets no place. Totals such
+as `stl_any` are left out. Waiting warps cost nothing while another one can issue.
 
 Reasons are those of Nsight Compute (`smsp__average_warps_issue_stalled_<reason>_...`, sampled
-`smsp__pcsamp_warps_issue_stalled_<reason>`) and of HPCToolkit's samples (`stl_<reason>`). Source: Nsight Compute,
-Kernel Profiling Guide, "Warp Stall Reasons"; HPCToolkit, GINS:STL_* and GCYCLES:STL:* in metrics/default.yaml.
+`smsp__pcsamp_warps_issue_stalled_<reason>`) and of HPCToolkit's samples (`stl_<reason>`). Source:
+Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons"; HPCToolkit, GINS:STL_* and
+GCYCLES:STL:* in metrics/default.yaml.
 """
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +27,8 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.causes import where
-from perfkit.analysis.intervals import Int
-from perfkit.analysis.kernels import Float, first, wide
+from perfkit.analysis.intervals import Float, Int
+from perfkit.analysis.kernels import first, wide
 from perfkit.errors import PerfkitError
 from perfkit.tables import STALLS
 
@@ -64,21 +66,6 @@ _METRICS = [
 _ROUNDED = 0.0051  # a CSV prints waves with two decimals
 
 
-@dataclass(frozen=True)
-class Sm:
-    """What one SM offers, and how many the GPU has; NaN is not known."""
-
-    warps: float = np.nan
-    registers: float = np.nan
-    shared_bytes: float = np.nan
-    slots: float = np.nan
-    sms: float = np.nan
-    compute_capability: float = np.nan
-
-
-UNKNOWN = Sm()
-
-
 class Words(NamedTuple):
     """A sentence that says what the warps wait for, and one that says what usually helps."""
 
@@ -109,28 +96,29 @@ stall_words: Mapping[str, Words] = _stall_words()
 STALL_KEYS: Mapping[str, list[str]] = {"launch": ["rank", "launch"], "node": ["rank", "node"]}
 
 
-def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOWN) -> pd.DataFrame:
+def occupancy(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return theoretical and achieved occupancy of each launch, what limits it, its waves and its tail.
 
-    Resident blocks are the smallest limit; theoretical occupancy = blocks x warps per block / warps of an SM; waves =
-    blocks of the grid / (resident blocks x SMs); tail = (whole waves - waves) / 1 wave. `sm` says the SM's limits where
-    the counters lack `device__attribute_*`. One row per launch, in their order. `rank`, `gpu`, `launch` int64, `name`;
-    `theoretical_occupancy_frac`, `achieved_occupancy_frac`; `warps_blocks`, `registers_blocks`, `shared_memory_blocks`,
-    `slots_blocks`, `barriers_blocks`, `resident_blocks` float64, blocks per SM, `resident_blocks` NaN unless the first
-    four are known; `limiter` string, every smallest limit, comma separated, NA where not known; `waves` float64 above
-    0; `tail_frac`.
+    Resident blocks are the smallest limit; theoretical occupancy = blocks x warps per block / warps
+    of an SM; waves = blocks of the grid / (resident blocks x SMs); tail = (whole waves - waves) / 1
+    wave.
+    One row per launch, in their order. `rank`, `gpu`, `launch` int64, `name`;
+    `theoretical_occupancy_frac`, `achieved_occupancy_frac`; `warps_blocks`, `registers_blocks`,
+    `shared_memory_blocks`, `slots_blocks`, `barriers_blocks`, `resident_blocks` float64, blocks per
+    SM, `resident_blocks` NaN unless the first four are known; `limiter` string, every smallest
+    limit, comma separated, NA where not known; `waves` float64 above 0; `tail_frac`.
 
-    Source: CUDA C++ Programming Guide, "Multiprocessor Level", and the occupancy calculator of Nsight Compute.
+    Source: CUDA C++ Programming Guide, "Multiprocessor Level", and the occupancy calculator of
+    Nsight Compute.
     """
     metrics = wide(launches, counters, _METRICS)
-    # What the SM of each launch offers: measured, else as given.
-    given = asdict(sm)
-    columns = {}
-    for name, names in _ATTRIBUTES.items():
-        columns[name] = first(
-            *(metrics[metric].to_numpy() for metric in names), np.full(len(metrics), given[name])
-        )
-    offered = pd.DataFrame(columns)
+    # What the SM of each launch offers.
+    offered = pd.DataFrame(
+        {
+            name: first(*(metrics[metric].to_numpy() for metric in names))
+            for name, names in _ATTRIBUTES.items()
+        }
+    )
     table = launches[["rank", "gpu", "launch", "name"]].copy()
     threads, blocks = (
         launches[name].to_numpy("float64", na_value=np.nan)
@@ -163,7 +151,8 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
         named[at] += np.where(named[at] == "", "", ", ") + str(limit).replace("_", " ")
     table["limiter"] = pd.Series(named, dtype="string").mask(np.isnan(smallest))
     waves = blocks / positive(smallest * offered["sms"].to_numpy())
-    # The measured waves, with all their digits where the rule gives the same; a printed 0.00 says nothing.
+    # The measured waves, with all their digits where the rule gives the same; a printed 0.00 says
+    # nothing.
     printed = metrics["launch__waves_per_multiprocessor"].to_numpy()
     same = (np.abs(waves - printed) <= _ROUNDED) | np.isnan(printed)
     table["waves"] = np.where(same, waves, positive(printed))
@@ -176,14 +165,15 @@ def resident_blocks(
 ) -> pd.DataFrame:
     """Return how many blocks an SM holds by its warps, registers, shared memory and block slots; NaN is not known.
 
-    Arguments are float64 arrays: threads per block, registers per thread, shared bytes per block; `sm` has a row of the
-    fields of `Sm` per launch. Registers are given out per warp in units of 256, from the four quarters of an SM; shared
-    memory in units of 128 bytes with 1 KiB per block kept for the system from compute capability 8.0 on, before in
-    units of 256. Source: CUDA occupancy API (`cuda_occupancy.h`): allocation units per compute capability.
+    Arguments are float64 arrays: threads per block, registers per thread, shared bytes per block;
+    `sm` has a row of _ATTRIBUTES per launch. Registers are given out per warp in units of 256, from
+    the four quarters of an SM; shared memory in units of 128 bytes with 1 KiB per block kept for
+    the system from compute capability 8.0 on, before in units of 256. Source: CUDA occupancy API
+    (`cuda_occupancy.h`): allocation units per compute capability.
 
-    >>> a100 = Sm(warps=64, registers=65536, shared_bytes=164 * 1024, slots=32, sms=108, compute_capability=8)
+    >>> a100 = {"warps": 64, "registers": 65536, "shared_bytes": 164 * 1024, "slots": 32, "compute_capability": 8}
     >>> one = np.array([256.0]), np.array([64.0]), np.array([48.0 * 1024])
-    >>> resident_blocks(*one, pd.DataFrame([asdict(a100)])).values.tolist()
+    >>> resident_blocks(*one, pd.DataFrame([a100])).values.tolist()
     [[8.0, 4.0, 3.0, 32.0]]
     """
     warps = positive(np.ceil(threads / WARP))
@@ -207,8 +197,8 @@ def resident_blocks(
 def tail_lost(waves: Float, balance: Float) -> Float:
     """Return the share of the time in which SMs have no block of the last wave; 0 after FEW_WAVES waves.
 
-    `balance` is the active time of the average SM over that of the busiest. Where it was measured it decides, else the
-    waves do, as if each took as long as a full one: 1 - waves / whole waves.
+    `balance` is the active time of the average SM over that of the busiest. Where it was measured
+    it decides, else the waves do, as if each took as long as a full one: 1 - waves / whole waves.
 
     >>> tail_lost(np.array([133 / 132, 1.0, 2.5, 40.5]), np.full(4, np.nan)).round(3).tolist()
     [0.496, 0.0, 0.167, 0.0]
@@ -229,11 +219,12 @@ def positive(values: Float) -> Float:
 def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     """Return each stall reason's share of the waiting of its launch (or call-tree node: `by` "node"), largest first.
 
-    share = value / sum of the values of the launch, totals left out; PerfkitError if a value is negative. By rank and
-    launch (node), then falling value, ties by reason. `rank`, `launch` or `node` int64, `reason` category, `value`
-    float64 as in STALLS, `share_frac`, NaN where the sum is 0 or the value is missing, `place` Int64, 1 for the largest
-    stall, NA for what is no stall (`selected`). Source: Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons"
-    and section WarpStateStats.
+    share = value / sum of the values of the launch, totals left out; PerfkitError if a value is
+    negative. By rank and launch (node), then falling value, ties by reason. `rank`, `launch` or
+    `node` int64, `reason` category, `value` float64 as in STALLS, `share_frac`, NaN where the sum
+    is 0 or the value is missing, `place` Int64, 1 for the largest stall, NA for what is no stall
+    (`selected`). Source: Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons" and section
+    WarpStateStats.
     """
     if by not in STALL_KEYS:
         raise ValueError(f"by: {by!r} is not one of {list(STALL_KEYS)}")
@@ -270,13 +261,13 @@ def _plain(reason: str) -> str:
     return reason.lower().rpartition(":")[2]
 
 
-def main_stall(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
-    """Return the largest stall above 0 of each launch or call-tree node, with what it means.
+def main_stall(stalls: pd.DataFrame) -> pd.DataFrame:
+    """Return the largest stall above 0 of each launch, with what it means.
 
-    The columns are those of `shares` without place, and the strings `means` and `helps`, empty for a reason that
-    `words` does not know.
+    The columns are those of `shares` without place, and the strings `means` and `helps`, empty for
+    a reason that `words` does not know.
     """
-    ranked = stall_shares(stalls, by=by)
+    ranked = stall_shares(stalls)
     largest = ranked[ranked["place"].eq(1).fillna(False).astype(bool) & ranked["value"].gt(0)].drop(
         columns="place"
     )

@@ -203,13 +203,6 @@ def measured(looks: bool, labels: int | None = None) -> list[dict[str, Any]]:
     return [{**first, "value": width}, {**add, "value": container}]
 
 
-def config() -> dict[str, Any]:
-    """Return the configuration of the theme that is enabled, for specifications that are no charts of Altair."""
-    register()
-    make = alt.theme.get()
-    return dict(make()["config"]) if make else {}
-
-
 def _theme() -> alt.theme.ThemeConfig:
     return {
         "config": {

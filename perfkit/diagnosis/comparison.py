@@ -193,12 +193,12 @@ def nothing(refusal: Refusal) -> Comparison:
 
 def _moved(old: Side, new: Side, noise: float) -> dict[str, Any]:
     """Return steps, their parts, families and kernels side by side."""
-    paired = old.are_pairs
+    how = Resampling(noise=noise, are_pairs=old.are_pairs)
     return {
-        "steps": compare.steps(old.steps, new.steps, noise=noise, are_pairs=paired),
-        "parts": compare.parts(old.parts, new.parts, noise=noise, are_pairs=paired),
-        "families": compare.families(old.kernels, new.kernels, noise=noise, are_pairs=paired),
-        "kernels": compare.kernels(old.kernels, new.kernels, by="grid"),
+        "steps": compare.steps(old.steps, new.steps, how=how),
+        "parts": compare.parts(old.parts, new.parts, how=how),
+        "families": compare.families(old.kernels, new.kernels, how=how),
+        "kernels": compare.kernels(old.kernels, new.kernels),
     }
 
 

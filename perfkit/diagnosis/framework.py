@@ -296,14 +296,13 @@ def _arithmetic(view: Selection, spent: pd.DataFrame, peaks: str, span: int) -> 
         return
     rate, name = bound
     try:
-        used = flops.mfu(points, covered, peak_flops_per_s=rate, span_ns=span)
+        value = flops.mfu(points, peak_flops_per_s=rate, span_ns=span)
     except PerfkitError:  # more than the peak: it is not that of what ran
         return
     definition = (
         f"share of the dense {name} peak that the operations by shape reach over the span; a lower "
         "limit"
     )
-    value = float(used["hfu_frac"].iloc[0])
     yield Figure(
         "shape_flops_frac", "Arithmetic utilisation by shape", value, "1", definition, "flops.mfu"
     )

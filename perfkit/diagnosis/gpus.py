@@ -142,18 +142,16 @@ def figures(view: Selection) -> Iterator[Figure]:
     view = view.framework
     if unrecorded(view):
         return
-    by_rank = compared(view).groupby("rank", as_index=False)[["computation_ns"]].sum()
-    if len(by_rank) > 1 and by_rank["computation_ns"].sum():
-        row = communication.imbalance(by_rank, value="computation_ns").iloc[0]
+    by_rank = compared(view).groupby("rank")["computation_ns"].sum()
+    if len(by_rank) > 1 and by_rank.sum():
         definition = (
-            f"excess of the longest computing time (rank {int(row['max_rank'])}) over the average, in the time that "
+            f"excess of the longest computing time (rank {by_rank.idxmax()}) over the average, in the time that "
             "all ranks recorded"
         )
-        value = float(row["imbalance_frac"])
         yield Figure(
             "rank_imbalance_frac",
             "Imbalance of ranks",
-            value,
+            communication.imbalance(by_rank),
             "1",
             definition,
             "communication.imbalance",

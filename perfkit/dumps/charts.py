@@ -22,14 +22,15 @@ ROLES = {  # of `hang.ranks`, with its name and colour
 }
 
 
-def peak(alive: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def peak(alive: pd.DataFrame) -> alt.LayerChart:
     """Draw what holds the memory of a GPU when most is held, as one bar.
 
-    `alive`: columns rank, gpu, kind (`held.KINDS`), bytes: the allocations at that moment, of one GPU.
+    `alive`: columns rank, gpu, kind (`held.KINDS`), bytes: the allocations at that moment, of one
+    GPU.
     """
     whole = int(alive["bytes"].sum())
     if not whole:
-        return theme.nothing(title or "No memory", NO_MEMORY)
+        return theme.nothing("No memory", NO_MEMORY)
     held = alive.groupby("kind", observed=True)["bytes"].sum().reindex(KINDS).dropna()
     share = (held / whole).reset_index(drop=True)
     begin, end = ends(share, pd.Series(0, index=share.index))
@@ -45,20 +46,20 @@ def peak(alive: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
             bars(drawn, "kind", shades, axis="share of the peak memory", shown=tips),
             figures(drawn, "kind", DARK),
         ],
-        title or f"Of {size(whole)} at the peak, {largest['share']} is {largest['kind']}",
+        f"Of {size(whole)} at the peak, {largest['share']} is {largest['kind']}",
         "Memory that tensors hold at the highest point of the recording.",
         picture=f"Stacked bar of {', '.join(drawn['kind'])}",
         size=(theme.WIDTH, alt.Step(34)),
     )
 
 
-def ranks(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def ranks(found: pd.DataFrame) -> alt.LayerChart:
     """Draw each rank of a job that hangs in the colour of what it does.
 
     `found`: columns rank, role, waits_for, last, as from `hang.ranks`.
     """
     if found.empty:
-        return theme.nothing(title or "No ranks", NO_RANK)
+        return theme.nothing("No ranks", NO_RANK)
     names = {role: name for role, (name, _) in ROLES.items()}
     colours = {role: colour for role, (_, colour) in ROLES.items()}
     drawn = found[["rank", "waits_for", "last"]].assign(role=found["role"].map(names))
@@ -75,20 +76,20 @@ def ranks(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     )
     return theme.layered(
         [cells],
-        title or f"Ranks that others wait for: {waited}",
+        f"Ranks that others wait for: {waited}",
         "One field per rank of the job.",
         picture="A row of ranks, coloured by what each does",
         size=(theme.WIDTH, 34),
     )
 
 
-def over_time(levels: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def over_time(levels: pd.DataFrame) -> alt.LayerChart:
     """Draw the memory that each kind holds, by the number of the event, of the GPU that holds most.
 
     `levels`: columns rank, gpu, event, kind, bytes, as from `held.over_time`.
     """
     if levels.empty:
-        return theme.nothing(title or "No memory", NO_MEMORY)
+        return theme.nothing("No memory", NO_MEMORY)
     highest = levels.iloc[int(levels["bytes"].argmax())]
     own = levels[levels["rank"].eq(highest["rank"]) & levels["gpu"].eq(highest["gpu"])]
     drawn = own[["event", "kind"]].astype({"kind": str})
@@ -104,8 +105,11 @@ def over_time(levels: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     )
     return theme.layered(
         [areas],
-        title or f"What holds the memory of GPU {highest['gpu']}",
-        f"Tensors after {drawn['event'].nunique():,} of the allocator's events; the peak may lie between two.",
+        f"What holds the memory of GPU {highest['gpu']}",
+        (
+            f"Tensors after {drawn['event'].nunique():,} of the allocator's events; the peak may "
+            "lie between two."
+        ),
         picture=f"Stacked areas of {', '.join(kinds)}",
         size=(theme.WIDTH + theme.LABEL_WIDTH, HEIGHT),
     )

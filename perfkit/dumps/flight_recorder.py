@@ -1,9 +1,10 @@
 """PyTorch flight recorder: the last collectives that each rank gave to NCCL before a program hung.
 
-Run the program with ``TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1``. NCCL's watchdog then writes
-one dump per rank, to the path in ``TORCH_NCCL_DEBUG_INFO_TEMP_FILE`` with the rank after it; load the folder. Pickles
-and JSON of the dump versions 2.x are read, pickles without running them. With ``TORCH_NCCL_TRACE_CPP_STACK=0`` and
-stacks switched on, each operation has its line of the program. Only the name of a file states its rank.
+Run the program with ``TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1``. NCCL's
+watchdog then writes one dump per rank, to the path in ``TORCH_NCCL_DEBUG_INFO_TEMP_FILE`` with the
+rank after it; load the folder. Pickles and JSON of the dump versions 2.x are read, pickles without
+running them. With ``TORCH_NCCL_TRACE_CPP_STACK=0`` and stacks switched on, each operation has its
+line of the program. Only the name of a file states its rank.
 """
 
 import json

@@ -1,10 +1,11 @@
 """Which collective hangs, and which rank do the others wait for?
 
-A collective ends when all members of its group take part. A rank waits for a member if it gave a collective to NCCL
-that the member did not give. A rank that others wait for may wait itself: a suspect waits for nobody. A
-rank of which the oldest pending collective is older than those of its peers gave it in time, and its GPU did not
-finish. Groups are matched by name and collectives by number; `point_to_point` compares sends and receives. Where each
-rank that others wait for waits itself, ranks wait for each other in a ring. Dumps say where ranks wait, and not why.
+A collective ends when all members of its group take part. A rank waits for a member if it gave a
+collective to NCCL that the member did not give. A rank that others wait for may wait itself: a
+suspect waits for nobody. A rank of which the oldest pending collective is older than those of its
+peers gave it in time, and its GPU did not finish. Groups are matched by name and collectives by
+number; `point_to_point` compares sends and receives. Where each rank that others wait for waits
+itself, ranks wait for each other in a ring. Dumps say where ranks wait, and not why.
 """
 
 import json
@@ -34,9 +35,10 @@ NEVER = -1  # the number of a rank without a collective of a group
 class Stuck(NamedTuple):
     """A group of which not all members gave the same collectives, or finished them.
 
-    number and operation: the last collective that a member gave. absent: members that did not give it. waiting: those
-    that did. last: number of the last collective of each member, NEVER if none is known. behind: members whose oldest
-    pending collective is older than that of others. oldest: its number.
+    number and operation: the last collective that a member gave. absent: members that did not give
+    it. waiting: those that did. last: number of the last collective of each member, NEVER if none
+    is known. behind: members whose oldest pending collective is older than that of others. oldest:
+    its number.
     """
 
     group: str
@@ -115,8 +117,8 @@ def _collectives(enqueued: pd.DataFrame) -> pd.DataFrame:
 def pairs(groups: pd.DataFrame, enqueued: pd.DataFrame, found: Sequence[Stuck]) -> list[Wait]:
     """Return which rank waits for which in a send or a receive.
 
-    Their order is looked at only where nobody is absent, and told only where it makes a ring: dumps on request are made
-    at slightly different moments.
+    Their order is looked at only where nobody is absent, and told only where it makes a ring: dumps
+    on request are made at slightly different moments.
     """
     missing = point_to_point.absent(groups, enqueued)
     if missing or waits(found):
@@ -193,10 +195,10 @@ def _call(call: Any) -> str:
 def ranks(groups: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
     """Return how far each rank came: a row per rank of the job.
 
-    `rank`; `role`: suspect, behind, ring, waits, or no difference; `dump`: whether the rank wrote one;
-    `operations_count` in it; `waits_for` and `waited_by`: ranks, as text; `silent_ns`: how long before the last
-    operation of all ranks it gave its last one, float64, NaN without one; `last`: that operation; `place`: its line in
-    the program.
+    `rank`; `role`: suspect, behind, ring, waits, or no difference; `dump`: whether the rank wrote
+    one; `operations_count` in it; `waits_for` and `waited_by`: ranks, as text; `silent_ns`: how
+    long before the last operation of all ranks it gave its last one, float64, NaN without one;
+    `last`: that operation; `place`: its line in the program.
     """
     found = stuck(groups, enqueued)
     waited, late = waits(found, pairs(groups, enqueued, found)), behind(found)

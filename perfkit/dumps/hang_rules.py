@@ -19,12 +19,13 @@ HANG_MISMATCH = Rule(
     **OF_DUMPS,
     evidence=("hang_mismatch_count",),
     threshold=(
-        "Two ranks gave another operation, size or type under the same number of the same group. Sizes "
-        "count for all-reduce, all-gather, reduce and reduce-scatter (convention)"
+        "Two ranks gave another operation, size or type under the same number of the same group. "
+        "Sizes count for all-reduce, all-gather, reduce and reduce-scatter (convention)"
     ),
     advice=(
         today(
-            "Let all ranks take the same branches between collectives: look for conditions on the rank or on the data"
+            "Let all ranks take the same branches between collectives: look for conditions on the "
+            "rank or on the data"
         ),
         today("Give all ranks batches and parameters of the same sizes, or pad them"),
         now("Test the program with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each collective"),
@@ -39,8 +40,8 @@ HANG_ABSENT = Rule(
     **OF_DUMPS,
     evidence=("hang_absent_count", "hang_waiting_count", "hang_undumped_count"),
     threshold=(
-        "Ranks gave a collective, a send or a receive to NCCL that a partner did not give, and that "
-        "partner waits for nobody (convention)"
+        "Ranks gave a collective, a send or a receive to NCCL that a partner did not give, and "
+        "that partner waits for nobody (convention)"
     ),
     advice=(
         today(
@@ -60,15 +61,18 @@ HANG_RING = Rule(
     **OF_DUMPS,
     evidence=("hang_ring_count",),
     threshold=(
-        "Each of some ranks waits for the next one, and the last for the first. Where all sends and receives "
+        "Each of some ranks waits for the next one, and the last for the first. Where all sends "
+        "and receives "
         "have their other half, the oldest pending one of each rank counts (convention)"
     ),
     advice=(
         today(
-            "Give the sends and receives that belong together in one call: torch.distributed.batch_isend_irecv"
+            "Give the sends and receives that belong together in one call: "
+            "torch.distributed.batch_isend_irecv"
         ),
         today(
-            "Change the order on every other rank: even ranks send and then receive, odd ranks receive first"
+            "Change the order on every other rank: even ranks send and then receive, odd ranks "
+            "receive first"
         ),
         today("Let all ranks use their groups in the same order"),
     ),
@@ -81,10 +85,14 @@ HANG_BEHIND = Rule(
     question="Which GPU stopped finishing collectives before its peers?",
     **OF_DUMPS,
     evidence=("hang_behind_count",),
-    threshold="The oldest pending collective of a rank is older than that of another member of its group (convention)",
+    threshold=(
+        "The oldest pending collective of a rank is older than that of another member of its group "
+        "(convention)"
+    ),
     advice=(
         today(
-            "Check each GPU named here and its node: nvidia-smi -q -d ECC,PERFORMANCE, and dmesg for Xid errors"
+            "Check each GPU named here and its node: nvidia-smi -q -d ECC,PERFORMANCE, and dmesg "
+            "for Xid errors"
         ),
         today(STACKS),
         now("Leave such a node out of the job, and see whether the hang comes back"),

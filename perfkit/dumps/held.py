@@ -1,8 +1,8 @@
 """What holds the memory of a GPU, and when is it most?
 
-The level is what the program asked for and has not freed: memory from before the recording, plus what was allocated
-since. Memory is free when it can be used again, not when the program lets go. Each allocation has a kind, by its stage
-and by how long it lives:
+The level is what the program asked for and has not freed: memory from before the recording, plus
+what was allocated since. Memory is free when it can be used again, not when the program lets go.
+Each allocation has a kind, by its stage and by how long it lives:
 
 - parameters: made or moved with a module, and held to the end.
 - activations: asked for in a forward pass. gradients: asked for in a backward pass, and held when an optimizer's step
@@ -32,6 +32,7 @@ KINDS = (
     "temporary",
     "other",
 )
+MOMENTS = 240  # at which a picture shows what is held
 NEVER = np.iinfo("int64").max  # the event at which memory is freed that is held to the end
 NO_LINE = "(no line of Python)"
 PEAK = Table(
@@ -137,8 +138,9 @@ def places(rows: pd.DataFrame) -> pd.DataFrame:
 def modules(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the bytes of allocations by the module in whose forward pass they were asked for, the most first.
 
-    `module`: the line that its forward pass had reached, below those of the modules around it; `depth`: how many these
-    are; `bytes` and `count`: with all modules below. What has no module, such as gradients, is left out.
+    `module`: the line that its forward pass had reached, below those of the modules around it;
+    `depth`: how many these are; `bytes` and `count`: with all modules below. What has no module,
+    such as gradients, is left out.
     """
     own = rows.groupby("module", observed=True)["bytes"].agg(bytes="sum", count="size")
     paths = [(str(path).split(BELOW), *sums) for path, *sums in own.itertuples()]
@@ -256,7 +258,7 @@ def _before(level: pd.DataFrame, rank: int, gpu: int, event: int) -> int:
     return int(earlier.iloc[-1]) if len(earlier) else 0
 
 
-def over_time(allocations: pd.DataFrame, *, bins: int = 240) -> pd.DataFrame:
+def over_time(allocations: pd.DataFrame) -> pd.DataFrame:
     """Return the bytes of each kind that each GPU holds at equally spaced events: rank, gpu, event, kind, bytes."""
     rows = kinds(allocations)
     found = []
@@ -264,7 +266,7 @@ def over_time(allocations: pd.DataFrame, *, bins: int = 240) -> pd.DataFrame:
         own = _of(rows, rank, gpu)
         freed = own["freed_event"].to_numpy()
         last = max(int(own["event"].max()), int(freed[freed < NEVER].max(initial=0)))
-        moments = np.unique(np.linspace(0, last, bins).astype(np.int64))
+        moments = np.unique(np.linspace(0, last, MOMENTS).astype(np.int64))
         for kind, of_kind in own.groupby("kind", observed=True):
             begun = _sums(of_kind["event"].to_numpy(), of_kind["bytes"].to_numpy(), moments)
             gone = _sums(of_kind["freed_event"].to_numpy(), of_kind["bytes"].to_numpy(), moments)

@@ -242,7 +242,10 @@ def _fragmented(known: Mapping[str, Figure]) -> Finding:
     title = (
         f"The allocator reserves {evidence[1].text}, of which tensors never use {evidence[0].text}"
     )
-    text = f"Tensors held at most {peak_text} at once. The rest lies between them or is kept for later."
+    text = (
+        f"Tensors held at most {peak_text} at once. The rest lies between them or is kept for "
+        "later."
+    )
     return tell(MEMORY_FRAGMENTED, title, text, evidence, NO_GAIN, level="medium")
 
 
@@ -254,7 +257,10 @@ def _filled(view: Selection, rule: Rule, known: Mapping[str, Figure]) -> Finding
     what = " and ".join(filter(None, (", ".join(large[:-1]), large[-1])))
     what = what.replace(held.BEFORE, f"memory from {held.BEFORE}")
     holds = "holds" if large == [held.BEFORE] else "hold"
-    title = f"{what[0].upper()}{what[1:]} {holds} {evidence[0].text} of the peak memory of {evidence[1].text}"
+    title = (
+        f"{what[0].upper()}{what[1:]} {holds} {evidence[0].text} of the peak memory of "
+        f"{evidence[1].text}"
+    )
     rows = at_peak(view)
     lines = held.places(rows[rows["kind"].isin(named) & rows["file"].notna()]).head(1)
     place = printable(lines["place"].iloc[0], NAME) if len(lines) else ""

@@ -11,7 +11,8 @@ AGAIN = (
     "torch.cuda.memory._record_memory_history(), then _dump_snapshot(FILE)"
 )
 CHECKPOINT = soon(
-    "Compute activations again in the backward pass instead of keeping them: torch.utils.checkpoint around each block"
+    "Compute activations again in the backward pass instead of keeping them: "
+    "torch.utils.checkpoint around each block"
 )
 SMALLER_BATCH = now(
     "Lower the batch size or the sequence length, and accumulate gradients over several batches"
@@ -66,12 +67,13 @@ MEMORY_GROWS = Rule(
     evidence=("snapshot_growth_bytes",),
     target="none",
     threshold=(
-        "The least memory that is held in a step grows in three steps or more, each time by 1 MiB or more. "
-        "The first step does not count: it makes the optimizer state (convention)"
+        "The least memory that is held in a step grows in three steps or more, each time by 1 MiB "
+        "or more. The first step does not count: it makes the optimizer state (convention)"
     ),
     advice=(
         now(
-            "Keep numbers instead of tensors with their graph: loss.item() or loss.detach() in logs and lists"
+            "Keep numbers instead of tensors with their graph: loss.item() or loss.detach() in "
+            "logs and lists"
         ),
         now("Look for lists and caches that get a tensor in each step"),
     ),
@@ -90,7 +92,8 @@ MEMORY_ACTIVATIONS = Rule(
         SMALLER_BATCH,
         now("Run without gradients what needs none: torch.no_grad() or torch.inference_mode()"),
         now(
-            "Use fused attention (F.scaled_dot_product_attention), which does not keep the attention matrix"
+            "Use fused attention (F.scaled_dot_product_attention), which does not keep the "
+            "attention matrix"
         ),
         CHECKPOINT,
         soon("Compute in 16-bit types (torch.autocast with bfloat16)"),
@@ -106,8 +109,8 @@ MEMORY_STATES = Rule(
     evidence=("snapshot_states_frac", "snapshot_peak_bytes"),
     target="under 50 %",
     threshold=(
-        "Parameters, gradients, optimizer state and what was there before the recording hold half of the "
-        "memory at its peak (convention)"
+        "Parameters, gradients, optimizer state and what was there before the recording hold half "
+        "of the memory at its peak (convention)"
     ),
     advice=(
         now(

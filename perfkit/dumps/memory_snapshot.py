@@ -1,9 +1,10 @@
 """PyTorch memory snapshot: what a GPU's memory holds, and which line of the program asked for it.
 
-Call ``torch.cuda.memory._record_memory_history(max_entries=1_000_000)`` before the model is built, and
-``torch.cuda.memory._dump_snapshot("rank0.pickle")`` after two or more steps, or when an out-of-memory error is caught.
-Snapshots of PyTorch 2.1 and later are read, without running what is in them. The recording may begin late: memory from
-before has no line. Stages come from the call stacks, for which ``stacks="all"`` (the default) is needed.
+Call ``torch.cuda.memory._record_memory_history(max_entries=1_000_000)`` before the model is built,
+and ``torch.cuda.memory._dump_snapshot("rank0.pickle")`` after two or more steps, or when an
+out-of-memory error is caught. Snapshots of PyTorch 2.1 and later are read, without running what is
+in them. The recording may begin late: memory from before has no line. Stages come from the call
+stacks, for which ``stacks="all"`` (the default) is needed.
 """
 
 from array import array
@@ -31,7 +32,8 @@ RECORD = "torch.cuda.memory._record_memory_history(), then _dump_snapshot(FILE)"
 AGAIN = f"Record again: {RECORD}."
 MOST_STACKS = 200_000  # that are kept while the file is read
 ALLOC, RELEASED, FREED, REFUSED, RESERVED, RETURNED = range(1, 7)
-# What the allocator did, by its word. Memory that the program lets go is free when no stream uses it any more.
+# What the allocator did, by its word. Memory that the program lets go is free when no stream uses
+# it any more.
 ACTIONS = {
     "alloc": ALLOC,
     "free_requested": RELEASED,

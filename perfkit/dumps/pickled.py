@@ -1,8 +1,8 @@
 """Pickles of plain data: numbers, texts, lists, tuples and dictionaries. Nothing in a file is ever run.
 
-`pickle.load` runs what a file asks for. This reader knows only the opcodes of plain data, as `pickletools` describes
-them; it refuses each other one by its name. A file makes no object larger than itself, and the number of objects that
-are alive at once is limited.
+`pickle.load` runs what a file asks for. This reader knows only the opcodes of plain data, as
+`pickletools` describes them; it refuses each other one by its name. A file makes no object larger
+than itself, and the number of objects that are alive at once is limited.
 """
 
 import mmap
@@ -31,8 +31,9 @@ class Damaged(ValueError):
 def load(path: Path, *, shrink: Shrink | None = None) -> object:
     """Return the plain data of a pickle.
 
-    `shrink` gets each dictionary that is put into a list, and returns what the list holds in its place: of a list of
-    millions of dictionaries, memory then holds none. ReadError for a pickle that is damaged, or that could run code.
+    `shrink` gets each dictionary that is put into a list, and returns what the list holds in its
+    place: of a list of millions of dictionaries, memory then holds none. ReadError for a pickle
+    that is damaged, or that could run code.
     """
     try:
         if path.stat().st_size == 0:
@@ -50,8 +51,8 @@ def load(path: Path, *, shrink: Shrink | None = None) -> object:
 class _Machine:
     """The stack machine of a pickle, with the opcodes of plain data.
 
-    `stack` holds the values since the last mark, `marks` the stacks below. `memo` holds values that the file uses
-    again, by their number.
+    `stack` holds the values since the last mark, `marks` the stacks below. `memo` holds values that
+    the file uses again, by their number.
     """
 
     def __init__(self, data: "mmap.mmap", shrink: Shrink | None) -> None:

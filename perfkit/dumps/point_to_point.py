@@ -1,9 +1,10 @@
 """Which rank waits for which in sends and receives?
 
-A rank waits for its partner if it gave NCCL a send or a receive of which the partner did not give the other half.
-Ranks number these operations each for itself, so that only those from one rank to another are compared. Where both
-halves are there, their order may be wrong: a rank works on the oldest operation of a group, and waits until its partner
-comes to the other half. Operations that were given together (`batch_isend_irecv`) have one number and no order.
+A rank waits for its partner if it gave NCCL a send or a receive of which the partner did not give
+the other half. Ranks number these operations each for itself, so that only those from one rank to
+another are compared. Where both halves are there, their order may be wrong: a rank works on the
+oldest operation of a group, and waits until its partner comes to the other half. Operations that
+were given together (`batch_isend_irecv`) have one number and no order.
 """
 
 import json

@@ -1,7 +1,7 @@
 """amd-smi: what it says of AMD GPUs as JSON or CSV; `perfkit.logs.rocm_smi` is the reader.
 
-JSON is a list or stands below ``gpu_data``, values are with or without a unit. Without a time in the file, readings are
-taken to be 1 s apart. The MB of amd-smi are 1,048,576 bytes.
+JSON is a list or stands below ``gpu_data``, values are with or without a unit. Without a time in
+the file, readings are taken to be 1 s apart. The MB of amd-smi are 1,048,576 bytes.
 """
 
 import csv

@@ -1,9 +1,10 @@
 """Training throughput: the report of DeepSpeed's Flops Profiler, and the iteration lines of Megatron's log.
 
-Set ``"flops_profiler": {"enabled": true, "profile_step": 10}, "wall_clock_breakdown": true`` in DeepSpeed's
-configuration and keep what the program prints (or set ``"output_file"``); Megatron prints an iteration line every
-``--log-interval`` steps, with the rate for ``--log-throughput``. Tried with reports of DeepSpeed 0.3 to 0.16 and lines
-of Megatron-DeepSpeed and Megatron-LM. All figures but samples and tokens per second are per GPU.
+Set ``"flops_profiler": {"enabled": true, "profile_step": 10}, "wall_clock_breakdown": true`` in
+DeepSpeed's configuration and keep what the program prints (or set ``"output_file"``); Megatron
+prints an iteration line every ``--log-interval`` steps, with the rate for ``--log-throughput``.
+Tried with reports of DeepSpeed 0.3 to 0.16 and lines of Megatron-DeepSpeed and Megatron-LM. All
+figures but samples and tokens per second are per GPU.
 
 A report has lines ``label:   value unit``; labels and units differ between versions. The tree of modules below them
 holds ``(name): Class(`` with ``1.05 M = 0.31% Params, 10.74 GMACs = 0.34% MACs, 182.39 us = 0.24% latency``, in
@@ -74,7 +75,8 @@ RATES = {  # labels that divide by a time after their "="
     "fwd+bwd flops per gpu": "training_flops_per_s",
 }
 
-# A module: its indentation, attribute and class; what follows begins with its figures, or they stand on the next line.
+# A module: its indentation, attribute and class; what follows begins with its figures, or they
+# stand on the next line.
 MODULE = re.compile(r"( *)(?:\(([^()]{1,200})\): +)?([A-Za-z_]\w{0,200})\((.*)")
 OF_MODULE = re.compile(
     r"\s*(\d{1,15}(?:\.\d{1,9})?) *([KkMGBT]?)(?:,| +=) +\S+% +Params, +"
@@ -133,10 +135,11 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Open a report or a log.
 
-    SAMPLES with gpu -1: per iteration line `iteration_ns`, `samples_per_s`, `tokens_per_s` where the sequence length is
-    known or the line says them, `training_flops_per_s` and the memory of a GPU, at the line's time stamp or, where
-    lines have none, at the time their iterations took since the first line; at time 0 what the last report says beside
-    these. MODULES are those of the last report.
+    SAMPLES with gpu -1: per iteration line `iteration_ns`, `samples_per_s`, `tokens_per_s` where
+    the sequence length is known or the line says them, `training_flops_per_s` and the memory of a
+    GPU, at the line's time stamp or, where lines have none, at the time their iterations took since
+    the first line; at time 0 what the last report says beside these. MODULES are those of the last
+    report.
     """
     text = content(path).decode(errors="replace")
     printed, notes = lines(text, path, is_whole=lambda line: line.rstrip().endswith("|"))
@@ -412,7 +415,8 @@ def _training_notes(training: Training) -> list[str]:
     if training.damaged:
         where = f"{len(training.damaged)}, first in line {training.damaged[0]}"
         notes.append(
-            f"iteration lines that are not whole, or whose numbers cannot be, are left out ({where})"
+            "iteration lines that are not whole, or whose numbers cannot be, are left out "
+            f"({where})"
         )
     if training.misdated:
         where = f"{len(training.misdated)}, first in line {min(training.misdated)}"
@@ -434,7 +438,10 @@ def _lacking(iterations: Sequence[Iteration]) -> list[str]:
         gaps = [(before, after) for before, after in pairs if after.number - before.number > usual]
         if gaps:
             count = sum((after.number - before.number - 1) // usual for before, after in gaps)
-            where = f"{count}, first between {gaps[0][0].number} and {gaps[0][1].number}, line {gaps[0][1].line}"
+            where = (
+                f"{count}, first between {gaps[0][0].number} and {gaps[0][1].number}, line "
+                f"{gaps[0][1].line}"
+            )
             notes.append(f"lines of iterations are missing ({where})")
     last = iterations[-1] if iterations else None
     if last and last.of and last.of - last.number >= usual:

@@ -1,6 +1,7 @@
 """What `perfkit.diagnosis` asks of a log of the GPUs: its rules, facts, figures and findings, as step 2 checks them.
 
-Means are weighted by time, and over GPUs each counts alike. The verdicts are those of `monitoring.checks`.
+Means are weighted by time, and over GPUs each counts alike. The verdicts are those of
+`monitoring.checks`.
 """
 
 import math
@@ -37,7 +38,8 @@ MEANINGS = words("log")
 LEDGER = "monitoring.ledger"
 RUNNING = ("working", "little power", *monitoring.states.LOWERED)
 HALF = 0.5  # of the time
-# Shares of the memory and of the power limit that a GPU without a program stays below (conventions).
+# Shares of the memory and of the power limit that a GPU without a program stays below
+# (conventions).
 EMPTY, AT_REST = 0.01, 0.25
 NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
 # Of what the highest power and memory are a share, and whether only a data sheet says it.
@@ -83,7 +85,10 @@ def figures(view: Selection) -> Iterator[Figure]:
         )
     throttled = throttling(view.samples, window=window(view)).dropna(subset=["throttled_frac"])
     if len(throttled):
-        definition = "share of the time in which power, heat or another reason lowered the clock; average over the GPUs"
+        definition = (
+            "share of the time in which power, heat or another reason lowered the clock; average "
+            "over the GPUs"
+        )
         value = float(throttled["throttled_frac"].mean())
         yield Figure(
             "log_throttled_frac", "Clock lowered", value, "1", definition, "monitoring.throttling"
@@ -279,19 +284,26 @@ def _waiting(view: Selection) -> Iterator[Finding]:
         who = named_gpus(view, late)
         several_late = len(late) > 1
         waits = "1 GPU waits" if count == 1 else f"{count} GPUs wait"
-        title = f"{who} {'do' if several_late else 'does'} nothing while {waits} for {'them' if several_late else 'it'}"
+        title = (
+            f"{who} {'do' if several_late else 'does'} nothing while {waits} for "
+            f"{'them' if several_late else 'it'}"
+        )
         title += f" at full utilisation with {power.text} of the power"
         text = (
             f"{named_gpus(view, waiting)}: a kernel runs there {share.text} of the time, but draws "
-            f"only {power.text} of the power limit. Kernels of collectives (NCCL) look so while they wait: they spin."
+            f"only {power.text} of the power limit. Kernels of collectives (NCCL) look so while "
+            "they wait: they spin."
         )
         yield tell(LOG_WAITED_FOR, title, text, (share, power), nothing, level="high")
         return
     verb = "runs" if count == 1 else "run"
-    title = f"{named_gpus(view, waiting)} {verb} kernels without a break, but with only {power.text} of the power"
+    title = (
+        f"{named_gpus(view, waiting)} {verb} kernels without a break, but with only {power.text} "
+        "of the power"
+    )
     text = (
-        f"This holds {share.text} of the time. Kernels of collectives look so while they wait for another GPU or node "
-        "(they spin), and so do small kernels that run one at a time."
+        f"This holds {share.text} of the time. Kernels of collectives look so while they wait for "
+        "another GPU or node (they spin), and so do small kernels that run one at a time."
     )
     yield tell(LOG_LITTLE_POWER, title, text, (share, power), nothing, level="medium")
 
@@ -301,7 +313,10 @@ def _capped(view: Selection) -> Iterator[Finding]:
     capped = _in(view, "capped")
     if capped.empty:
         return
-    definition = "share of the time of these GPUs in which the driver lowers the clock by power under 80 % of the limit"
+    definition = (
+        "share of the time of these GPUs in which the driver lowers the clock by power under 80 % "
+        "of the limit"
+    )
     share = Figure(
         "log_capped_frac", "Capped", float(capped["share_frac"].mean()), "1", definition, LEDGER
     )
@@ -315,7 +330,10 @@ def _capped(view: Selection) -> Iterator[Finding]:
         LEDGER,
     )
     one = len(capped) == 1
-    title = f"The power of {named_gpus(view, capped)} is capped at {power.text} of {'its' if one else 'their'} limit"
+    title = (
+        f"The power of {named_gpus(view, capped)} is capped at {power.text} of "
+        f"{'its' if one else 'their'} limit"
+    )
     evidence = [share, power]
     clock = _average(capped, "clock_frac")
     text = f"The driver gives power as the reason for a low clock for {share.text} of the time."

@@ -94,7 +94,8 @@ class Server:
             return msgspec.json.decode(content, type=form)
         except forms.UNREADABLE:
             raise ReadError(
-                f"{self.shown}: the answer is not Prometheus's (starts with {content[:40]!r}). {PAGE}"
+                f"{self.shown}: the answer is not Prometheus's (starts with {content[:40]!r}). "
+                f"{PAGE}"
             ) from None
 
     def _get(self, path: str, **parameters: object) -> bytes:
@@ -112,7 +113,8 @@ class Server:
         except (OSError, HTTPException) as e:
             why = printable(getattr(e, "reason", None) or e or type(e).__name__, 120)
             raise ReadError(
-                f"{self.shown}: no answer from the server ({why}). Check the address, and that Prometheus runs there."
+                f"{self.shown}: no answer from the server ({why}). Check the address, and that "
+                "Prometheus runs there."
             ) from None
 
     def _refused(self, error: urllib.error.HTTPError) -> str:
@@ -121,12 +123,18 @@ class Server:
         except (OSError, HTTPException, *forms.UNREADABLE):
             reason = ""
         if reason:
-            advice = "Ask for a shorter range, a longer step or fewer hosts, and check what they must match."
+            advice = (
+                "Ask for a shorter range, a longer step or fewer hosts, and check what they must "
+                "match."
+            )
             return (
                 f"{self.shown}: Prometheus refused the query ({printable(reason, 200)}). {advice}"
             )
         if error.code in (401, 403):
-            return f"{self.shown}: HTTP {error.code}. Put name and password into the address: http://NAME:PASSWORD@host."
+            return (
+                f"{self.shown}: HTTP {error.code}. Put name and password into the address: "
+                "http://NAME:PASSWORD@host."
+            )
         return f"{self.shown}: HTTP {error.code}. {PAGE}"
 
 
@@ -142,35 +150,30 @@ def fetch(
 ) -> Path:
     """Store what a Prometheus server knows of the GPUs in a time range as a file, and return its path, `out`.
 
-    Asks ``/api/v1/query_range`` for every metric of dcgm-exporter and nvidia_gpu_exporter that perfkit reads, in as
-    many requests as the server's limit of points demands. Labels that name pods, containers and jobs are not kept.
+    Asks ``/api/v1/query_range`` for every metric of dcgm-exporter and nvidia_gpu_exporter that
+    perfkit reads, in as many requests as the server's limit of points demands. Labels that name
+    pods, containers and jobs are not kept.
 
-    `url`: Address of the server, such as ``http://host:9090``; a name and password in it are sent to this server only
-    and shown nowhere.
+    `url`: Address of the server, such as ``http://host:9090``; a name and password in it are sent
+    to this server only and shown nowhere.
     `start`, `end`: Range, seconds since 1970 UTC, both included.
     `step`: Distance of the points, seconds; with the scrape interval every scrape is kept once.
     `out`: File to write, as a whole or not at all; its folder is made.
     `match`: Further label matchers in PromQL, such as ``Hostname=~"node0[12]"``.
     `timeout_s`: Longest wait for the server, seconds.
 
-    ReadError if the server does not answer, refuses, answers with something else, or knows no GPU in the range; the
-    message says which metrics it has.
+    ReadError if the server does not answer, refuses, answers with something else, or knows no GPU
+    in the range; the message says which metrics it has.
     """
     server = Server(url, timeout_s)
     if not (math.isfinite(start) and math.isfinite(end) and start <= end):
         raise ValueError(
-            f"start, end: {start} to {end} is no range of times; the end must not be before the start"
+            f"start, end: {start} to {end} is no range of times; the end must not be before the "
+            "start"
         )
     if not (math.isfinite(step) and step > 0):
         raise ValueError(f"step: {step} s is not above 0")
-    # The selector of all metrics that are read.
-    names = {*fields.METRICS, fields.INDEX, fields.INFO}
-    groups = {
-        p: sorted(n.removeprefix(p) for n in names if n.startswith(p))
-        for p in ("DCGM_FI_", *fields.PREFIXES)
-    }
-    pattern = "|".join(f"{prefix}({'|'.join(rest)})" for prefix, rest in groups.items())
-    query = f'{{__name__=~"{pattern}"{"," if match else ""}{match}}}'
+    query = _query(match)
     series: dict[bytes, forms.Result] = {}
     warnings: dict[str, None] = {}
     for first, last in _parts(start, end, step):
@@ -193,6 +196,16 @@ def fetch(
     return out
 
 
+def _query(match: str) -> str:
+    """Return the selector of all metrics that are read."""
+    names = {*fields.METRICS, fields.INDEX, fields.INFO}
+    groups = []
+    for prefix in ("DCGM_FI_", *fields.PREFIXES):
+        rest = sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        groups.append(f"{prefix}({'|'.join(rest)})")
+    return f'{{__name__=~"{"|".join(groups)}"{"," if match else ""}{match}}}'
+
+
 def _parts(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:
     """Split the range where a query would hold too many points; no point is in two parts."""
     points = math.floor((end - start) / step + 1e-9) + 1
@@ -210,6 +223,6 @@ def _nothing(server: Server, start: float, end: float, match: str) -> str:
     span = " to ".join(f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d %H:%M:%S}" for t in (start, end))
     where = f" where {match}" if match else ""
     return (
-        f"{server.shown}: no GPU metric that perfkit knows from {span} UTC{where} (metrics there: {listed}). "
-        "Check the range, and that Prometheus scrapes dcgm-exporter."
+        f"{server.shown}: no GPU metric that perfkit knows from {span} UTC{where} (metrics there: "
+        f"{listed}). Check the range, and that Prometheus scrapes dcgm-exporter."
     )

@@ -1,10 +1,11 @@
 """rocm-smi and amd-smi: what ``rocm-smi --json`` and ``amd-smi metric``, ``monitor`` or ``static`` say of AMD GPUs.
 
-Record with ``amd-smi metric --csv --watch 1 --file gpus.csv``, with older versions of ROCm with ``rocm-smi -a --json >
-gpus.json``, also again and again into one file. rocm-smi: tried with ROCm 4.3 to 6.0, whose keys differ; what it prints
-before the JSON is skipped, and there are no times: documents are taken to be 1 s apart. amd-smi: JSON and CSV of
-versions 24 to 26, as public outputs show them; perfkit was not tried with a recording of its own. What ``amd-smi static
---json`` says, appended to such JSON, adds the names of the GPUs.
+Record with ``amd-smi metric --csv --watch 1 --file gpus.csv``, with older versions of ROCm with
+``rocm-smi -a --json > gpus.json``, also again and again into one file. rocm-smi: tried with ROCm
+4.3 to 6.0, whose keys differ; what it prints before the JSON is skipped, and there are no times:
+documents are taken to be 1 s apart. amd-smi: JSON and CSV of versions 24 to 26, as public outputs
+show them; perfkit was not tried with a recording of its own. What ``amd-smi static --json`` says,
+appended to such JSON, adds the names of the GPUs.
 """
 
 import json
@@ -34,9 +35,9 @@ HEAD = 1 << 16
 CARD = re.compile(r"card(\d{1,4})", re.ASCII)
 BEGIN = re.compile(r'^\{\s*"card\d{1,4}"\s*:\s*\{', re.ASCII | re.MULTILINE)
 SECOND = 1_000_000_000
-# Keys of a metric, the first that has a number wins, and what its number is multiplied with. The edge sensor is the one
-# that older GPUs have too; an MI300 has only the junction. `memory use` is a share of time, not of memory
-# (rsmi_dev_memory_busy_percent_get in ROCm's rocm_smi.py).
+# Keys of a metric, the first that has a number wins, and what its number is multiplied with. The
+# edge sensor is the one that older GPUs have too; an MI300 has only the junction. `memory use` is a
+# share of time, not of memory (rsmi_dev_memory_busy_percent_get in ROCm's rocm_smi.py).
 KEYS = {
     row["metric"]: (row["names"].split("; "), float(row["scale"]))
     for row in csv_rows(__file__, "rocm_smi.csv")
@@ -188,9 +189,8 @@ def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[s
                     number = NUMBER.fullmatch(values[key])
                     if number:
                         value = float(number[1])
-                        exact = (
-                            value / round(1 / factor) if factor < 1 else value * factor
-                        )  # dividing is exact
+                        # Dividing is exact
+                        exact = value / round(1 / factor) if factor < 1 else value * factor
                         rows.append((gpu, tick * SECOND, metric, exact))
                         break
                     absent[key] = absent.get(key, 0) + 1

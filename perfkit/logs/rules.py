@@ -59,7 +59,8 @@ LOG_WAITED_FOR = Rule(
     ),
     advice=(
         now(
-            "Find out what the CPU does in the process of the idle GPU: py-spy dump --pid PID, or gdb -p PID"
+            "Find out what the CPU does in the process of the idle GPU: py-spy dump --pid PID, or "
+            "gdb -p PID"
         ),
         now(
             (
@@ -86,11 +87,13 @@ LOG_LITTLE_POWER = Rule(
     evidence=("log_little_power_frac", "log_waiting_power_frac"),
     target="none",
     threshold=(
-        "Nine tenths utilisation with under 40 % of the power limit, for 10 % of the time (conventions)"
+        "Nine tenths utilisation with under 40 % of the power limit, for 10 % of the time "
+        "(conventions)"
     ),
     advice=(
         now(
-            "Find out whether kernels of collectives run: record a timeline of a few steps on every rank ({nsys})"
+            "Find out whether kernels of collectives run: record a timeline of a few steps on "
+            "every rank ({nsys})"
         ),
         now(
             "If they do, look for the rank or node that comes late; if not, the kernels use "
@@ -141,7 +144,8 @@ LOG_UTILISATION = Rule(
     evidence=("log_check_utilisation",),
     target="80 %",
     threshold=(
-        "Less than 80 % utilisation for more than 10 % of the time (conventions; the checks of step 2)"
+        "Less than 80 % utilisation for more than 10 % of the time (conventions; the checks of "
+        "step 2)"
     ),
     advice=(
         now(
@@ -149,7 +153,8 @@ LOG_UTILISATION = Rule(
             when=~Fact.TIMELINE,
         ),
         soon(
-            "Fix the largest cause in the recording, and compare this log with the next one (perfkit compare)"
+            "Fix the largest cause in the recording, and compare this log with the next one "
+            "(perfkit compare)"
         ),
         later("Monitor the utilisation of every job ({gpu_log})"),
     ),
@@ -167,14 +172,15 @@ LOG_MEMORY = Rule(
     evidence=("log_check_memory",),
     target="95 %",
     threshold=(
-        "From 95 % of the memory on, the next allocation may fail (convention; the checks of step 2)"
+        "From 95 % of the memory on, the next allocation may fail (convention; the checks of step "
+        "2)"
     ),
     advice=(
         now("Watch for out-of-memory errors before you change anything"),
         now("Process less data at a time if such errors occur, such as a smaller batch"),
         soon(
-            "If the program trains a model, use activation checkpointing (torch.utils.checkpoint) or "
-            "16-bit types"
+            "If the program trains a model, use activation checkpointing (torch.utils.checkpoint) "
+            "or 16-bit types"
         ),
         later("Divide the data that do not change over several GPUs, such as a model's parameters"),
     ),
@@ -196,13 +202,15 @@ LOG_POWER = Rule(
         now("Give the GPU more work at a time, such as a larger batch"),
         now(
             (
-                "Find the CPU code that takes the time (step 3, call_paths), and move it out of the loop"
+                "Find the CPU code that takes the time (step 3, call_paths), and move it out of "
+                "the loop"
             ),
             when=Fact.CALL_PATHS,
         ),
         now("Record what the CPU does while the GPU has no work: {nsys}", when=~Fact.CALL_PATHS),
         soon(
-            "Overlap the CPU's work with the GPU's: copy asynchronously (cudaMemcpyAsync), and queue several steps"
+            "Overlap the CPU's work with the GPU's: copy asynchronously (cudaMemcpyAsync), and "
+            "queue several steps"
         ),
         later("Use a smaller GPU for this job, or share one between jobs (MIG)"),
         later("Monitor the utilisation of every job ({gpu_log})"),

@@ -8,15 +8,14 @@ from typing import AnyStr
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import tables
+from perfkit.analysis.intervals import Float, Int
 from perfkit.errors import ReadError
 from perfkit.profile import Missing
 
-NO_TEXT = re.compile(
-    r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]"
-)  # a bar of progress has \b, colours have \x1b
+# A bar of progress has \b, colours have \x1b
+NO_TEXT = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]")
 CUT = "the last line has no line break: it may be cut, and is left out"
 CUT_CELL = "the last line has no line break: its last value may be cut, and is left out"
 EXACT = 2.0**53  # up to here every whole number is a float64
@@ -90,7 +89,7 @@ def line_of(text: AnyStr, at: int) -> int:
 
 
 def samples_table(
-    points: Mapping[tuple[int, int, str], tuple[NDArray[np.int64], NDArray[np.float64]]],
+    points: Mapping[tuple[int, int, str], tuple[Int, Float]],
 ) -> pd.DataFrame:
     """Return SAMPLES of times and values by rank, GPU and metric, in its order: a sort of all rows would cost more."""
     names = sorted({metric for _, _, metric in points})
@@ -110,9 +109,7 @@ def samples_table(
     return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
 
 
-def lowered(
-    active: NDArray[np.int64], recorded: NDArray[np.int64]
-) -> dict[str, NDArray[np.float64]]:
+def lowered(active: Int, recorded: Int) -> dict[str, Float]:
     """Return the metrics of THROTTLING and ``idle_frac`` of masks of reasons: those active, and those recorded."""
     explained = active & HARDWARE_CAUSES != 0
     unexplained = (

@@ -1,23 +1,25 @@
 """Readers: one module per format, each with `sniff(path)`, `read(path)`, a VERSION and a KIND.
 
-`READERS` is the list of those of profilers; its order is the precedence when several claim a file and when two profiles
-of one run hold the same table. Nothing outside of readers knows a reader by its name: it asks for a KIND of
-`profile.KINDS`. What cannot be read is a ReadError: a file that is damaged, cut, contradicts itself or holds no value
-of a table. Of a log that was still written only the last line is left out, with a note.
+`READERS` is the list of those of profilers; its order is the precedence when several claim a file
+and when two profiles of one run hold the same table. Nothing outside of readers knows a reader by
+its name: it asks for a KIND of `profile.KINDS`. What cannot be read is a ReadError: a file that is
+damaged, cut, contradicts itself or holds no value of a table. Of a log that was still written only
+the last line is left out, with a note.
 
-A reader of READERS may have `stands_for(path)`, the file that stands for a profile of several files, and NAMED_FORMS,
-the ends of names of one capture in several forms, the one that is read first.
+A reader of READERS may have `stands_for(path)`, the file that stands for a profile of several
+files, and NAMED_FORMS, the ends of names of one capture in several forms, the one that is read
+first.
 
-All other readers are registered by installed packages in their pyproject.toml; perfkit registers those of logs so
-(`perfkit.logs`). The name is what `Profile.reader` and the cache call it::
+All other readers are registered by installed packages in their pyproject.toml; perfkit registers
+those of logs so (`perfkit.logs`). The name is what `Profile.reader` and the cache call it::
 
-    [project.entry-points."perfkit.readers"]
-    my_format = "my_package.reader"
+    [project.entry-points."perfkit.readers"] my_format = "my_package.reader"
 
-They come after READERS, first perfkit's own: on equal claim perfkit's reader reads the file, and a note says so. The
-module is imported when perfkit first looks at a file, never by `import perfkit`. A reader that cannot be imported or
-lacks a part of the contract is left out, and a note names its distribution. Whatever a reader raises becomes a
-ReadError that names it too: other readers and other files of the run are not affected.
+They come after READERS, first perfkit's own: on equal claim perfkit's reader reads the file, and a
+note says so. The module is imported when perfkit first looks at a file, never by `import perfkit`.
+A reader that cannot be imported or lacks a part of the contract is left out, and a note names its
+distribution. Whatever a reader raises becomes a ReadError that names it too: other readers and
+other files of the run are not affected.
 
 A registered reader may have more parts:
 
@@ -186,19 +188,7 @@ def unrecognised(path: Path) -> ReadError:
 
 def _unrecognised(path: Path) -> str:
     if path.is_dir():
-        measured = next(
-            (f for f in (path, *sorted(path.iterdir())) if any(f.glob("*.hpcrun"))), None
-        )
-        if measured:
-            return (
-                f"{measured}: these are HPCToolkit's measurements, not yet a database. "
-                f"Make one with `hpcprof -o DATABASE {measured}` and load that."
-            )
-        for inner in sorted(path.iterdir())[:LOOKED_AT]:
-            told = foreign.described(inner)
-            if told:
-                return f"{inner}: {told}"
-        return f"{path}: nothing in this folder is a profile perfkit reads. Point at {readable()}."
+        return _unrecognised_folder(path)
     try:
         with path.open("rb") as file:
             head = file.read(200)
@@ -210,14 +200,17 @@ def _unrecognised(path: Path) -> str:
     if head.startswith(b"version https://git-lfs"):
         return f"{path}: this is a git-LFS pointer, not the capture. Fetch it with `git lfs pull`."
     if head.startswith(b"HPCTOOLKIT"):
-        return f"{path}: this is one of the files of an HPCToolkit database. Load its folder, {path.parent}."
+        return (
+            f"{path}: this is one of the files of an HPCToolkit database. Load its folder, "
+            f"{path.parent}."
+        )
     known = foreign.described(path)
     if known:
         return f"{path}: {known}"
     if head.startswith(b"SQLite format 3\0"):
         return (
-            f"{path}: an SQLite database that is not an Nsight Systems export (tables: {_tables(path)}). "
-            "Export the report with `nsys export -t sqlite REPORT.nsys-rep`."
+            f"{path}: an SQLite database that is not an Nsight Systems export (tables: "
+            f"{_tables(path)}). Export the report with `nsys export -t sqlite REPORT.nsys-rep`."
         )
     for refused in offered("refused"):
         why = refused(path) if callable(refused) else None
@@ -225,14 +218,38 @@ def _unrecognised(path: Path) -> str:
             return f"{path}: {why}"
     keys = reader("torch_trace").outermost_keys(path)
     if keys:
-        found = f"a JSON object that is not a PyTorch profiler trace (keys: {several((repr(k[:40]) for k in keys), 5)})"
+        found = (
+            "a JSON object that is not a PyTorch profiler trace (keys: "
+            f"{several((repr(k[:40]) for k in keys), 5)})"
+        )
         if "nodes" in keys and "traceEvents" not in keys:
-            found = "a PyTorch execution trace (it has nodes, no traceEvents), which holds no times of the GPU's work"
+            found = (
+                "a PyTorch execution trace (it has nodes, no traceEvents), which holds no times of "
+                "the GPU's work"
+            )
         return f"{path}: {found}. Load what torch.profiler.profile wrote with export_chrome_trace."
     start = foreign.unpacked(path)
     inside = "unpacked it starts" if head.startswith(foreign.GZIP) and start else "starts"
     begin = (start or head)[:16]
-    return f"{path}: no reader recognises this file ({size} bytes, {inside} with {begin!r}). Point at {readable()}."
+    return (
+        f"{path}: no reader recognises this file ({size} bytes, {inside} with {begin!r}). Point at "
+        f"{readable()}."
+    )
+
+
+def _unrecognised_folder(path: Path) -> str:
+    inside = sorted(path.iterdir())
+    measured = next((f for f in (path, *inside) if any(f.glob("*.hpcrun"))), None)
+    if measured:
+        return (
+            f"{measured}: these are HPCToolkit's measurements, not yet a database. "
+            f"Make one with `hpcprof -o DATABASE {measured}` and load that."
+        )
+    for inner in inside[:LOOKED_AT]:
+        told = foreign.described(inner)
+        if told:
+            return f"{inner}: {told}"
+    return f"{path}: nothing in this folder is a profile perfkit reads. Point at {readable()}."
 
 
 def _tables(path: Path) -> str:
@@ -303,7 +320,8 @@ def _guarded(name: str) -> ModuleType | str:
         return "no installed package has it"
     try:
         loaded = point.load()
-    except Exception as e:  # noqa: BLE001  whatever code from outside raises, the other readers go on
+    # Whatever code from outside raises, the other readers go on.
+    except Exception as e:  # noqa: BLE001
         return f"it cannot be imported ({_error(e)})"
     lacking = lacks(loaded)
     if lacking:
@@ -392,7 +410,8 @@ def _safely(name: str, path: Path, call: Callable[[], T]) -> T:
 
 def _failure(name: str, path: Path, what: str) -> ReadError:
     return ReadError(
-        f"{path}: {origin(name)} {what}. Report this to the authors of that package, or uninstall it and load again."
+        f"{path}: {origin(name)} {what}. Report this to the authors of that package, or uninstall "
+        "it and load again."
     )
 
 

@@ -14,7 +14,10 @@ GZIP_WINDOW = 31  # of zlib: the largest window, and the header of gzip
 TRACE = "with torch.profiler.profile(...) as prof: ..., then prof.export_chrome_trace('trace.json')"
 EXPORT = "`nsys export -t sqlite run.nsys-rep`"
 TIMELINE = f"Record `nsys profile --trace=cuda,nvtx,osrt -o run PROGRAM`, then run {EXPORT}."
-ON_AMD = "Record again with `rocprofv3 --sys-trace --output-format rocpd -- PROGRAM`, and load the `.db`."
+ON_AMD = (
+    "Record again with `rocprofv3 --sys-trace --output-format rocpd -- PROGRAM`, and load the "
+    "`.db`."
+)
 RUN_IT = "perfkit reads what a profiler recorded of it. " + TIMELINE
 
 
@@ -69,7 +72,10 @@ FOREIGN = (
     ),
     Foreign(
         "a packed report of Nsight Compute",
-        "Save it unpacked in Nsight Compute (`.ncu-rep`), or print its page: `ncu --import REPORT --csv --page raw`.",
+        (
+            "Save it unpacked in Nsight Compute (`.ncu-rep`), or print its page: `ncu --import "
+            "REPORT --csv --page raw`."
+        ),
         named=r"\.ncu-repz",
     ),
     Foreign(
@@ -98,7 +104,10 @@ FOREIGN = (
         rb"|Index,KernelName,gpu-id|Dispatch_I[Dd]\"?,)",
     ),
     Foreign(
-        "a trace of Perfetto (rocprofv3 and others write them), whose messages perfkit does not read",
+        (
+            "a trace of Perfetto (rocprofv3 and others write them), whose messages perfkit does "
+            "not read"
+        ),
         f"{ON_AMD} On NVIDIA's GPUs: {TIMELINE}",
         named=r"\.pftrace|\.perfetto-trace|\.perfetto",
     ),
@@ -125,7 +134,10 @@ FOREIGN = (
         named=r"\.wandb|wandb-(?:summary|metadata)\.json|debug-internal\.log",
     ),
     Foreign(
-        "an execution trace of Chakra, which holds the operators' order and no times of the GPU's work",
+        (
+            "an execution trace of Chakra, which holds the operators' order and no times of the "
+            "GPU's work"
+        ),
         f"Save the trace of the profiler: {TRACE}.",
         holds=rb"\A\s*\{\s*\"schema\":\s*\"[\d.]+-chakra",
         named=r"\.et|\.chakra",
@@ -142,7 +154,10 @@ FOREIGN = (
         named=r"\.hatchet",
     ),
     Foreign(
-        "a trace of Triton Inference Server; it holds the times of requests and nothing that a GPU did",
+        (
+            "a trace of Triton Inference Server; it holds the times of requests and nothing that "
+            "a GPU did"
+        ),
         "Record the server with `nsys profile --trace=cuda,nvtx,osrt -o run tritonserver ...`.",
         holds=rb"\A\s*\[\s*\{\"id\":\d+,\"(?:timestamps|model_name|activity)\":",
     ),
@@ -195,7 +210,10 @@ FOREIGN = (
     ),
     Foreign(
         "a packed file, and perfkit unpacks only gzip",
-        "Unpack it with `7z x FILE`, or with zstd, xz or bzip2 (option -d), and load what was in it.",
+        (
+            "Unpack it with `7z x FILE`, or with zstd, xz or bzip2 (option -d), and load what was "
+            "in it."
+        ),
         begins=(b"7z\xbc\xaf", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"),
     ),
     Foreign(

@@ -46,7 +46,8 @@ def head(path: Path, size: int) -> bytes:
 def category(codes: NDArray[np.integer[Any]], labels: Sequence[str | None]) -> pd.Categorical:
     """Return the label of each code, missing for code -1 and label None.
 
-    Equal labels become one category; the categories are sorted, and labels without a code are left out.
+    Equal labels become one category; the categories are sorted, and labels without a code are left
+    out.
 
     >>> category(np.array([2, 0, -1, 1]), ["b", None, "b"])
     ['b', 'b', NaN, NaN]
@@ -87,7 +88,8 @@ def capture_table(
     return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": start, **asked}))
 
 
-# What the names of CUPTI's and Nsight Systems' overheads contain, and the kind in OVERHEAD that they are.
+# What the names of CUPTI's and Nsight Systems' overheads contain, and the kind in OVERHEAD that
+# they are.
 OVERHEADS = {
     "flush": "flush",
     "dlopen": "loading",  # the program's own loading of libraries

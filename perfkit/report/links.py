@@ -77,8 +77,9 @@ def tables(known: Figure) -> Shown:
     marked = ", ".join(
         f'<span class="perfkit-data" data-table="{name}">{called(name)}</span>' for name in names
     )
-    both = (marked, escape(analysis)), (", ".join(map(called, names)), analysis)
-    return Shown(*("; ".join(filter(None, pair)) for pair in both))
+    html = "; ".join(filter(None, (marked, escape(analysis))))
+    text = "; ".join(filter(None, (", ".join(map(called, names)), analysis)))
+    return Shown(html, text)
 
 
 def called(table: str) -> str:

@@ -149,7 +149,7 @@ def test_only_lengths_count_not_when_the_program_ran() -> None:
 
 
 def test_without_a_trace_the_sum_of_the_operations_is_the_most() -> None:
-    found = utilisation(TREE, METRICS, wall_ns=1e7, gpus=1)
+    found = utilisation(TREE, METRICS, threads=STREAMS, wall_ns=1e7)
     assert [(None, 3e6, 0.3)] == known(found, "low_ns", "high_ns", "high_frac")
 
 
@@ -208,18 +208,18 @@ GKER, LONG = {"metric": "GKER"}, trace((7, 0, 8 * MS, 6, True))
         (paths.launch_cost, (SUMMED,), {"wall_ns": 0}, "wall_ns: 0 is not above 0"),
         (paths.host_metric, (TREE,), {}, "'CALL_METRICS'"),
         # Unknown denominators and contradictions.
-        (utilisation, (TREE, HOST), {"wall_ns": 1e7, "gpus": 1}, "no GPU operations were measured"),
+        (utilisation, (TREE, HOST), {"wall_ns": 1e7}, "no GPU operations were measured"),
         (
             utilisation,
             TOY,
-            {"gpus": 1},
+            {"threads": STREAMS},
             r"wall_ns: the length of the run is not known, found None\. Record a trace",
         ),
         (utilisation, TOY, {"wall_ns": 1e7}, r"gpus: 0 GPUs are known\. Record a trace"),
         (
             utilisation,
             TOY,
-            {"wall_ns": 2e6, "gpus": 1},
+            {"wall_ns": 2e6, "threads": STREAMS},
             r"gpus: .*3e\+06 ns do not fit into 1 x 2e\+06 ns.*streams",
         ),
         (

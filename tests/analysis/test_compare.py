@@ -154,7 +154,7 @@ def test_steps_by_hand() -> None:
     random = np.random.default_rng(1)
     pair = run(*alike(random, 40, 0)), run(*(0.8 * alike(random, 40, 0)))
     first, again, other, swapped = (
-        *(compare.steps(*pair, seed=seed) for seed in (1, 1, 2)),
+        *(compare.steps(*pair, how=Resampling(seed=seed)) for seed in (1, 1, 2)),
         compare.steps(*pair[::-1]),
     )
     assert first.equals(again)
@@ -318,8 +318,20 @@ def test_wrong_steps() -> None:
     some, one = run(*[1000] * 8), [np.ones(9)]
     kept, mode = some.copy(), r"statistic: 'mode' is not one of \['median', 'mean'\]"
     for of, given, more, error, why in (
-        (compare.steps, (some, some), {"confidence": 1.0}, ValueError, "confidence: 1.0"),
-        (compare.steps, (some, some), {"resamples": 99}, ValueError, "resamples: 99"),
+        (
+            compare.steps,
+            (some, some),
+            {"how": Resampling(confidence=1.0)},
+            ValueError,
+            "confidence: 1.0",
+        ),
+        (
+            compare.steps,
+            (some, some),
+            {"how": Resampling(resamples=99)},
+            ValueError,
+            "resamples: 99",
+        ),
         (ratio, (one, one, Resampling("mode")), {}, ValueError, mode),
         (
             compare.ledger,
@@ -419,7 +431,7 @@ def test_a_job_before_and_after(profiles: Path) -> None:
     runs = [stepped(profiles / name) for name in (BASELINE, OPTIMISED)]
     inside = [compare.in_steps(run.kernels, found, api_calls=run.api_calls) for run, found in runs]
     assert [[155], [155]] == [frame.groupby("step").size().unique().tolist() for frame in inside]
-    assert {"same"} == set(compare.kernels(*inside, by="order")["status"])
+    assert {"same"} == set(compare.kernels(*inside)["status"])
     assert {SAME} == set(compare.families(*inside)["verdict"])
     assert [SAME] * 2 == compare.steps(*(found for _, found in runs))["verdict"].tolist()
     # With every convolution of the job before 5 % longer, convolution is worse and no other family is.

@@ -13,7 +13,7 @@ from sampled import together
 
 from perfkit.analysis import compare
 from perfkit.analysis.compare import samples
-from perfkit.analysis.compare.pairs import MATCHED_BY, PATHS, families, in_steps, launches, paths
+from perfkit.analysis.compare.pairs import PATHS, families, in_steps, launches, paths
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, CALL_METRICS, CALLTREE, KERNELS, LAUNCHES, SAMPLES
 
@@ -52,7 +52,7 @@ def test_kernels_by_hand() -> None:
     statuses = [("c", "new", 40), ("a", "changed", -30), ("b", "gone", -7), ("d", "same", 0)]
     assert statuses == tuples(found, "name", "status", "difference_ns")
     found = found.set_index("name")
-    assert [3, 2, 60, 30, 20, 15, -30, 0.5, 0.75] == found.loc["a"].iloc[1:-1].tolist()
+    assert [3, 2, 60, 30, 20, 15, -30, 0.5, 0.75] == found.loc["a"].iloc[4:-1].tolist()
     assert found.loc["c", ["median_before_ns", "ratio", "median_ratio"]].isna().all()
     assert (0.0, True) == (found.loc["b", "ratio"], np.isnan(found.loc["b", "median_ratio"]))
     # Small changes are the same.
@@ -73,47 +73,37 @@ def test_per_step_and_repeat() -> None:
     )
     after = kernels(lasting(0, 12, "a"), lasting(50, 12, "a"))
     found = compare.kernels(in_steps(before, tiled(3, 100)), in_steps(after, tiled(1, 100)))
-    assert [2, 2, 20, 24, 10, 12, 4, 1.2, 1.2] == found.iloc[0, 2:-1].tolist()
+    assert [2, 2, 20, 24, 10, 12, 4, 1.2, 1.2] == found.iloc[0, 5:-1].tolist()
     repeats = [kernels(lasting(0, 10, "a")), kernels(lasting(0, 30, "a"), lasting(50, 8, "b"))]
     found = compare.kernels(repeats, kernels(lasting(0, 20, "a")))
     columns = ["name", "count_before", "total_before_ns", "median_before_ns"]
     assert {("a", 1, 20, 20), ("b", 0.5, 4, 8)} == {*tuples(found, *columns)}
 
 
-def test_grid_and_order_tell_launches_apart() -> None:
-    # A larger batch changes the grid: by grid the old is gone and the new is new, by name it changed.
-    rows = [
-        lasting(100 * s + 10 * i, 5 + i, "a", grid_blocks=g)
-        for s in range(2)
-        for i, g in enumerate((4, 8, 4))
-    ]
-    one = in_steps(kernels(*rows), tiled(2, 100))
-    assert [1, 2, 3] == [len(compare.kernels(one, one, by=by)) for by in ("name", "grid", "order")]
-    by_order = compare.kernels(one, one, by="order").sort_values(["grid_blocks", "nth"])
-    assert [(4, 0, 5), (4, 1, 7), (8, 0, 6)] == tuples(
-        by_order, "grid_blocks", "nth", "median_before_ns"
+def test_the_grid_tells_launches_apart() -> None:
+    # A larger batch changes the grid: the old is gone and the new is new.
+    rows = [lasting(10 * i, 5 + i, "a", grid_blocks=g) for i, g in enumerate((4, 8, 4))]
+    one = kernels(*rows)
+    assert [(4, 6), (8, 6)] == sorted(
+        tuples(compare.kernels(one, one), "grid_blocks", "median_before_ns")
     )
     pair = [kernels(lasting(0, dur, "a", grid_blocks=g)) for dur, g in ((10, 4), (20, 8))]
-    assert {"gone", "new"} == set(compare.kernels(*pair, by="grid")["status"])
-    assert ["changed"] == compare.kernels(*pair)["status"].tolist()
+    assert {"gone", "new"} == set(compare.kernels(*pair)["status"])
 
 
-@pytest.mark.parametrize("by", MATCHED_BY)
-def test_differences_add_up(by: str) -> None:
+def test_differences_add_up() -> None:
     # Nothing on both sides has no row and the columns of something; on one side all is gone or new.
     pair = [training(12, seed, slower="gemm", by=1.5 - seed) for seed in (0, 1)]
-    found = compare.kernels(*pair, by=by)
+    found = compare.kernels(*pair)
     sums = [frame["dur_ns"].sum() / 12 for frame in pair]
     assert sums == pytest.approx(found[["total_before_ns", "total_after_ns"]].sum().tolist())
     assert sums[1] - sums[0] == pytest.approx(found["difference_ns"].sum())
-    if by != "order":
-        some, none = kernels(lasting(0, 9, "a")), KERNELS.empty()
-        found = [
-            compare.kernels(*both, by=by)
-            for both in ((none, none), (some, some), (some, none), ([], some))
-        ]
-        assert types(found[0]) == types(found[1])
-        assert [[], ["same"], ["gone"], ["new"]] == [each["status"].tolist() for each in found]
+    some, none = kernels(lasting(0, 9, "a")), KERNELS.empty()
+    found = [
+        compare.kernels(*both) for both in ((none, none), (some, some), (some, none), ([], some))
+    ]
+    assert types(found[0]) == types(found[1])
+    assert [[], ["same"], ["gone"], ["new"]] == [each["status"].tolist() for each in found]
 
 
 def test_launches_of_counters() -> None:
@@ -182,21 +172,11 @@ def test_families_by_hand() -> None:
 def test_wrong_kernels() -> None:
     some, stepped = kernels(lasting(0, 9, "a")), training(3, 1)
     kept = stepped.copy()
-    for of, tables, by, why in (
-        (
-            compare.kernels,
-            (some, some),
-            {"by": "stream"},
-            r"by: 'stream' is not one of \['name', 'full_name'",
-        ),
-        (compare.kernels, (some, some), {"by": "order"}, "'order' needs kernels with a step"),
-        (compare.kernels, (some, stepped), {}, "some have a column step and some have none"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            of(*tables, **by)
+    with pytest.raises(ValueError, match="some have a column step and some have none"):
+        compare.kernels(some, stepped)
     with pytest.raises(SchemaError, match="'KERNELS' does not match"):
         compare.kernels(API_CALLS.empty(), some)
-    compare.kernels(stepped, stepped, by="order")
+    compare.kernels(stepped, stepped)
     pd.testing.assert_frame_equal(kept, stepped)
 
 

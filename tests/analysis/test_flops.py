@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from frames import tuples
@@ -13,10 +12,10 @@ from frames import tuples
 from perfkit.analysis.flops import (
     GPU_TIME,
     OPERATOR_POINTS,
+    counted,
     coverage,
     fusible,
     mfu,
-    operators,
     roofline,
 )
 from perfkit.analysis.operators.totals import kernels_of
@@ -73,6 +72,11 @@ def ops(*rows: dict[str, Any]) -> pd.DataFrame:
 
 def gpu_time(*rows: tuple[int, int, int]) -> pd.DataFrame:
     return GPU_TIME.make(pd.DataFrame(rows, columns=["rank", "op", "gpu_ns"]))
+
+
+def operators(of: pd.DataFrame) -> pd.DataFrame:
+    """The work of each operator that counts."""
+    return counted(of)[2].sort_values(["rank", "op"], ignore_index=True)
 
 
 def test_only_the_innermost_that_computes_counts() -> None:
@@ -172,53 +176,28 @@ def test_fusing_saves_the_intermediate_results() -> None:
 
 
 def test_share_of_the_peak() -> None:
-    found = mfu(
-        POINTS, COVERED, peak_flops_per_s=1e9, span_ns=1000, gpus=2, recomputed_flops=30
-    ).iloc[0]
-    given = {"flops": 120, "span_ns": 1000, "gpus": 2, "peak_flops_per_s": 1e9}
-    shares = {"mfu_frac": 0.045, "hfu_frac": 0.06, "coverage_frac": 0.6}
-    assert "" == found["note"]
-    assert given | shares == pytest.approx(found.drop("note").to_dict(), rel=1e-12)
-    # 6 x 70e9 x 16384 FLOP in 8.5 s of 989e12, the example of the definitions, is flagged.
-    found = mfu(EXAMPLE, COVERED, peak_flops_per_s=989e12, span_ns=8_500_000_000)
-    assert 0.8186 == round(found["mfu_frac"].iloc[0], 4)
-    assert found["note"].iloc[0].startswith("above 70 % of the peak")
+    assert 0.12 == pytest.approx(mfu(POINTS, peak_flops_per_s=1e9, span_ns=1000), rel=1e-12)
+    # 6 x 70e9 x 16384 FLOP in 8.5 s of 989e12 FLOP/s is the example of the definitions.
+    assert 0.8186 == round(mfu(EXAMPLE, peak_flops_per_s=989e12, span_ns=8_500_000_000), 4)
 
 
 EXAMPLE = POINTS.assign(flops=6 * 70e9 * 16384)
-NO_PEAK = r"mfu: no peak is known\. Pass the dense peak"
 NOTHING = r"mfu: no operator has both .* Record with `record_shapes=True`"
-IMPOSSIBLE = r"span_ns, gpus: .* are not a positive time and at least one GPU"
-RECOMPUTED = r"recomputed_flops: 121 is not within 0 and the operations, 120\.0"
+IMPOSSIBLE = r"mfu: 2\.783 of the peak is impossible, .* that the peak is that of"
 
 
 @pytest.mark.parametrize(
-    ("points", "wrong", "error", "why"),
+    ("points", "error", "why"),
     [
-        *(
-            (POINTS, {"peak_flops_per_s": peak}, PerfkitError, NO_PEAK)
-            for peak in (None, 0.0, np.nan, np.inf, -1.0)
-        ),
-        *(
-            (points, {}, PerfkitError, NOTHING)
-            for points in (OPERATOR_POINTS.empty(), roofline(ops(MM), gpu_time()))
-        ),
-        *((POINTS, wrong, ValueError, IMPOSSIBLE) for wrong in ({"span_ns": 0}, {"gpus": 0})),
-        (POINTS, {"recomputed_flops": 121}, ValueError, RECOMPUTED),
-        (
-            EXAMPLE,
-            {"peak_flops_per_s": 989e12, "span_ns": 2_500_000_000},
-            PerfkitError,
-            r"mfu: 2\.783 of the peak is impossible, .* that the peak is that of",
-        ),
-        (COVERED, {}, SchemaError, "table 'OPERATOR_POINTS' does not match"),
+        (OPERATOR_POINTS.empty(), PerfkitError, NOTHING),
+        (roofline(ops(MM), gpu_time()), PerfkitError, NOTHING),
+        (EXAMPLE, PerfkitError, IMPOSSIBLE),
+        (COVERED, SchemaError, "table 'OPERATOR_POINTS' does not match"),
     ],
 )
-def test_without_a_peak_there_is_no_share(
-    points: Any, wrong: dict[str, Any], error: type[Exception], why: str
-) -> None:
+def test_what_cannot_be_has_no_share(points: Any, error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
-        mfu(points, COVERED, **({"peak_flops_per_s": 1e9, "span_ns": 1000} | wrong))
+        mfu(points, peak_flops_per_s=989e12, span_ns=2_500_000_000)
 
 
 SIZES = (28, 128), (14, 256), (7, 512)
@@ -251,17 +230,11 @@ def test_resnet_18_is_computed_twice_under_checkpointing(profiles: Path) -> None
     # The gradient of the pixels is not wanted, so that the gradients cost two forward passes less the first
     # convolution, and the forward passes, once and once again without it, cost the same.
     given = read(profiles / "torch" / RESNET)
-    points, again = roofline(*given), 2 * 30 * (RESNET_18 - STEM)
+    points = roofline(*given)
     found = points.set_index("model").loc[["convolution", "convolution_backward"]]
     assert 1_813_561_344 == RESNET_18
     assert [117, 60] == found["count"].tolist()
     assert [2 * 2 * 30 * RESNET_18 - 2 * 30 * STEM] * 2 == found["flops"].tolist()
-    of_peak = {"peak_flops_per_s": 1307.4e12, "span_ns": 97_255_826, "recomputed_flops": again}
-    shares = mfu(points, coverage(*given), **of_peak).iloc[0]
-    total = points["flops"].sum()
-    assert (total - again) / total == pytest.approx(
-        shares["mfu_frac"] / shares["hfu_frac"], rel=1e-12
-    )
 
 
 def test_fusing_the_norm_of_a_real_model(profiles: Path) -> None:

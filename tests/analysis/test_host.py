@@ -8,53 +8,9 @@ import pytest
 from analysis.spans import loaded, span, steps, us
 from frames import api_calls, copies, kernels, known, lasting, ranges, tuples, types
 
-from perfkit.analysis.host import BLOCKING, calls, input_wait, recorded, spans, synchronisations
+from perfkit.analysis.host import BLOCKING, input_wait, recorded, synchronisations
 from perfkit.analysis.steps import STEPS
 from perfkit.tables import COPIES, KERNELS, RANGES
-
-
-def test_calls_by_hand() -> None:
-    frame = api_calls(
-        lasting(0, 10, "launch"), lasting(20, 60, "copy"), lasting(90, 30, "launch", thread=2)
-    )
-    found = calls(frame)
-    assert found["name"].tolist() == ["copy", "launch"]
-    expected = {
-        "count": 2,
-        "total_ns": 40,
-        "mean_ns": 20,
-        "median_ns": 20,
-        "min_ns": 10,
-        "max_ns": 30,
-    }
-    assert (
-        expected | {"std_ns": 200**0.5, "share_frac": 0.4} == found.iloc[1].drop("name").to_dict()
-    )
-    assert [("copy", 1, 30), ("launch", 1, 5)] == tuples(
-        calls(frame, window=(5, 50)), "name", "count", "total_ns"
-    )
-
-
-def test_spans_are_inclusive_and_leave_marks_out() -> None:
-    inner = lasting(10, 30, "load", depth=1), lasting(50, 30, "load", depth=1)
-    found = spans(ranges(lasting(0, 100, "step"), *inner, lasting(60, 0, "here", kind="mark")))
-    assert tuples(found, "domain", "name", "kind", "count", "total_ns", "share_frac") == [
-        ("", "step", "push_pop", 1, 100, 100 / 160),
-        ("", "load", "push_pop", 2, 60, 60 / 160),
-    ]
-    # Domains and kinds are told apart.
-    others = (
-        lasting(10, 6, "x", domain="NCCL"),
-        lasting(20, 7, "x", kind="start_end"),
-        lasting(30, 1, "x", thread=9),
-    )
-    frame = ranges(lasting(0, 5, "x"), *others)
-    assert spans(frame)["total_ns"].tolist() == [7, 6, 6]
-    assert [("x", 4, 19)] == tuples(spans(frame, by=["name"]), "name", "count", "total_ns")
-    assert spans(frame, by=["thread"], window=(0, 12))["total_ns"].tolist() == [7]
-    for by in ([], ["name", "stream"]):
-        with pytest.raises(ValueError, match=r"is not one or more of \['domain', 'name', 'kind'"):
-            spans(RANGES.empty(), by=by)
 
 
 def test_synchronisations_by_hand() -> None:
@@ -90,8 +46,7 @@ def test_blocking_calls() -> None:
         synchronisations(api_calls(lasting(0, 1, name))) for name in ("cudaFree", "cudaMalloc")
     )
     assert (0, types(some)) == (len(none), types(none))
-    for question in (calls, synchronisations):
-        assert question(api_calls(lasting(5, 0, "cudaFree")))["share_frac"].isna().all()
+    assert synchronisations(api_calls(lasting(5, 0, "cudaFree")))["share_frac"].isna().all()
     assert all(reason.strip() for reason in BLOCKING.values())
 
 

@@ -3,10 +3,12 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from frames import tuples, types
 
 from perfkit import hardware
+from perfkit.analysis import llm_operations
 from perfkit.analysis.llm_operations import MACHINE, attainable, ceilings, work
 from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
@@ -18,8 +20,16 @@ GPU = Peaks(
 )
 
 
+def sized(**sizes: int) -> pd.DataFrame:
+    """The operations of a model of other sizes than its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in sizes.items():
+            patch.setattr(llm_operations, name.upper(), value)
+        return work().set_index("operation")
+
+
 def intensity(**sizes: int) -> dict[str, float]:
-    return work(**sizes).set_index("operation")["intensity"].to_dict()
+    return sized(**sizes)["intensity"].to_dict()
 
 
 def test_intensities_of_the_definitions() -> None:
@@ -48,7 +58,7 @@ def test_intensities_of_the_definitions() -> None:
 def test_attention_by_hand() -> None:
     # T = 4, Q = 2, 2 B, one head: 4 x 2 x 16 = 128 FLOP. Fused 4 tensors of 8 elements, 64 B: 2 = T / e. Otherwise 4
     # times 16 scores more. For one query 32 FLOP, keys and values 32 B, query and result 8 B: 2 T / (e (T + 1)).
-    rows = work(batch=1, sequence=4, heads=1, head_size=2).set_index("operation")
+    rows = sized(batch=1, sequence=4, heads=1, head_size=2)
     rows = rows.loc[[f"attention, {how}" for how in ("fused", "scores in memory", "one new token")]]
     assert [(128, 64, 2.0), (128, 192, 2 / 3), (32, 40, 0.8)] == tuples(
         rows, "flops", "bytes", "intensity"
@@ -98,7 +108,7 @@ def test_more_than_the_data_sheet_is_refused() -> None:
             PerfkitError,
             "fp32: measured is 2 of the data sheet's peak",
         ),
-        (work, {"heads": 0}, ValueError, "heads: 0 is not above 0"),
+        (work, {"element_bytes": 0}, ValueError, "element_bytes: 0 is not above 0"),
         (
             partial(attainable, work()),
             {"peaks": GPU, "precision": "fp7"},

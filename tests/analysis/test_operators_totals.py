@@ -9,7 +9,6 @@ from analysis.spans import call, span
 from frames import api_calls, kernels, known, tuples
 from ops import launch, launched, op, ops, random_launches, random_operators
 
-from perfkit.analysis import operators
 from perfkit.analysis.operators import totals
 from perfkit.tables import API_CALLS, KERNELS
 
@@ -54,9 +53,6 @@ def test_every_kernel_keeps_its_row_and_index() -> None:
     found = totals.kernels_of(NESTED, kernel.set_axis([7, 8, 9]), calls)
     assert [7, 8, 9] == found.index.tolist()
     assert [(1, "launch"), (-1, "outside"), (-1, "none")] == tuples(found, "op", "how")
-    # A window selects by the start of a kernel.
-    kernel, calls = launched(launch(50, 199, 50), launch(51, 200, 500), launch(52, 300, 1))
-    assert [1] == totals.kernels_of(NESTED, kernel, calls, window=(200, 300)).index.tolist()
 
 
 def test_calls_that_launch_several_kernels_or_hold_another_call() -> None:
@@ -69,23 +65,6 @@ def test_calls_that_launch_several_kernels_or_hold_another_call() -> None:
     calls = api_calls(call(50, 70, correlation=4), call(53, 58, "cuLaunchKernel", 4))
     assert [0] == totals.kernels_of(frame, kernels(span(99, 100, correlation=4)), calls)[
         "op"
-    ].tolist()
-
-
-def test_launched_by_hand() -> None:
-    """Of a kernel 200..210 the window 205..300 holds 5 ns."""
-    of_addmm = launch(25, 200, 10, "a"), launch(26, 220, 20, "b"), launch(27, 250, 40, "b")
-    found = operators.launched(
-        NESTED, *launched(*of_addmm, launch(90, 300, 5, "a"), launch(400, 500, 7, "c"))
-    )
-    assert known(found, "operator", "kernel", "count", "total_ns", "share_frac") == [
-        ("aten::addmm", "b", 2, 60, 60 / 82),
-        ("aten::addmm", "a", 1, 10, 10 / 82),
-        (None, "c", 1, 7, 7 / 82),
-        ("aten::linear", "a", 1, 5, 5 / 82),
-    ]
-    assert [5] == operators.launched(NESTED, *launched(of_addmm[0]), window=(205, 300))[
-        "total_ns"
     ].tolist()
 
 

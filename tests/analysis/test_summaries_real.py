@@ -9,7 +9,8 @@ from analysis.spans import loaded
 from real import SQLITE
 
 import perfkit
-from perfkit.analysis import host, kernels, memory, steps
+from perfkit.analysis import kernels, memory, steps
+from perfkit.analysis.grouping import totals
 
 CAPTURES = [c.removesuffix(".sqlite") for c in SQLITE]
 COLUMNS = ["count", "total", "mean", "median", "min", "max", "std"]
@@ -114,7 +115,7 @@ def test_api_calls(profiles: Path, capture: str, run: perfkit.Run) -> None:
     expected = listed(
         once_each(expected.assign(Name=expected["Name"].str.replace(r"_v\d+$", "", regex=True)))
     )
-    summary = host.calls(run.api_calls)
+    summary = totals(run.api_calls, ["name"])
     assert_equal(expected, measured(summary, {"Name": summary["name"]}, "ns"), EXACT, 0.05)
 
 
@@ -132,7 +133,9 @@ def once_each(expected: pd.DataFrame) -> pd.DataFrame:
 def test_ranges(profiles: Path, capture: str, run: perfkit.Run) -> None:
     expected = golden(profiles, capture, "nvtx_sum", ["Style", "Range"], TIMES)
     with_tables = "gpubootcamp__mpi" in capture  # of MPI, which the vendor sums up elsewhere
-    summary = host.spans(run.ranges[run.ranges["domain"].ne("MPI")] if with_tables else run.ranges)
+    ranges = run.ranges[run.ranges["kind"] != "mark"]
+    ranges = ranges[ranges["domain"].ne("MPI")] if with_tables else ranges
+    summary = totals(ranges, ["domain", "name", "kind"])
     domain = summary["domain"].astype(str).str.replace(r"^domain \d+$", "", regex=True)
     text = domain.where(domain == "", domain + ":") + summary["name"].astype(str)
     keys = {"Style": summary["kind"].map(STYLES), "Range": text}

@@ -1,6 +1,5 @@
 """Occupancy, its limits and waves, and shares and meaning of stall reasons."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from frames import tuples
 import perfkit
 from perfkit.analysis.kernels import wide
 from perfkit.analysis.warps import (
-    Sm,
+    _ATTRIBUTES,
     main_stall,
     occupancy,
     resident_blocks,
@@ -20,30 +19,29 @@ from perfkit.analysis.warps import (
     stall_words,
 )
 from perfkit.errors import PerfkitError
-from perfkit.tables import STALLS
+from perfkit.tables import COUNTERS, STALLS
 
-A100 = Sm(
-    warps=64, registers=65536, shared_bytes=164 * 1024, slots=32, sms=108, compute_capability=8
-)
 WORKED = {"launch__registers_per_thread": 64, "launch__shared_mem_per_block_static": 16 * 1024}
 WORKED |= {"launch__shared_mem_per_block_dynamic": 32 * 1024}
-MOST = {"warps": 64, "registers": 65536, "shared_memory": 164 * 1024, "blocks": 32}
-ATTRIBUTES = {
-    f"device__attribute_max_{what}_per_multiprocessor": most for what, most in MOST.items()
-}
-ATTRIBUTES |= {
-    "device__attribute_multiprocessor_count": 108,
-    "device__attribute_compute_capability_major": 8,
-}
+
+
+def attributes(sm: dict[str, float]) -> dict[str, float]:
+    """The counters that say what an SM offers."""
+    return {metric: sm[name] for name, (metric, *_) in _ATTRIBUTES.items() if name in sm}
+
+
+def sm(warps: int, shared_bytes: int, slots: int, capability: float) -> dict[str, float]:
+    rest = {"registers": 65536, "compute_capability": capability}
+    return {"warps": warps, "shared_bytes": shared_bytes, "slots": slots, **rest}
+
+
+A100 = attributes(sm(64, 164 * 1024, 32, 8) | {"sms": 108})
 GRID = {"grid_blocks": 1000, "block_threads": 256}
 
 
-@pytest.mark.parametrize(
-    ("extra", "sm"), [({}, A100), (ATTRIBUTES, Sm())], ids=["keyword", "attributes"]
-)
-def test_worked_example(extra: dict[str, float], sm: Sm) -> None:
+def test_worked_example() -> None:
     # 256 threads, 64 registers, 48 KiB: 8, 4, 3 and 32 blocks; 3 x 8 / 64 = 37.5 %; 1000 / (3 x 108) waves.
-    found = occupancy(launches(GRID), counters(WORKED | extra), sm=sm).iloc[0]
+    found = occupancy(launches(GRID), counters(WORKED | A100)).iloc[0]
     assert [8, 4, 3, 32] == [
         found[f"{name}_blocks"] for name in ("warps", "registers", "shared_memory", "slots")
     ]
@@ -67,7 +65,7 @@ def test_measured_limits_come_first() -> None:
         "launch__occupancy_limit_barriers": 16,
     }
     found = occupancy(
-        launches(GRID | {"theoretical_occupancy_frac": 0.26}), counters(said), sm=A100
+        launches(GRID | {"theoretical_occupancy_frac": 0.26}), counters(said | A100)
     ).iloc[0]
     assert "registers, shared memory" == found["limiter"]
     assert (0.26, 2, 16) == (
@@ -76,7 +74,7 @@ def test_measured_limits_come_first() -> None:
         found["barriers_blocks"],
     )
     found = occupancy(
-        launches(GRID), counters(WORKED | {"launch__occupancy_limit_barriers": 1}), sm=A100
+        launches(GRID), counters(WORKED | A100 | {"launch__occupancy_limit_barriers": 1})
     )
     assert ["barriers"] == found["limiter"].tolist()
 
@@ -94,9 +92,7 @@ def test_without_the_gpu_nothing_is_assumed() -> None:
     assert found[unknown].isna().all()
     assert 0.5 == found["achieved_occupancy_frac"]
     # One unknown limit leaves the smallest unknown; a printed zero is no answer.
-    found = occupancy(launches(GRID), counters({"launch__registers_per_thread": 64}), sm=A100).iloc[
-        0
-    ]
+    found = occupancy(launches(GRID), counters(A100 | {"launch__registers_per_thread": 64})).iloc[0]
     assert 4 == found["registers_blocks"]
     assert found[["resident_blocks", "limiter"]].isna().all()
     found = occupancy(launches(GRID), counters({"launch__waves_per_multiprocessor": 0.0})).iloc[0]
@@ -111,30 +107,26 @@ def test_waves_keep_their_digits() -> None:
         (1, 0.0, 1 / 324),
         (648, 2.0, 2.0),
     ):
-        said = counters(WORKED | {"launch__waves_per_multiprocessor": printed})
-        found = occupancy(launches(GRID | {"grid_blocks": grid}), said, sm=A100).iloc[0]
+        said = counters(WORKED | A100 | {"launch__waves_per_multiprocessor": printed})
+        found = occupancy(launches(GRID | {"grid_blocks": grid}), said).iloc[0]
         assert pytest.approx([waves, -waves % 1], rel=1e-12) == [found["waves"], found["tail_frac"]]
 
 
-def each(sm: Sm, launches: int) -> pd.DataFrame:
-    return pd.DataFrame([asdict(sm)] * launches)
+def each(offered: dict[str, float], launches: int) -> pd.DataFrame:
+    return pd.DataFrame([offered] * launches)
 
 
 def test_before_ampere_no_shared_memory_is_kept() -> None:
     # Turing: 65536 / 16384 = 4 blocks; Ampere keeps 1 KiB per block: 3. No shared memory at all: the slots.
     given = np.full(2, 128.0), np.full(2, 32.0), np.array([16384.0, 0.0])
     for capability, blocks in ((7.5, [4, 16]), (8.0, [3, 64])):
-        sm = Sm(32, 65536, 65536, 16, 34, compute_capability=capability)
-        assert blocks == resident_blocks(*given, each(sm, 2))["shared_memory"].tolist()
+        offered = sm(32, 65536, 16, capability)
+        assert blocks == resident_blocks(*given, each(offered, 2))["shared_memory"].tolist()
 
 
-HOPPER = Sm(warps=64, registers=65536, shared_bytes=233472, slots=32, sms=132, compute_capability=9)
-GA100 = Sm(warps=64, registers=65536, shared_bytes=167936, slots=32, sms=108, compute_capability=8)
-GA10X = Sm(warps=48, registers=65536, shared_bytes=102400, slots=16, compute_capability=8.6)
-TURING = Sm(warps=32, registers=65536, shared_bytes=65536, slots=16, sms=34, compute_capability=7.5)
-BLACKWELL = Sm(
-    warps=64, registers=65536, shared_bytes=233472, slots=32, sms=148, compute_capability=10
-)
+HOPPER, BLACKWELL = sm(64, 233472, 32, 9), sm(64, 233472, 32, 10)
+GA100, GA10X = sm(64, 167936, 32, 8), sm(48, 102400, 16, 8.6)
+TURING = sm(32, 65536, 16, 7.5)
 REPORTS = {
     "golden/ncu/AlpriElse__cs599k__rms-norm-pytorch.raw_base.csv": HOPPER,
     "golden/ncu/extra-p__extrap__ex-gpu.s10.raw_base.csv": GA100,
@@ -146,21 +138,29 @@ REPORTS = {
 
 
 @pytest.mark.parametrize(
-    ("report", "sm"), REPORTS.items(), ids=[Path(name).name[:20] for name in REPORTS]
+    ("report", "offered"), REPORTS.items(), ids=[Path(name).name[:20] for name in REPORTS]
 )
-def test_rules_give_the_vendors_limits_and_occupancy(profiles: Path, report: str, sm: Sm) -> None:
+def test_rules_give_the_vendors_limits_and_occupancy(
+    profiles: Path, report: str, offered: dict[str, float]
+) -> None:
     run = perfkit.load(profiles / report)
     names = [f"launch__occupancy_limit_{name}" for name in ("warps", "registers", "blocks")]
     said = wide(run.launches, run.counters, [*names, "launch__registers_per_thread"])
     threads = run.launches["block_threads"].to_numpy("float64")
     registers = said["launch__registers_per_thread"].to_numpy()
-    found = resident_blocks(threads, registers, np.zeros(len(said)), each(sm, len(said)))
+    found = resident_blocks(threads, registers, np.zeros(len(said)), each(offered, len(said)))
     assert (
         said.iloc[:, :3].to_numpy().tolist()
         == found[["warps", "registers", "slots"]].to_numpy().tolist()
     )
     measured = run.launches["theoretical_occupancy_frac"]
-    found = occupancy(run.launches.assign(theoretical_occupancy_frac=np.nan), run.counters, sm=sm)
+    keys = run.launches[["rank", "launch"]]
+    added = [
+        keys.assign(metric=metric, value=value) for metric, value in attributes(offered).items()
+    ]
+    said = pd.concat([run.counters, *(rows.assign(unit="") for rows in added)], ignore_index=True)
+    said = COUNTERS.make(said.drop_duplicates(["rank", "launch", "metric"]))
+    found = occupancy(run.launches.assign(theoretical_occupancy_frac=np.nan), said)
     assert (
         pytest.approx(measured.to_numpy(), abs=1e-4)
         == found["theoretical_occupancy_frac"].to_numpy()

@@ -6,13 +6,12 @@ import altair as alt
 import pandas as pd
 import pytest
 from charts.checking import Spec, checked, drawn, subtitle, title
-from sampled import SECOND, samples, together
+from sampled import samples, together
 
 from perfkit.analysis import alignment
 from perfkit.analysis.readings import CAUSES
 from perfkit.charts.theme import STRIP_NAMES as NAMES
 from perfkit.logs.charts import monitor
-from perfkit.logs.charts.lines import strips
 from perfkit.logs.charts.monitor import BESIDE, DRAWN_METRICS
 from perfkit.tables import METRICS, SAMPLES
 
@@ -79,7 +78,6 @@ def test_the_title_says_how_busy_and_how_long_at_the_limit() -> None:
         "4 readings of 1 metric over 4.00 s. Lines: mean of each 1.00 s; band"
     )
     assert "GPU 0 is busy 50.0 % of the time" == title(dashboard(BUSY))
-    assert "Node 3" == title(dashboard(BUSY, title="Node 3"))
 
 
 def test_the_title_of_several_gpus_has_the_ends_and_the_most() -> None:
@@ -231,62 +229,8 @@ def test_one_axis_of_time_that_the_overview_zooms() -> None:
 
 
 def test_without_a_course_over_time_the_chart_says_so() -> None:
-    none = dashboard(samples(fan_frac=[0, 1]), title="Node 3")
-    assert "Node 3" == title(none)
+    none = dashboard(samples(fan_frac=[0, 1]))
+    assert "No metrics over time" == title(none)
     assert "nvidia-smi dmon" in subtitle(none)[0]
     assert "read once" in subtitle(dashboard(samples(power_w=[300])))[0]
     assert "nvidia-smi dmon" in subtitle(dashboard(SAMPLES.empty()))[0]
-    for table in (samples(gpu_busy_frac=[]), samples(fan_frac=[1])):
-        assert "No readings" == title(alt.LayerChart.from_dict(growing(table)))
-
-
-def growing(*tables: pd.DataFrame, until: int = 4) -> Spec:
-    """The picture of the first seconds of these samples."""
-    table = together(*tables)
-    tops = {
-        str(metric): float(top)
-        for metric, top in table.groupby("metric", observed=True)["value"].max().items()
-    }
-    window = 0, until * SECOND
-    return strips(alignment.bins(table, bins=10, window=window), window=window, tops=tops)
-
-
-def test_a_growing_log_has_a_panel_for_each_quantity() -> None:
-    spec = growing(
-        samples(
-            gpu_busy_frac=[0, 1],
-            power_w=[300, 700],
-            sm_clock_hz=[1e9, 2e9],
-            memory_used_bytes=[0, 4e10],
-        )
-    )
-    panels = checked(alt.VConcatChart.from_dict(spec))["vconcat"]
-    assert ["GPU busy", "memory used", "power", "SM clock"] == [title(one) for one in panels]
-
-
-def test_a_growing_log_draws_each_reading_until_the_next() -> None:
-    (rows,) = growing(samples(gpu_busy_frac=[0.25, 0.75]))["datasets"].values()
-    assert [(0, 25, "GPU 0"), (1, 75, "GPU 0"), (2, 75, "GPU 0")] == drawn(
-        {"rows": rows}, "time", "value", "gpu"
-    )
-
-
-def test_a_growing_log_has_the_axes_of_the_whole() -> None:
-    busy, power = growing(samples(gpu_busy_frac=[0.25], power_w=[200]), until=60)["vconcat"]
-    assert [0, 60] == busy["encoding"]["x"]["scale"]["domain"]
-    assert ([0, 100], [0, 210]) == tuple(
-        one["encoding"]["y"]["scale"]["domain"] for one in (busy, power)
-    )
-    (zero,) = growing(samples(pcie_rx_bytes_per_s=[0, 0]))["vconcat"]
-    assert [0, 1] == zero["encoding"]["y"]["scale"]["domain"]
-
-
-def test_a_growing_log_draws_eight_gpus() -> None:
-    spec = growing(*[samples(gpu=gpu, gpu_busy_frac=[0.5]) for gpu in range(10)])
-    checked(alt.VConcatChart.from_dict(spec))
-    colour = spec["vconcat"][0]["encoding"]["color"]["scale"]
-    gpus = [f"GPU {gpu}" for gpu in range(8)]
-    assert gpus == colour["domain"]
-    assert set(gpus) == {row["gpu"] for row in spec["datasets"]["gpu_busy_frac"]}
-    assert 8 == len(set(colour["range"]))
-    assert title(spec).endswith("GPU 7 of 10 GPUs")

@@ -1,13 +1,15 @@
 """Where do CPU and GPU time go along the calls of a program: which entry, function, Python line and kernel?
 
-CALLTREE, CALL_METRICS and STALLS are those of one call-path profile (HPCToolkit), in any order and maybe empty, with
-metrics under the tool's names; another table raises SchemaError. An inclusive value contains everything called: it adds
-up over the roots only, one per entry point, and that sum over *all* entry points is the total. An exclusive value
-belongs to a context alone and adds up over all contexts. A metric without a row was not measured or is 0: it is NaN
-where a rank has it nowhere. Times are sums over threads or streams, never added to each other and never taken for wall
+CALLTREE, CALL_METRICS and STALLS are those of one call-path profile (HPCToolkit), in any order and
+maybe empty, with metrics under the tool's names; another table raises SchemaError. An inclusive
+value contains everything called: it adds up over the roots only, one per entry point, and that sum
+over *all* entry points is the total. An exclusive value belongs to a context alone and adds up over
+all contexts. A metric without a row was not measured or is 0: it is NaN where a rank has it
+nowhere. Times are sums over threads or streams, never added to each other and never taken for wall
 time. Shares are 0..1.
 
-Source: HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet), GraphFrame.
+Source: HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet),
+GraphFrame.
 """
 
 import re
@@ -20,7 +22,7 @@ from perfkit.analysis.calltree.paths import MPI, hot_path, kernel_stalls, kernel
 from perfkit.analysis.calltree.totals import called, exclusive, inclusive, threads
 from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered, rows_of
-from perfkit.analysis.intervals import ends, total, union
+from perfkit.analysis.intervals import Bool, Float, ends, total, union
 from perfkit.analysis.warps import ISSUING, TOTALS
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
@@ -47,8 +49,8 @@ SAMPLES = {
     "expected_sample_count": "GSAMP:EXP",
     "dropped_sample_count": "GSAMP:DRP",
 }
-# Times of the host, and ns in their unit; of several the first counts, they are never added. Linux counts its clocks
-# in ns (perf_event_open, PERF_COUNT_SW_TASK_CLOCK).
+# Times of the host, and ns in their unit; of several the first counts, they are never added. Linux
+# counts its clocks in ns (perf_event_open, PERF_COUNT_SW_TASK_CLOCK).
 HOST = {"CPUTIME": 1e9, "REALTIME": 1e9, "perf::task-clock": 1.0, "perf::cpu-clock": 1.0}
 LAUNCH_NS = (
     5_000,
@@ -129,16 +131,20 @@ def gpu_summary(
 ) -> pd.DataFrame:
     """Return what the GPU did: times, counts and bytes at the roots, so that every operation counts once.
 
-    kernel_mean_ns = kernel_ns / launch_count; copy_frac = copy_ns / (kernel_ns + copy_ns); coverage_frac = samples
-    taken / expected. Times are sums over operations: those of several streams may overlap.
+    kernel_mean_ns = kernel_ns / launch_count; copy_frac = copy_ns / (kernel_ns + copy_ns);
+    coverage_frac = samples taken / expected. Times are sums over operations: those of several
+    streams may overlap.
 
-    `by`: "rank": the whole program, one row per rank; "entry": a row per rank and entry point; else ValueError.
+    `by`: "rank": the whole program, one row per rank; "entry": a row per rank and entry point; else
+    ValueError.
 
-    By `rank` int32 (and `entry` category): COLUMNS, float64, where `copy_ns` are explicit copies, `operation_ns` all
-    operations, and `host_ns` CPU time of all threads, else the next of HOST. A metric that the rank has nowhere is NaN,
-    and so is what is made of it; one that the rank has, but not below an entry point, is 0 there.
+    By `rank` int32 (and `entry` category): COLUMNS, float64, where `copy_ns` are explicit copies,
+    `operation_ns` all operations, and `host_ns` CPU time of all threads, else the next of HOST. A
+    metric that the rank has nowhere is NaN, and so is what is made of it; one that the rank has,
+    but not below an entry point, is 0 there.
 
-    Source: HPCToolkit, metrics/default.yaml of a database, descriptions of GKER, GXCOPY, GPUOP, GSAMP.
+    Source: HPCToolkit, metrics/default.yaml of a database, descriptions of GKER, GXCOPY, GPUOP,
+    GSAMP.
     """
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
@@ -180,18 +186,16 @@ def _columns(wide: pd.DataFrame, by: str) -> pd.DataFrame:
 def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
     """Return the host time that the launches took, as a range, and its share of the wall time.
 
-    low and high = launches x 5 and 10 us (NVIDIA, Nsight Systems user guide; measured cudaLaunchKernel: 2 to 20 us).
-    Launches are asynchronous and run beside kernels: they are time of the host, to be compared with the wall time and
-    never with the kernels' time. Measured call times, where a timeline has them, are better than this range.
+    low and high = launches x 5 and 10 us (NVIDIA, Nsight Systems user guide; measured
+    cudaLaunchKernel: 2 to 20 us). Launches are asynchronous and run beside kernels: they are time
+    of the host, to be compared with the wall time and never with the kernels' time. Measured call
+    times, where a timeline has them, are better than this range.
 
-    `summary` is what `gpu_summary` returned, and `wall_ns` the length of the run, above 0; else ValueError. The answer
-    has of each row of `summary` its `rank` (and `entry`), `launch_count`, `low_ns`, `high_ns`, and `low_frac`,
-    `high_frac` of `wall_ns`, above 1 where several threads launch at once: float64, NaN without launches recorded.
+    `summary` is what `gpu_summary` returned, and `wall_ns` the length of the run, above 0; else
+    ValueError. The answer has of each row of `summary` its `rank` (and `entry`), `launch_count`,
+    `low_ns`, `high_ns`, and `low_frac`, `high_frac` of `wall_ns`, above 1 where several threads
+    launch at once: float64, NaN without launches recorded.
     """
-    if absent := [name for name in ("rank", "launch_count") if name not in summary]:
-        raise ValueError(
-            f"summary: column {', '.join(absent)} is missing; give what calltree.gpu_summary returned"
-        )
     if not wall_ns > 0:
         raise ValueError(f"wall_ns: {wall_ns} is not above 0")
     table = summary[[name for name in ("rank", "entry", "launch_count") if name in summary]].copy()
@@ -212,26 +216,27 @@ def utilisation(
     threads: pd.DataFrame | None = None,
     *,
     wall_ns: float | None = None,
-    gpus: int | None = None,
 ) -> pd.DataFrame:
     """Return the time in which the GPUs worked over wall time x GPUs: meaning (a) of "GPU utilisation".
 
-    Work is kernels, copies and memsets. The sum of their durations equals the time in which any of them ran where
-    nothing overlaps, and is more otherwise: it is the upper bound, or the union of all operations in the trace if that
-    is shorter. The lower bound is the union of the operations whose length is certain: HPCToolkit's trace has wrong
-    lengths where a stream delivered its operations out of order. Such a row is followed directly by another operation
-    (not `ended`), or was moved to 1 ns after its predecessor (hpcrun, gpu_trace_start_adjust), and is left out.
+    Work is kernels, copies and memsets. The sum of their durations equals the time in which any of
+    them ran where nothing overlaps, and is more otherwise: it is the upper bound, or the union of
+    all operations in the trace if that is shorter. The lower bound is the union of the operations
+    whose length is certain: HPCToolkit's trace has wrong lengths where a stream delivered its
+    operations out of order. Such a row is followed directly by another operation (not `ended`), or
+    was moved to 1 ns after its predecessor (hpcrun, gpu_trace_start_adjust), and is left out.
 
-    TRACE and THREADS of the same profile give the lower bound. `wall_ns` is the length of the run, ns, such as
-    `CAPTURE.dur_ns`; without it the span of `trace`. `gpus` is the number of GPUs of each rank; without it that of the
-    GPU contexts among the `threads` of the rank, idle GPUs left out. UTILISATION has a row per rank with GPU
-    operations.
+    TRACE and THREADS of the same profile give the lower bound. `wall_ns` is the length of the run,
+    ns, such as `CAPTURE.dur_ns`; without it the span of `trace`. The GPUs of a rank are those of
+    the GPU contexts among its `threads`, idle GPUs left out. UTILISATION has a row per rank with
+    GPU operations.
 
-    PerfkitError if wall time, the number of GPUs or GPU operations are not known, or they contradict each other: the
-    GPUs worked longer than wall time x GPUs. A sum over several streams can exceed it with right numbers.
+    PerfkitError if wall time, the number of GPUs or GPU operations are not known, or they
+    contradict each other: the GPUs worked longer than wall time x GPUs. A sum over several streams
+    can exceed it with right numbers.
     """
-    TRACE.check(trace := TRACE.empty() if trace is None else trace)
-    THREADS.check(threads := THREADS.empty() if threads is None else threads)
+    trace = TRACE.given(trace)
+    threads = THREADS.given(threads)
     summary = gpu_summary(calltree, call_metrics)
     table = summary[["rank"]].assign(operation_ns=summary[WORK].sum(axis=1, min_count=1))
     if len(table) and table["operation_ns"].isna().all():
@@ -243,10 +248,9 @@ def utilisation(
     context = streams["name"].astype("string").str.replace(r"[ ,]*stream.*", "", regex=True)
     streams = streams.assign(gpu=streams["mpi_rank"].astype("string").fillna("") + " " + context)
     table["wall_ns"] = _wall(trace, wall_ns) if len(table) else np.nan
-    traced = table["rank"].map(streams.groupby("rank")["gpu"].nunique()).fillna(0)
-    count = traced if gpus is None else pd.Series(gpus, table.index)
+    count = table["rank"].map(streams.groupby("rank")["gpu"].nunique()).fillna(0)
     if (count < 1).any():
-        raise PerfkitError(f"gpus: {count.min():g} GPUs are known. {RECORD}, or give gpus=.")
+        raise PerfkitError(f"gpus: {count.min():g} GPUs are known. {RECORD}.")
     table["gpus"] = count.astype("int64")
     table["denominator_ns"] = table["wall_ns"] * table["gpus"]
     busy = _busy(calltree, trace, streams)
@@ -260,7 +264,8 @@ def _wall(trace: pd.DataFrame, wall_ns: float | None) -> float:
         return float((trace["start_ns"] + trace["dur_ns"]).max() - trace["start_ns"].min())
     if wall_ns is None or not wall_ns > 0:
         raise PerfkitError(
-            f"wall_ns: the length of the run is not known, found {wall_ns}. {RECORD}, or give wall_ns=."
+            f"wall_ns: the length of the run is not known, found {wall_ns}. {RECORD}, or give "
+            "wall_ns=."
         )
     return float(wall_ns)
 
@@ -286,8 +291,9 @@ def _bounded(table: pd.DataFrame) -> pd.DataFrame:
     """Bound the busy time from above by the operations' sum, and refuse what cannot be."""
     for row in table[table["low_ns"] > table["operation_ns"] * (1 + AGREE)].to_dict("records"):
         raise PerfkitError(
-            f"trace: the GPUs of rank {row['rank']} were busy for {row['low_ns']:g} ns, but their operations add up to "
-            f"{row['operation_ns']:g} ns. Give the trace and the metrics of one profile."
+            f"trace: the GPUs of rank {row['rank']} were busy for {row['low_ns']:g} ns, but their "
+            f"operations add up to {row['operation_ns']:g} ns. Give the trace and the metrics of "
+            "one profile."
         )
     high = np.fmin(table["high_ns"].to_numpy(), table["operation_ns"].to_numpy())
     table = table.assign(high_ns=np.fmax(high, table["low_ns"].to_numpy()))
@@ -300,8 +306,8 @@ def _bounded(table: pd.DataFrame) -> pd.DataFrame:
             else ""
         )
         raise PerfkitError(
-            f"gpus: GPU operations of {row['high_ns']:g} ns do not fit into {row['gpus']} x {row['wall_ns']:g} ns. "
-            f"{untraced or 'Give '}the right wall_ns= and gpus=."
+            f"gpus: GPU operations of {row['high_ns']:g} ns do not fit into {row['gpus']} x "
+            f"{row['wall_ns']:g} ns. {untraced or 'Give '}the right wall_ns=."
         )
     return UTILISATION.make(table)
 
@@ -309,14 +315,15 @@ def _bounded(table: pd.DataFrame) -> pd.DataFrame:
 def tree_sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return the figures of a published summary by its own method, of the main thread, and of all threads.
 
-    Sums over the rows of a tree are wrong: an inclusive value contains those of everything called, so it counts once
-    per ancestor, and Hatchet's reader knows the main thread alone, so what other threads launched is missing. The true
-    figures are the sums over the entry points.
+    Sums over the rows of a tree are wrong: an inclusive value contains those of everything called,
+    so it counts once per ancestor, and Hatchet's reader knows the main thread alone, so what other
+    threads launched is missing. The true figures are the sums over the entry points.
 
-    TREE_SUMS, a row per figure that was recorded, in the order of the summary; NaN where a part was not recorded. Among
-    the figures `gpu_share` = gpu_time / (host_time + gpu_time), which the summary called utilisation and which is none,
-    `copy_share` = copy_time / (kernel_time + copy_time), `launch_overhead` = 5 us x launches / kernel_time, which is
-    none either, and `stall_<reason>`, the reason's share of all stalls, largest first.
+    TREE_SUMS, a row per figure that was recorded, in the order of the summary; NaN where a part was
+    not recorded. Among the figures `gpu_share` = gpu_time / (host_time + gpu_time), which the
+    summary called utilisation and which is none, `copy_share` = copy_time / (kernel_time +
+    copy_time), `launch_overhead` = 5 us x launches / kernel_time, which is none either, and
+    `stall_<reason>`, the reason's share of all stalls, largest first.
 
     Source: yuninxia/dlrm, workloads/hatchet_analysis.py, and the executive summary made with it.
     """
@@ -352,7 +359,7 @@ def _sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     )
     names = call_metrics["metric"].cat.categories.astype(str)
 
-    def summed(rows: totals.Bool) -> totals.Floats:
+    def summed(rows: Bool) -> Float:
         count = np.bincount(metric[rows], minlength=len(names))
         return np.where(count > 0, np.bincount(metric[rows], value[rows], len(names)), np.nan)
 

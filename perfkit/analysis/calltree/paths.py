@@ -1,8 +1,9 @@
 """Down which calls does most of a metric go, from where was each kernel launched, and what did its warps wait for?
 
-A kernel is what stands directly below the placeholder `<gpu kernel>`. Its time and launches are the inclusive GKER and
-GKER:COUNT there; what a placeholder has alone belongs to its kernel if it has exactly one, else to a kernel without a
-name, called `<gpu kernel>`. Contexts without time and launches, which only a trace refers to, are left out.
+A kernel is what stands directly below the placeholder `<gpu kernel>`. Its time and launches are the
+inclusive GKER and GKER:COUNT there; what a placeholder has alone belongs to its kernel if it has
+exactly one, else to a kernel without a name, called `<gpu kernel>`. Contexts without time and
+launches, which only a trace refers to, are left out.
 """
 
 import re
@@ -15,7 +16,7 @@ from perfkit.analysis.calltree import totals
 from perfkit.analysis.calltree.totals import text
 from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered, rows_of
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Float, Int
 from perfkit.analysis.warps import stall_shares
 from perfkit.schema import Column, Table
 from perfkit.tables import CALL_METRICS, CALLTREE, NODE, RANK, STALLS
@@ -44,18 +45,21 @@ TIME, LAUNCHES = "GKER", "GKER:COUNT"
 OPERATOR = "at::_ops::"  # PyTorch's dispatcher has one such function per operator
 _PREFIX = re.compile("^[Pp](?=MPI|mpi)")
 _STEP = re.compile(r"::(?:call|redispatch)$")
-# Where threads of OpenMP spin until the last one of their team arrives, by HPCToolkit's mark, GCC's or LLVM's library.
+# Where threads of OpenMP spin until the last one of their team arrives, by HPCToolkit's mark, GCC's
+# or LLVM's library.
 BARRIER = re.compile(r"<omp (?:implicit )?barrier|do_spin\b|__kmp\w*(?:barrier|wait)")
-# What is around a barrier and is no code of the program: those libraries, and the start of a thread.
+# What is around a barrier and is no code of the program: those libraries, and the start of a
+# thread.
 RUNTIME = re.compile(r".*/lib(?:gomp|i?omp\d*|pthread-?|c)[-.\d]*\.so")
 # Where a thread sleeps: time of a clock on the wall, but no work.
 ASLEEP = re.compile(
-    r"_*(?:GI_+)?_*(?:p?poll|epoll_p?wait|p?select|(?:clock_)?nanosleep|futex_wait|pthread_cond_\w*wait)\b"
+    r"_*(?:GI_+)?_*(?:p?poll|epoll_p?wait|p?select|(?:clock_)?nanosleep|futex_wait"
+    r"|pthread_cond_\w*wait)\b"
 )
-MPI = re.compile(
-    r"P?MPI_[A-Z]|p?mpi_[a-z_]+_$"
-)  # calls of C and Fortran, not what a library has inside
-# The CUDA, HIP and Level Zero calls above a launch, nvcc's stub of the kernel, and what has no name.
+# Calls of C and Fortran, not what a library has inside
+MPI = re.compile(r"P?MPI_[A-Z]|p?mpi_[a-z_]+_$")
+# The CUDA, HIP and Level Zero calls above a launch, nvcc's stub of the kernel, and what has no
+# name.
 _LAUNCHING = re.compile(r"cuda|hip|__device_stub_|ze[A-Z]|cu[A-Z]|<|\[|.*@0x")
 
 
@@ -115,19 +119,17 @@ def hot_path(
     *,
     metric: str,
     entry: str = "",
-    at_least: float = AT_LEAST,
 ) -> pd.DataFrame:
     """Return the way down from the root with the largest value, always into the child with the largest.
 
-    The way starts at the root of `entry`, or at the largest of all entry points and ranks. It ends where the largest
-    child has less than `at_least` (0..1) of its parent's inclusive value: from there on the value is spread over
-    several children or is the context's own. HOT_PATH has no rows where no root has a value above 0.
-    (HPCToolkit's hpcviewer, "hot path"; Hatchet, GraphFrame.hot_path(threshold=0.5).)
+    The way starts at the root of `entry`, or at the largest of all entry points and ranks. It ends
+    where the largest child has less than AT_LEAST of its parent's inclusive value: from there on
+    the value is spread over several children or is the context's own. HOT_PATH has no rows where no
+    root has a value above 0. (HPCToolkit's hpcviewer, "hot path"; Hatchet,
+    GraphFrame.hot_path(threshold=0.5).)
 
-    ValueError if `metric` was not recorded, `entry` is none of the tree, or `at_least` lies outside 0..1.
+    ValueError if `metric` was not recorded, or `entry` is none of the tree.
     """
-    if not 0 <= at_least <= 1:
-        raise ValueError(f"at_least: {at_least} is not within 0 to 1")
     values = totals.measured(calltree, call_metrics, metric)
     value = np.full(len(calltree), np.nan)
     value[values.row] = values.inclusive
@@ -153,7 +155,7 @@ def hot_path(
         child = int(largest[root])
         root = (
             child
-            if child >= 0 and value[child] > 0 and value[child] >= at_least * value[root]
+            if child >= 0 and value[child] > 0 and value[child] >= AT_LEAST * value[root]
             else -1
         )
     at = np.array(path, np.int64)
@@ -166,7 +168,8 @@ def hot_path(
 def mpi_calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
     """Return how much of a metric each MPI call has: MPI_CALLS, the largest first; ValueError as in `hot_path`.
 
-    A call inside another one counts for the outer one, so that the shares add up; MPI_Send and PMPI_Send are one.
+    A call inside another one counts for the outer one, so that the shares add up; MPI_Send and
+    PMPI_Send are one.
     """
     return calls(calltree, call_metrics, metric=metric, pattern=MPI)
 
@@ -175,16 +178,10 @@ def calls(
     calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str, pattern: re.Pattern[str]
 ) -> pd.DataFrame:
     """Return how much of a metric the functions have whose names begin as a pattern says, as `mpi_calls`."""
-    values = totals.measured(calltree, call_metrics, metric)
-    inclusive = np.zeros(len(calltree))
-    inclusive[values.row] = np.nan_to_num(values.inclusive)
-    parent = totals.parents(calltree)
-    total = inclusive[parent < 0].sum()
     column = calltree["name"]
     wanted = totals.of_kind(calltree, "function") & where(column, pattern.match)
-    outer = np.flatnonzero(
-        wanted & (np.append(totals.nearest(parent, wanted), -1)[parent] < 0) & (inclusive > 0)
-    )
+    inclusive, parent, outer = _outermost(calltree, call_metrics, metric, wanted)
+    total = inclusive[parent < 0].sum()
     outer = outer[np.argsort(-inclusive[outer], kind="stable")]
     place = totals.nearest(parent, totals.of_kind(calltree, "line", "loop"))[outer]
     name = [_PREFIX.sub("", totals.called(str(text))) for text in column.iloc[outer]]
@@ -204,21 +201,28 @@ def calls(
     return made.sort_values("inclusive", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def regions(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
-    """Return where threads of OpenMP wait at barriers: a row per function of the program around them, the most first.
-
-    `name` string, the function, NA for threads that wait for their next region outside of all; `inclusive` float64, in
-    the unit of the metric; `share_frac` float64, of the metric's total. ValueError as in `hot_path`.
-    """
+def _outermost(
+    calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, wanted: Bool
+) -> tuple[Float, Int, Int]:
+    """Return inclusive values, parents, and the wanted rows with a value that lie in no other such."""
     values = totals.measured(calltree, call_metrics, metric)
     inclusive = np.zeros(len(calltree))
     inclusive[values.row] = np.nan_to_num(values.inclusive)
     parent = totals.parents(calltree)
+    is_inner = np.append(totals.nearest(parent, wanted), -1)[parent] >= 0
+    return inclusive, parent, np.flatnonzero(wanted & ~is_inner & (inclusive > 0))
+
+
+def regions(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
+    """Return where threads of OpenMP wait at barriers: a row per function of the program around them, the most first.
+
+    `name` string, the function, NA for threads that wait for their next region outside of all;
+    `inclusive` float64, in the unit of the metric; `share_frac` float64, of the metric's total.
+    ValueError as in `hot_path`.
+    """
     functions = totals.of_kind(calltree, "function")
     waits = functions & where(calltree["name"], BARRIER.match)
-    outer = np.flatnonzero(
-        waits & (np.append(totals.nearest(parent, waits), -1)[parent] < 0) & (inclusive > 0)
-    )
+    inclusive, parent, outer = _outermost(calltree, call_metrics, metric, waits)
     of_program = functions & ~waits & ~where(calltree["module"], RUNTIME.match)
     around = totals.nearest(parent, of_program)[outer]
     total = inclusive[parent < 0].sum()
@@ -231,10 +235,10 @@ def regions(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) 
 def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return one row per context of a kernel, in order of the tree.
 
-    `row` int64 is its position in `calltree`; `entry`, `full_name` string; `total_ns`, `launch_count` float64, NaN
-    where not recorded at all; `file` string, `line` Int64 and `function` string of the nearest Python line above;
-    `site` string, the nearest PyTorch operator above, else the nearest function that is no call of the GPU's runtime;
-    NA without one.
+    `row` int64 is its position in `calltree`; `entry`, `full_name` string; `total_ns`,
+    `launch_count` float64, NaN where not recorded at all; `file` string, `line` Int64 and
+    `function` string of the nearest Python line above; `site` string, the nearest PyTorch operator
+    above, else the nearest function that is no call of the GPU's runtime; NA without one.
     """
     CALLTREE.check(calltree)
     metrics = totals.recorded(CALL_METRICS.check(call_metrics))
@@ -244,9 +248,8 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
     below = np.flatnonzero(np.append(holds, False)[parent])
     children = np.bincount(parent[below], minlength=len(parent))
     row = np.union1d(below, np.flatnonzero(holds & (children != 1)))
-    placeholder = np.where(
-        holds[row], row, parent[row]
-    )  # that a kernel belongs to: itself for one without a name
+    # That a kernel belongs to: itself for one without a name
+    placeholder = np.where(holds[row], row, parent[row])
     amounts = {
         m: _amount(calltree, call_metrics, m, row, placeholder)
         for m in (TIME, LAUNCHES)
@@ -270,7 +273,7 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
 
 def _amount(
     calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, row: Int, placeholder: Int
-) -> totals.Floats:
+) -> Float:
     """Return a metric's value of each kernel, 0 where none was stored."""
     values = totals.measured(calltree, call_metrics, metric)
     inclusive, alone = np.zeros((2, len(calltree)))
@@ -320,12 +323,12 @@ def kernels(
 ) -> pd.DataFrame:
     """Return one row per kernel: its time, its main stall, and from where most of its time was launched.
 
-    A kernel's contexts, in all ranks and entry points, are summed. Its main stall is the largest of the samples in its
-    functions and their lines and instructions, by `analysis.warps.stall_shares`; a negative one raises PerfkitError.
-    Samples outside of kernels count for none.
+    A kernel's contexts, in all ranks and entry points, are summed. Its main stall is the largest of
+    the samples in its functions and their lines and instructions, by `analysis.warps.stall_shares`;
+    a negative one raises PerfkitError. Samples outside of kernels count for none.
 
-    TREE_KERNELS, by falling `total_ns`, ties by name; `python`, `site` and `path` are those of the launch site with the
-    most time.
+    TREE_KERNELS, by falling `total_ns`, ties by name; `python`, `site` and `path` are those of the
+    launch site with the most time.
     """
     sites = _named(launched(calltree, call_metrics))
     kernel = sites.groupby("full_name", sort=False)
@@ -334,9 +337,7 @@ def kernels(
     table["mean_ns"] = table["total_ns"] / table["launch_count"].where(table["launch_count"] > 0)
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     parent = totals.parents(calltree)
-    every = _waiting(
-        calltree, parent, sites, STALLS.empty() if stalls is None else STALLS.check(stalls)
-    )
+    every = _waiting(calltree, parent, sites, STALLS.given(stalls))
     largest = every[every["place"].eq(1).fillna(False) & every["value"].gt(0)].set_index(
         "full_name"
     )
@@ -372,8 +373,8 @@ def kernel_stalls(
 ) -> pd.DataFrame:
     """Return the share of each stall reason in each kernel's stalls: of samples, not of time.
 
-    KERNEL_STALLS, by name, the largest share first. Samples outside of kernels are left out; a negative value raises
-    PerfkitError.
+    KERNEL_STALLS, by name, the largest share first. Samples outside of kernels are left out; a
+    negative value raises PerfkitError.
     """
     contexts = _named(launched(calltree, call_metrics))
     waiting = _waiting(calltree, totals.parents(calltree), contexts, STALLS.check(stalls))

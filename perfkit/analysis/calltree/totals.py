@@ -1,7 +1,7 @@
 """How much of a metric was measured below each entry point, in each function and in each thread?
 
-A context is meant by its row in CALLTREE, counted from 0; -1 is none. Nothing here recurses, and a chain of contexts
-costs its length once, or the logarithm of it per context.
+A context is meant by its row in CALLTREE, counted from 0; -1 is none. Nothing here recurses, and a
+chain of contexts costs its length once, or the logarithm of it per context.
 """
 
 import re
@@ -12,29 +12,27 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered, rows_of
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Float, Int
 from perfkit.names.parsing import qualified
 from perfkit.schema import Column, Table
 from perfkit.tables import CALL_METRICS, CALL_THREAD, CALLTREE, RANK, THREAD_METRICS, THREADS
 
-Bool = NDArray[np.bool_]
-PYTHON = "<logical python>"  # the module HPCToolkit gives to frames of the Python interpreter's own stack
+# the module HPCToolkit gives to frames of the Python interpreter's own stack
+PYTHON = "<logical python>"
 SEPARATOR = " > "
 # HPCToolkit's marks of functions without line information and without a name.
 _LIBRARY = re.compile(r"(?<=\S) (\[[^\[\]]*\.so[^\[\]]*\])\Z")
-Floats = NDArray[np.float64]
 
 
 class Measured(NamedTuple):
     """The values of a metric: rows in the call tree, the values there, and their unit."""
 
     row: Int
-    inclusive: Floats
-    exclusive: Floats
+    inclusive: Float
+    exclusive: Float
     unit: str
 
 
@@ -122,8 +120,8 @@ def measured(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) ->
 def inclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return every metric's total below each entry point.
 
-    Inclusive values count what is called from a context in it again: their only right sum is over the roots
-    (HPCToolkit, FORMATS.md: metric scope "execution").
+    Inclusive values count what is called from a context in it again: their only right sum is over
+    the roots (HPCToolkit, FORMATS.md: metric scope "execution").
 
     TOTALS, entries of one name summed; `share_frac` of the metric's sum over the entries of the rank, NaN where that is
     0. An entry has no row for a metric that was not recorded below it.
@@ -143,11 +141,12 @@ def inclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
 def exclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
     """Return where a metric's values arose: in each function itself, without what it calls.
 
-    exclusive = sum of the exclusive values of the function's contexts and of the lines, loops and instructions in them.
-    The sum over all rows is the total at the roots. ValueError for a metric that `call_metrics` lacks.
+    exclusive = sum of the exclusive values of the function's contexts and of the lines, loops and
+    instructions in them. The sum over all rows is the total at the roots. ValueError for a metric
+    that `call_metrics` lacks.
 
-    EXCLUSIVE is by rank, then falling value, ties by name; `count` is of contexts with a value other than 0;
-    `share_frac` of the total at the roots of the rank, NaN where that is 0.
+    EXCLUSIVE is by rank, then falling value, ties by name; `count` is of contexts with a value
+    other than 0; `share_frac` of the total at the roots of the rank, NaN where that is 0.
     """
     values = measured(calltree, call_metrics, metric)
     parent = parents(calltree)
@@ -175,11 +174,11 @@ def exclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str
 def threads(threads: pd.DataFrame, thread_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
     """Return how much of a metric each thread did, and how uneven that is.
 
-    times_mean = value / mean over the threads of its rank that did something; the largest of them is the imbalance,
-    maximum over mean. `metric` is one of `thread_metrics`, else ValueError.
+    times_mean = value / mean over the threads of its rank that did something; the largest of them
+    is the imbalance, maximum over mean. `metric` is one of `thread_metrics`, else ValueError.
 
-    BY_THREAD, a row per thread, those too that did nothing, by rank, then falling value; `share_frac` of the rank's
-    sum, NaN, as `times_mean`, where nothing was recorded at all.
+    BY_THREAD, a row per thread, those too that did nothing, by rank, then falling value;
+    `share_frac` of the rank's sum, NaN, as `times_mean`, where nothing was recorded at all.
     """
     THREADS.check(threads)
     values = of_metric(THREAD_METRICS.check(thread_metrics), metric).astype({"entry": "string"})
@@ -208,7 +207,7 @@ def threads(threads: pd.DataFrame, thread_metrics: pd.DataFrame, *, metric: str)
     )
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
+def _share(part: Float, whole: Float) -> Float:
     return part / np.where(whole != 0, whole, np.nan)
 
 
@@ -223,9 +222,8 @@ def nearest(parent: Int, wanted: Bool) -> Int:
 
     Every step doubles the stretch that is looked at, so a chain of 5,000 contexts takes 13 steps.
     """
-    at = np.append(
-        np.where(wanted, np.arange(len(parent)), parent), -1
-    )  # the last one stands for "none"
+    # The last one stands for "none"
+    at = np.append(np.where(wanted, np.arange(len(parent)), parent), -1)
     for _ in range(len(parent).bit_length()):
         above = at[at]
         if np.array_equal(above, at):
@@ -256,8 +254,8 @@ def within(calltree: pd.DataFrame, parent: Int) -> Int:
 def described(calltree: pd.DataFrame, parent: Int, rows: Int, own: Iterable[str]) -> list[str]:
     """Return the path to each of `rows`: entry point and functions from the root down, joined by " > ".
 
-    The last step is the row's text in `own`. Lines, loops, instructions and GPU placeholders are left out, and of equal
-    steps that follow each other all but one.
+    The last step is the row's text in `own`. Lines, loops, instructions and GPU placeholders are
+    left out, and of equal steps that follow each other all but one.
     """
     shown = of_kind(calltree, "function", "entry")
     codes, categories = calltree["name"].cat.codes.to_numpy(), calltree["name"].cat.categories

@@ -1,19 +1,20 @@
 """Where did the wall time of a call-path profile go?
 
-The ledger books the wall time of each GPU in lines: its kernels, its copies, its other operations, and the rest by the
-call path of the main thread. Kernels count first, as in the ledger of a timeline: what a copy does beside a kernel is
-no time of its own. A profile of call paths holds no times of day. So the paths of the CPU are spread over the rest in
-proportion to their CPU time, and what is left is time in which the main thread did not run. Where CPU time was not
-recorded, the rest is one line with that cause.
+The ledger books the wall time of each GPU in lines: its kernels, its copies, its other operations,
+and the rest by the call path of the main thread. Kernels count first, as in the ledger of a
+timeline: what a copy does beside a kernel is no time of its own. A profile of call paths holds no
+times of day. So the paths of the CPU are spread over the rest in proportion to their CPU time, and
+what is left is time in which the main thread did not run. Where CPU time was not recorded, the rest
+is one line with that cause.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.calltree import totals
+from perfkit.analysis.intervals import Float, Int
 from perfkit.analysis.ledger import LEDGER
 from perfkit.tables import CALLTREE
 
@@ -39,8 +40,8 @@ class Work(NamedTuple):
 def ledger(works: dict[int, Work], paths: pd.DataFrame) -> pd.DataFrame:
     """Return the lines of each rank, LEDGER of `analysis.ledger`; those of a rank add up to its wall time x GPUs.
 
-    `works`: by rank; `paths`: as from `branches`, with `frac` of the wall time; none of a rank without CPU time. All
-    GPUs of a rank are one, GPU 0, and the phase is always "whole".
+    `works`: by rank; `paths`: as from `branches`, with `frac` of the wall time; none of a rank
+    without CPU time. All GPUs of a rank are one, GPU 0, and the phase is always "whole".
     """
     rows: list[tuple[object, ...]] = []
     for rank, work in works.items():
@@ -73,9 +74,10 @@ def _lines(work: Work, paths: pd.DataFrame) -> list[tuple[str, str, str | None, 
 def branches(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
     """Return the parts of the main thread's time of a metric, where its call path divides.
 
-    From the root of the main thread on, the part with most of the time is divided into the parts of its callees, until
-    there are MOST_PATHS. What is too small for a part of its own is one of OTHER_PATHS. Columns rank, name (of the
-    line or function), value (in the metric's unit), the largest part of a rank first.
+    From the root of the main thread on, the part with most of the time is divided into the parts of
+    its callees, until there are MOST_PATHS. What is too small for a part of its own is one of
+    OTHER_PATHS. Columns rank, name (of the line or function), value (in the metric's unit), the
+    largest part of a rank first.
     """
     values = totals.measured(calltree, call_metrics, metric)
     value = np.zeros(len(calltree))
@@ -98,7 +100,7 @@ def branches(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str)
     )
 
 
-def _children(parent: NDArray[np.int64]) -> dict[int, list[int]]:
+def _children(parent: Int) -> dict[int, list[int]]:
     """Return the rows of the callees of each context."""
     children: dict[int, list[int]] = {}
     for row, above in enumerate(parent.tolist()):
@@ -106,9 +108,7 @@ def _children(parent: NDArray[np.int64]) -> dict[int, list[int]]:
     return children
 
 
-def _divided(
-    root: int, value: NDArray[np.float64], children: dict[int, list[int]]
-) -> dict[int, float]:
+def _divided(root: int, value: Float, children: dict[int, list[int]]) -> dict[int, float]:
     """Return the value of each part below a root, by row; -1 stands for all that is small."""
     least = LEAST_PATH * value[root]
     open_parts = [root]

@@ -1,16 +1,15 @@
 """Is the run after a change faster than the one before, where did the time move, and is the difference one?
 
-`before` and `after` are one table of each run, or a sequence of tables, one per repeat; they may be empty; another
-table raises SchemaError. A difference is after less before, a ratio after over before: below 1 is faster. Kernel times
-are per step wherever kernels carry a step (`in_steps`): runs are recorded for different lengths; ValueError if only one
-side has steps.
+`before` and `after` are one table of each run, or a sequence of tables, one per repeat; they may be
+empty; another table raises SchemaError. A difference is after less before, a ratio after over
+before: below 1 is faster. Kernel times are per step wherever kernels carry a step (`in_steps`):
+runs are recorded for different lengths; ValueError if only one side has steps.
 
-A ratio of step or family times has a confidence interval, resampled as `resampling` says, with `confidence` (above 0,
-below 1), the number of `resamples` (at least 100) and a `seed`: the same seed gives the same interval; ValueError if
-one cannot be used. Below three repeats a side it also holds the `noise`: the share by which two runs of one program
-differ. `are_pairs`: steps of one number do the same work on both sides. The interval is NaN where there are too few
-values. A verdict needs the whole interval to lie further from 1 than what `matters`, 1 % by default. Values without an
-interval differ from 5 % (`tolerance`) on, and are then changed, not better or worse.
+A ratio of step or family times has a confidence interval, resampled as `how` says
+(`resampling.Resampling`); ValueError if that cannot be used. The interval is NaN where there are
+too few values. A verdict needs the whole interval to lie further from 1 than what `matters`, 1 % by
+default. Values without an interval differ from 5 % (`tolerance`) on, and are then changed, not
+better or worse.
 """
 
 import math
@@ -192,15 +191,17 @@ def figures(
 ) -> pd.DataFrame:
     """Return the figures of two runs side by side, each with a verdict.
 
-    Which way is better stands in `resampling.DIRECTIONS`; a figure that has no direction, such as a total that depends
-    on how long was recorded, is "changed". Better or worse is only what has an interval; other figures that differ are
-    "changed, not tested". A share can fall because work got faster: the step time decides.
+    Which way is better stands in `resampling.DIRECTIONS`; a figure that has no direction, such as a
+    total that depends on how long was recorded, is "changed". Better or worse is only what has an
+    interval; other figures that differ are "changed, not tested". A share can fall because work got
+    faster: the step time decides.
 
-    `before` and `after` are FIGURES; an id that is there twice raises ValueError. `intervals` has, by id, (low, high)
-    of the ratio after / before of the figures that can have one: it decides; NaN, too few values, is "cannot tell".
-    `least` has, by id, the absolute difference that matters, in the figure's unit: one with an interval must differ by
-    more. `tolerance` is the relative difference up to which figures without an interval show no difference; fractions
-    must differ by one point in a hundred as well. COMPARED_FIGURES has a row per figure that either run has.
+    `before` and `after` are FIGURES; an id that is there twice raises ValueError. `intervals` has,
+    by id, (low, high) of the ratio after / before of the figures that can have one: it decides;
+    NaN, too few values, is "cannot tell". `least` has, by id, the absolute difference that matters,
+    in the figure's unit: one with an interval must differ by more. `tolerance` is the relative
+    difference up to which figures without an interval show no difference; fractions must differ by
+    one point in a hundred as well. COMPARED_FIGURES has a row per figure that either run has.
     """
     for side, frame in (("before", before), ("after", after)):
         twice = FIGURES.check(frame)["id"][frame["id"].duplicated()]
@@ -223,27 +224,31 @@ def figures(
     table["difference"] = table["after"] - table["before"]
     table["ratio"] = table["after"] / table["before"].where(table["before"] != 0)
     better = [resampling.direction(name) for name in every]
-    table["better"] = [way or None for way in better]
     smallest = [(least or {}).get(name, 0.0) for name in every]
     rows = zip(table["before"], table["after"], table["unit"], better, ends, smallest, strict=True)
-    verdicts = []
-    for (
-        was,
-        now,
-        unit,
-        way,
-        end,
-        at_least,
-    ) in rows:  # by the interval, of figures that could have one
-        if end is None or np.isnan(was) or np.isnan(now):
-            verdict = resampling.of_values(was, now, better=way, unit=unit, matters=tolerance)
-            verdicts.append(
-                resampling.UNTESTED if verdict in (resampling.BETTER, resampling.WORSE) else verdict
-            )
-        else:
-            verdict = of_interval(*end, better=way, matters=matters)
-            verdicts.append(verdict if abs(now - was) >= at_least else LITTLE.get(verdict, UNSEEN))
+    verdicts = [_verdict(*row, tolerance=tolerance, matters=matters) for row in rows]
+    table["better"] = [way or None for way in better]
     return COMPARED_FIGURES.make(table.assign(verdict=verdicts))
+
+
+def _verdict(
+    was: float,
+    now: float,
+    unit: str,
+    better: str,
+    ends: tuple[float, float] | None,
+    at_least: float,
+    *,
+    tolerance: float,
+    matters: float,
+) -> str:
+    """Return the verdict on a figure: by the `ends` of its interval where it could have one."""
+    if ends is None or np.isnan(was) or np.isnan(now):
+        verdict = resampling.of_values(was, now, better=better, unit=unit, matters=tolerance)
+        is_sided = verdict in (resampling.BETTER, resampling.WORSE)
+        return resampling.UNTESTED if is_sided else verdict
+    verdict = of_interval(*ends, better=better, matters=matters)
+    return verdict if abs(now - was) >= at_least else LITTLE.get(verdict, UNSEEN)
 
 
 def samples(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
@@ -265,10 +270,10 @@ def in_parts(
 ) -> pd.DataFrame:
     """Return what the GPUs did in each steady step, in parts that sum to the step's time.
 
-    The parts are those of `timeline.breakdown` (of the same kernels, copies and others), between the start and the end
-    of each step: the GPU may then still work on the step before, which evens out over the steps. `steps` are what
-    `analysis.steps.detect` returned. STEP_PARTS has a row per steady step that a rank with a GPU takes: the mean over
-    the GPUs of all ranks that take it.
+    The parts are those of `timeline.breakdown` (of the same kernels, copies and others), between
+    the start and the end of each step: the GPU may then still work on the step before, which evens
+    out over the steps. `steps` are what `analysis.steps.detect` returned. STEP_PARTS has a row per
+    steady step that a rank with a GPU takes: the mean over the GPUs of all ranks that take it.
     """
     steady = STEPS.check(steps)[steps["steady"]]
     frames = timeline.checked(kernels, copies, others)
@@ -295,25 +300,21 @@ def parts(
     before: resampling.Frames,
     after: resampling.Frames,
     *,
-    confidence: float = resampling.CONFIDENCE,
-    resamples: int = resampling.RESAMPLES,
-    seed: int = 0,
+    how: resampling.Resampling = resampling.PLAIN,
     matters: float = MATTERS,
-    noise: float = 0.0,
-    are_pairs: bool = False,
 ) -> pd.DataFrame:
     """Return PARTS: the parts of the steps' time (`in_parts`) before and after, with an interval for the ratio.
 
-    Less of any part is better: shares cannot tell that, for a share falls as well where another part grows. Means add
-    up: the differences of all parts sum to that of the mean step of a GPU. A part must also move by the share `matters`
-    of the step before; less is "too small to matter". `ratio` is NaN for what was 0 before. There is no row where a
-    side has no steps.
+    Less of any part is better: shares cannot tell that, for a share falls as well where another
+    part grows. Means add up: the differences of all parts sum to that of the mean step of a GPU. A
+    part must also move by the share `matters` of the step before; less is "too small to matter".
+    `ratio` is NaN for what was 0 before. There is no row where a side has no steps.
     """
     old, new = (
         [one for one in resampling.listed(side) if len(STEP_PARTS.check(one))]
         for side in (before, after)
     )
-    how = resampling.Resampling("mean", confidence, resamples, seed, noise, are_pairs).checked()
+    how = how._replace(statistic="mean").checked()
     if not old or not new:
         return PARTS.empty()
     step_ns = float(np.mean([frame.drop(columns="step").sum(axis=1).mean() for frame in old]))
@@ -335,28 +336,26 @@ def steps(
     before: resampling.Frames,
     after: resampling.Frames,
     *,
-    confidence: float = resampling.CONFIDENCE,
-    resamples: int = resampling.RESAMPLES,
-    seed: int = 0,
+    how: resampling.Resampling = resampling.PLAIN,
     matters: float = MATTERS,
-    noise: float = 0.0,
-    are_pairs: bool = False,
 ) -> pd.DataFrame:
     """Return how the steady steps of two runs, or of two groups of repeats, compare.
 
-    A step that several ranks take lasts as long as on the slowest of them. Steps that follow each other are alike: they
-    are resampled in blocks; of three repeats or more the repeats are (`resampling`).
+    A step that several ranks take lasts as long as on the slowest of them. Steps that follow each
+    other are alike: they are resampled in blocks; of three repeats or more the repeats are
+    (`resampling`).
 
-    `before`, `after`: What `analysis.steps.detect` returned; steps that are not steady are left out, and repeats
-    without steady steps.
+    `before`, `after`: What `analysis.steps.detect` returned; steps that are not steady are left
+    out, and repeats without steady steps.
 
-    COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the mean, on which the
-    time of the whole run depends; of units of equal work (`units`) the mean alone, for a wait may lie in few of them;
-    empty where a side has no steady steps. Times float64 ns; `ratio` after / before, its
-    interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
+    COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the
+    mean, on which the time of the whole run depends; of units of equal work (`units`) the mean
+    alone, for a wait may lie in few of them; empty where a side has no steady steps. Times float64
+    ns; `ratio` after / before, its interval NaN and the verdict "cannot tell" below six steps in a
+    run and three runs.
     """
     old, new = series(before), series(after)
-    how = resampling.Resampling("median", confidence, resamples, seed, noise, are_pairs).checked()
+    how.checked()
     if not old or not new:
         return COMPARED_STEPS.empty()
     count = {"before_count": sum(map(len, old)), "after_count": sum(map(len, new))}
@@ -390,11 +389,13 @@ def ledger(
 ) -> pd.DataFrame:
     """Return a series of runs, each with one more change: step time, and change against the run before and the first.
 
-    `runs` has, by label, the steps of each run, or of its repeats, as in `steps`, in the order of the changes;
-    `utilisation`, by label, that of the run, of any one meaning: ValueError outside 0..1 or of no run.
+    `runs` has, by label, the steps of each run, or of its repeats, as in `steps`, in the order of
+    the changes; `utilisation`, by label, that of the run, of any one meaning: ValueError outside
+    0..1 or of no run.
 
-    LEDGER has a row per run; step times are medians. Cumulative ratios compare with the first run directly: they are no
-    products of single ones. A run without steady steps has NaN, and the next is compared with the last that has some.
+    LEDGER has a row per run; step times are medians. Cumulative ratios compare with the first run
+    directly: they are no products of single ones. A run without steady steps has NaN, and the next
+    is compared with the last that has some.
     """
     used = utilisation or {}
     if strange := [label for label in used if label not in runs]:
@@ -422,9 +423,8 @@ def ledger(
         row |= {"change_ns": change.get("difference_ns")}
         row |= {column.name: change.get(column.name) for column in resampling.COMPARED}
         row["utilisation_frac"] = used.get(label, math.nan)
-        own = (
-            1.0 if steady else math.nan
-        )  # of the first run with itself, where no step was compared
+        # Of the first run with itself, where no step was compared
+        own = 1.0 if steady else math.nan
         whole, low, high = (
             own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high)
         )

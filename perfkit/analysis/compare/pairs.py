@@ -20,7 +20,7 @@ from perfkit.analysis.calltree.totals import (
 from perfkit.analysis.causes import started_by
 from perfkit.analysis.compare import resampling, units
 from perfkit.analysis.grouping import grouped, numbered, shared
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Float, Int
 from perfkit.analysis.kernels import KEYS
 from perfkit.analysis.steps import STEPS
 from perfkit.schema import Column, Table
@@ -49,14 +49,13 @@ FAMILIES = Table(
 ON_GPU = ("kernel sequence", units.HOW)  # steps that are spans on the GPU
 SAME = "same"
 STATUS = (resampling.CHANGED, SAME, resampling.NEW, resampling.GONE)
-ORDER = [*KEYS["grid"], "nth"]
-MATCHED_BY = {**KEYS, "order": ORDER}
+SHARED = ["name", "family"]  # what kernels of one key have in common, if anything
+TEXTS = ["full_name", *SHARED]
 SIDES = ("before", "after")
 VALUES = ["count", "total_ns", "median_ns"]
 TYPES = {
     "grid_blocks": "Int64",
     "block_threads": "Int64",
-    "nth": "int64",
     **dict.fromkeys(VALUES, "float64"),
 }
 LONGEST = 40  # calls of a path that are told; of a longer one the innermost
@@ -116,55 +115,35 @@ def kernels(
     before: resampling.Frames,
     after: resampling.Frames,
     *,
-    by: str = "name",
     tolerance: float = resampling.TOLERANCE,
 ) -> pd.DataFrame:
     """Return the kernels of two runs side by side: launches, time and median, what changed, what is new or gone.
 
-    KERNELS, or what `in_steps` returned: counts and totals are per step of a rank where kernels have a `step`, else per
-    repeat: of runs recorded for different lengths only the medians compare. `by` is what makes a kernel the same:
-    "name", "full_name", "family", "grid" (full name, blocks, threads of a block), or "order": in addition its place
-    among the launches of that grid in its step; else, and for "order" without steps, ValueError. `tolerance` is the
-    relative difference of total or count up to which a kernel is "same".
+    KERNELS, or what `in_steps` returned: counts and totals are per step of a rank where kernels
+    have a `step`, else per repeat: of runs recorded for different lengths only the medians compare.
+    Kernels of one full name, with as many blocks and threads of a block, are one. `tolerance` is
+    the relative difference of total or count up to which a kernel is "same".
 
-    By falling size of the difference, ties by name. The key columns, and `name` and `family` category, the family
-    missing where a name has several; `count_before`, `count_after`, `total_before_ns`, `total_after_ns` float64, 0
-    where a run has no such kernel; `median_before_ns`, `median_after_ns` float64 over the launches, NaN there;
-    `difference_ns` float64, of the totals; `ratio` and `median_ratio` float64, after over before, NaN for new kernels,
-    the second for gone ones too; `status` category: changed, same, new or gone.
+    By falling size of the difference, ties by name. `full_name`, `name` and `family` category;
+    `grid_blocks`, `block_threads` Int64; `count_before`, `count_after`, `total_before_ns`,
+    `total_after_ns` float64, 0 where a run has no such kernel; `median_before_ns`,
+    `median_after_ns` float64 over the launches, NaN there; `difference_ns` float64, of the totals;
+    `ratio` and `median_ratio` float64, after over before, NaN for new kernels, the second for gone
+    ones too; `status` category: changed, same, new or gone.
     """
-    _known(by, MATCHED_BY)
-    old, new = _of_one_unit(before, after)
-    if by == "order" and not all("step" in frame for frame in (*old, *new)):
-        raise ValueError("by: 'order' needs kernels with a step. Pass them through in_steps.")
-    if by == "order":
-        # The kernels of a GPU are in the order of their starts: `nth` counts those alike in a step from 0.
-        alike = ["rank", "gpu", "step", *KEYS["grid"]]
-        old, new = (
-            [
-                frame.assign(nth=frame.groupby(numbered(frame, alike)[1]).cumcount())
-                for frame in frames
-            ]
-            for frames in (old, new)
-        )
-    return _side_by_side(
-        [_totals(old, MATCHED_BY[by]), _totals(new, MATCHED_BY[by])], MATCHED_BY[by], tolerance
-    )
+    return _side_by_side([_totals(side) for side in _of_one_unit(before, after)], tolerance)
 
 
 def launches(
     before: resampling.Frames,
     after: resampling.Frames,
     *,
-    by: str = "grid",
     tolerance: float = resampling.TOLERANCE,
 ) -> pd.DataFrame:
     """Return the kernels of two reports of counters (LAUNCHES) side by side, as `kernels` does.
 
-    Times are those measured under the counters; launches without a duration are left out. `by` is "name", "full_name",
-    "family" or "grid", else ValueError.
+    Times are those measured under the counters; launches without a duration are left out.
     """
-    _known(by, KEYS)
     sides = []
     for side in (before, after):
         timed = [
@@ -178,35 +157,26 @@ def launches(
         frames = [
             frame.assign(family=pd.Categorical(family.fillna("other"))) for frame, family in told
         ]
-        sides.append(_totals(frames, KEYS[by]))
-    return _side_by_side(sides, KEYS[by], tolerance)
+        sides.append(_totals(frames))
+    return _side_by_side(sides, tolerance)
 
 
-def _known(by: str, legal: dict[str, list[str]]) -> None:
-    if by not in legal:
-        raise ValueError(f"by: {by!r} is not one of {list(legal)}")
-
-
-def _totals(frames: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
+def _totals(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return count, total and median of each kernel of one side, per step or per repeat."""
-    columns = list(dict.fromkeys([*keys, "name", "family"]))
-    kept = [
-        frame[[*columns, "dur_ns"]].astype(dict.fromkeys(_text(columns), "category"))
-        for frame in frames
-    ]
+    columns = [*KEYS["grid"], *SHARED]
+    if not any(map(len, frames)):
+        types = {column: pd.Series(dtype=TYPES.get(column, "object")) for column in columns}
+        return pd.DataFrame(types | {value: pd.Series(dtype=TYPES[value]) for value in VALUES})
     units = sum(
         len(frame[["rank", "step"]].drop_duplicates()) if "step" in frame else 1 for frame in frames
     )
-    whole = _stacked(kept, _text(columns))
-    if whole is None:
-        return pd.DataFrame(
-            {column: pd.Series(dtype=TYPES.get(column, "object")) for column in [*columns, *VALUES]}
-        )
-    table, group = numbered(whole, keys)
+    whole = pd.concat([frame[[*columns, "dur_ns"]] for frame in frames], ignore_index=True)
+    whole = whole.astype(dict.fromkeys(TEXTS, "category"))
+    table, group = numbered(whole, KEYS["grid"])
     figures = grouped(whole["dur_ns"].to_numpy(), group, len(table))
-    for column in {"name", "family"} - set(keys):
+    for column in SHARED:
         table[column] = shared(whole[column], group, len(table))
-    table = table.astype(dict.fromkeys(_text(columns), object))
+    table = table.astype(dict.fromkeys(TEXTS, object))
     return table.assign(
         count=figures["count"] / units,
         total_ns=figures["total"] / units,
@@ -214,40 +184,19 @@ def _totals(frames: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
     )
 
 
-def _text(columns: list[str]) -> list[str]:
-    return [column for column in columns if column in ("name", "full_name", "family")]
-
-
-def _stacked(frames: Sequence[pd.DataFrame], texts: list[str]) -> pd.DataFrame | None:
-    """Return the frames one after the other, their names as categories of one set; None for no frame."""
-    if len(frames) < 2:
-        return frames[0] if frames and len(frames[0]) else None
-    for column in texts:
-        every = pd.Index(
-            np.unique(
-                np.concatenate([frame[column].cat.categories.astype(str) for frame in frames])
-            )
-        )
-        frames = [
-            frame.assign(**{column: frame[column].cat.set_categories(every)}) for frame in frames
-        ]
-    whole = pd.concat(frames, ignore_index=True)
-    return whole if len(whole) else None
-
-
-def _side_by_side(sides: list[pd.DataFrame], keys: list[str], tolerance: float) -> pd.DataFrame:
+def _side_by_side(sides: list[pd.DataFrame], tolerance: float) -> pd.DataFrame:
     """Return one row per kernel of either side."""
-    others = [column for column in ("name", "family") if column not in keys]
+    keys = KEYS["grid"]
     named = [
-        side.rename(columns={column: f"{column}_{which}" for column in [*VALUES, *others]})
+        side.rename(columns={column: f"{column}_{which}" for column in [*VALUES, *SHARED]})
         for which, side in zip(SIDES, sides, strict=True)
     ]
     table = named[0].merge(named[1], on=keys, how="outer")
-    for column in others:
+    for column in SHARED:
         table[column] = table[f"{column}_after"].where(
             table[f"{column}_after"].notna(), table[f"{column}_before"]
         )
-    made = table[list(dict.fromkeys([*keys[:1], *others, *keys[1:]]))].assign(**_values(table))
+    made = table[[*keys[:1], *SHARED, *keys[1:]]].assign(**_values(table))
     old, new = made["count_before"], made["count_after"]
     moved = (new - old).abs() > tolerance * old
     moved |= made["difference_ns"].abs() > tolerance * made["total_before_ns"]
@@ -257,7 +206,7 @@ def _side_by_side(sides: list[pd.DataFrame], keys: list[str], tolerance: float) 
         default=SAME,
     )
     made["status"] = pd.Categorical(status, categories=STATUS)
-    made = made.astype(dict.fromkeys(_text([str(name) for name in made]), "category"))
+    made = made.astype(dict.fromkeys(TEXTS, "category"))
     order = np.lexsort(
         [*(made[key].astype(str) for key in reversed(keys)), -made["difference_ns"].abs()]
     )
@@ -287,8 +236,9 @@ def in_steps(
 ) -> pd.DataFrame:
     """Return the kernels of the steady steps, with the step they belong to.
 
-    A kernel belongs to the step in which the call that launched it began, where the steps are spans on the host and the
-    call was recorded: the GPU may run it later. Else it belongs to the step in which it began itself.
+    A kernel belongs to the step in which the call that launched it began, where the steps are spans
+    on the host and the call was recorded: the GPU may run it later. Else it belongs to the step in
+    which it began itself.
 
     `steps`: What `analysis.steps.detect` returned; may be empty.
     `api_calls`: API_CALLS of the same run; without it every kernel counts by its own start.
@@ -318,27 +268,23 @@ def families(
     before: resampling.Frames,
     after: resampling.Frames,
     *,
-    statistic: str = "mean",
-    confidence: float = resampling.CONFIDENCE,
-    resamples: int = resampling.RESAMPLES,
-    seed: int = 0,
+    how: resampling.Resampling = resampling.PLAIN,
     matters: float = resampling.MATTERS,
-    noise: float = 0.0,
-    are_pairs: bool = False,
 ) -> pd.DataFrame:
     """Return the kernel time of each family before and after, per step, with an interval for the ratio.
 
-    The time of a family in a step is the sum of the durations of its kernels; kernels that run at once count in full.
-    Means add up: the differences of all families sum to that of all kernel time.
+    The time of a family in a step is the sum of the durations of its kernels; kernels that run at
+    once count in full. Means add up: the differences of all families sum to that of all kernel
+    time.
 
-    `before`, `after`: What `in_steps` returned, or KERNELS: without steps the time is that of the whole run, which says
-    nothing where runs were recorded for different lengths, and has an interval from three repeats on.
-    `statistic`: "mean" or "median" over the steps.
+    `before`, `after`: What `in_steps` returned, or KERNELS: without steps the time is that of the
+    whole run, which says nothing where runs were recorded for different lengths, and has an
+    interval from three repeats on.
 
-    FAMILIES, by falling size of the difference, ties by name; `ratio` NaN for a new family; `verdict` also "new" and
-    "gone".
+    FAMILIES, by falling size of the difference, ties by name; `ratio` NaN for a new family;
+    `verdict` also "new" and "gone".
     """
-    how = resampling.Resampling(statistic, confidence, resamples, seed, noise, are_pairs).checked()
+    how = how._replace(statistic="mean").checked()
     old, new = _of_one_unit(before, after)
     spent = [[_per_step(frame) for frame in frames] or [{}] for frames in (old, new)]
     rows = []
@@ -371,7 +317,7 @@ def _of_one_unit(*sides: resampling.Frames) -> list[list[pd.DataFrame]]:
     return filled
 
 
-def _per_step(kernels: pd.DataFrame) -> dict[str, resampling.Floats]:
+def _per_step(kernels: pd.DataFrame) -> dict[str, Float]:
     """Return the time of each family in each step in order, ns, mean over the ranks; without steps, of the run."""
     family = kernels["family"].astype("category").cat
     count = len(family.categories)
@@ -395,12 +341,13 @@ def paths(
 ) -> pd.DataFrame:
     """Return a metric of each call path before and after: paths match by the names of their functions.
 
-    Lines, loops and instructions belong to their function: they move with every edit. Template arguments and parameters
-    are no part of a host function's name. Ranks and threads of one entry point are summed. Each profile is a pair of
-    CALLTREE and CALL_METRICS; ValueError if it has values, but none of the metric, or the units differ.
+    Lines, loops and instructions belong to their function: they move with every edit. Template
+    arguments and parameters are no part of a host function's name. Ranks and threads of one entry
+    point are summed. Each profile is a pair of CALLTREE and CALL_METRICS; ValueError if it has
+    values, but none of the metric, or the units differ.
 
-    PATHS is by falling size of the difference, ties by path: paths with a value in either profile. The `difference` of
-    all sums to the difference of the totals.
+    PATHS is by falling size of the difference, ties by path: paths with a value in either profile.
+    The `difference` of all sums to the difference of the totals.
     """
     distinct = _Paths({}, [], [], [])
     sides = [_path_values(*profile, metric, distinct) for profile in (before, after)]
@@ -457,7 +404,8 @@ def _path_numbers(calltree: pd.DataFrame, parent: Int, owner: Int, distinct: _Pa
     own = rows[owner == rows]
     on_gpu = nearest(parent, of_kind(calltree, "gpu_operation")) >= 0
     full = text(calltree["name"], rows).fillna("unknown")
-    # Host functions without template arguments, kernels by their short name, which tells work apart.
+    # Host functions without template arguments, kernels by their short name, which tells work
+    # apart.
     host, device = (
         {n: call(n) for n in full[of].unique()}
         for call, of in ((called, ~on_gpu), (names.short, on_gpu))

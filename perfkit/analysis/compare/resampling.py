@@ -1,14 +1,16 @@
 """By how much could a median or mean be off, and is a difference better, worse, or none that is seen?
 
-A group is one or several runs, each a series of values in their order of time. Its value is the mean over its runs of
-each run's median or mean. The interval comes from resampling: of one or two runs the values, in blocks, because
-neighbouring steps are alike; of three runs or more the runs, because what differs between runs shows in no single one.
-Deviations are logarithmic, so that slower by a factor and faster by it are equally far; they are widened for the small
-number of independent values. Autocorrelation only ever widens an interval.
+A group is one or several runs, each a series of values in their order of time. Its value is the
+mean over its runs of each run's median or mean. The interval comes from resampling: of one or two
+runs the values, in blocks, because neighbouring steps are alike; of three runs or more the runs,
+because what differs between runs shows in no single one. Deviations are logarithmic, so that slower
+by a factor and faster by it are equally far; they are widened for the small number of independent
+values. Autocorrelation only ever widens an interval.
 
-A verdict is "better" or "worse" only where the whole interval lies further from 1 than a difference that matters. A
-figure that no table gives a direction is "changed", never better. One without an interval, a single value of a single
-run, is "changed, not tested": nothing says how much it varies on its own.
+A verdict is "better" or "worse" only where the whole interval lies further from 1 than a difference
+that matters. A figure that no table gives a direction is "changed", never better. One without an
+interval, a single value of a single run, is "changed, not tested": nothing says how much it varies
+on its own.
 """
 
 from __future__ import annotations
@@ -23,12 +25,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from perfkit.analysis.intervals import Float
 from perfkit.schema import Column
 
-Floats = NDArray[np.float64]
-Runs = Sequence[Floats]
+Runs = Sequence[Float]
 STATISTICS = ("median", "mean")
 CONFIDENCE, RESAMPLES, LEAST_RESAMPLES = 0.95, 2_000, 100
 FEWEST = (
@@ -52,7 +53,8 @@ LITTLE = {
 NOISE = 0.02  # two runs of one program differ by up to this share, in 95 of 100 pairs (convention)
 MATTERS = 0.01  # relative difference of an interval that matters
 TOLERANCE = 0.05  # relative difference of two values of which no interval is known
-POINTS = 0.01  # absolute difference of two fractions, in addition: of small shares any change is a large ratio
+# absolute difference of two fractions, in addition: of small shares any change is a large ratio
+POINTS = 0.01
 
 
 class Ratio(NamedTuple):
@@ -69,15 +71,16 @@ class _Drawn(NamedTuple):
     """A group's value, the logarithmic deviations of its resamples (None if one is 0), and independent values."""
 
     value: float
-    deviation: Floats | None
+    deviation: Float | None
     independent: float
 
 
 class Resampling(NamedTuple):
     """How resamples are drawn: "median" or "mean", confidence of the interval, number of resamples and seed.
 
-    `noise`: the share by which two runs of one program differ; it counts below three repeats, which show it themselves.
-    `are_pairs`: the values of both groups are pairs, of the same work: both are drawn together, below three repeats.
+    `noise`: the share by which two runs of one program differ; it counts below three repeats, which
+    show it themselves. `are_pairs`: the values of both groups are pairs, of the same work: both are
+    drawn together, below three repeats.
     """
 
     statistic: str = "median"
@@ -100,8 +103,10 @@ class Resampling(NamedTuple):
         return self
 
 
-# The one place that says which way a figure is better, by the pattern of its id; the first that matches holds.
-# A total depends on how long was recorded, a mean kernel on how much was fused: they have no direction.
+PLAIN = Resampling()
+# The one place that says which way a figure is better, by the pattern of its id; the first that
+# matches holds. A total depends on how long was recorded, a mean kernel on how much was fused: they
+# have no direction.
 DIRECTIONS = tomllib.loads(Path(__file__).with_name("directions.toml").read_text(encoding="utf-8"))
 Frames = pd.DataFrame | Sequence[pd.DataFrame]
 VERDICT = Column(
@@ -121,12 +126,13 @@ def enough(runs: Runs) -> bool:
 def ratio(before: Runs, after: Runs, how: Resampling) -> Ratio:
     """Return after / before with a confidence interval.
 
-    Each run has at least one value, at least 0. The ratio is NaN where before is 0; low and high are NaN below six
-    values in a run and three runs, 0 and infinity where resamples are 0, so that nothing is known.
+    Each run has at least one value, at least 0. The ratio is NaN where before is 0; low and high
+    are NaN below six values in a run and three runs, 0 and infinity where resamples are 0, so that
+    nothing is known.
 
-    Source: Politis, Romano: A circular block-resampling procedure for stationary data, 1992. Hesterberg: What teachers
-    should know about the bootstrap, 2015 (widening for few values). Kalibera, Jones: Rigorous benchmarking in
-    reasonable time, 2013 (runs as the unit).
+    Source: Politis, Romano: A circular block-resampling procedure for stationary data, 1992.
+    Hesterberg: What teachers should know about the bootstrap, 2015 (widening for few values).
+    Kalibera, Jones: Rigorous benchmarking in reasonable time, 2013 (runs as the unit).
 
     >>> found = ratio([np.array([9.0, 10, 11] * 4)], [np.array([18.0, 20, 22] * 4)], Resampling())
     >>> found.ratio, bool(1.7 < found.low < 2 < found.high < 2.3)
@@ -169,7 +175,7 @@ def interval(runs: Runs, how: Resampling) -> tuple[float, float, float]:
     return drawn.value, drawn.value * low, drawn.value * high
 
 
-def _scored(values: Floats, statistic: str) -> Floats:
+def _scored(values: Float, statistic: str) -> Float:
     """Return what the statistic is the mean of: the values, or on which side of the median they lie."""
     if statistic == "mean":
         return values
@@ -177,11 +183,12 @@ def _scored(values: Floats, statistic: str) -> Floats:
     return np.where(values == middle, 0.5, values < middle)
 
 
-def _block(values: Floats) -> int:
+def _block(values: Float) -> int:
     """Return the length of blocks: the best for a first-order autoregressive series, 1 where neighbours differ.
 
-    Politis, White: Automatic block-length selection for the dependent bootstrap, 2004 (corrected 2009), circular
-    blocks. The autocorrelation of a short series is too low by (1 + 4 rho) / n (Marriott, Pope, 1954).
+    Politis, White: Automatic block-length selection for the dependent bootstrap, 2004 (corrected
+    2009), circular blocks. The autocorrelation of a short series is too low by (1 + 4 rho) / n
+    (Marriott, Pope, 1954).
     """
     n, deviation = len(values), values - values.mean()
     squares = deviation @ deviation
@@ -212,8 +219,8 @@ def _drawn(runs: Runs, how: Resampling, length: int, rng: np.random.Generator) -
 
 
 def _of_run(
-    values: Floats, how: Resampling, length: int, rng: np.random.Generator
-) -> tuple[float, Floats, float]:
+    values: Float, how: Resampling, length: int, rng: np.random.Generator
+) -> tuple[float, Float, float]:
     """Return the statistic of one run, the deviations of its resamples, and the number of its blocks."""
     n, scores = len(values), _scored(values, how.statistic)
     length = max(min(length, max(n // FEWEST_BLOCKS, 1)), -(-n // MOST_BLOCKS))
@@ -229,7 +236,7 @@ def _of_run(
     return middle, np.quantile(values, np.clip(0.5 - away, 0, 1)) - middle, n / length
 
 
-def _limits(deviation: Floats, freedom: float, confidence: float) -> tuple[float, float]:
+def _limits(deviation: Float, freedom: float, confidence: float) -> tuple[float, float]:
     """Return the factors to the ends of the interval: percentiles, wider by Student's t over the normal quantile."""
     tail = (1 - confidence) / 2
     wider = _student(1 - tail, freedom) / NormalDist().inv_cdf(1 - tail)
@@ -273,7 +280,8 @@ def direction(figure: str) -> str:
 def of_interval(low: float, high: float, *, better: str = "lower", matters: float = MATTERS) -> str:
     """Return the verdict on a ratio after / before whose interval reaches from `low` to `high`, NaN where not known.
 
-    `better` is "lower", "higher" or empty for neither. The interval must lie beyond 1 + matters or 1 / (1 + matters).
+    `better` is "lower", "higher" or empty for neither. The interval must lie beyond 1 + matters or
+    1 / (1 + matters).
     """
     if math.isnan(low) or math.isnan(high):
         return UNKNOWN
@@ -287,7 +295,8 @@ def of_values(
 ) -> str:
     """Return the verdict on two values of which no interval is known, NaN where a run lacks it.
 
-    They must differ by the share `matters` of before, and fractions (unit "1") by one point in a hundred as well.
+    They must differ by the share `matters` of before, and fractions (unit "1") by one point in a
+    hundred as well.
     """
     if math.isnan(before) and math.isnan(after):
         return UNKNOWN

@@ -1,13 +1,15 @@
 """Did two runs do the same work, and how long did they take for equal parts of it?
 
-Two runs did the same work if they launched the same kernels in the same proportions, however long each was recorded.
-A kernel is a name with its grid. Its work is the usual duration of that kernel in both runs, so that a slow launch is
-no more work than a fast one. The work of all launches of a rank, in the order of their starts, is cut into units of
-equal work. A unit lasts from its first launch to the first launch of the next unit: what the GPU waits in between
-counts. Work of one unit differs from that of another by one kernel at most.
+Two runs did the same work if they launched the same kernels in the same proportions, however long
+each was recorded. A kernel is a name with its grid. Its work is the usual duration of that kernel
+in both runs, so that a slow launch is no more work than a fast one. The work of all launches of a
+rank, in the order of their starts, is cut into units of equal work. A unit lasts from its first
+launch to the first launch of the next unit: what the GPU waits in between counts. Work of one unit
+differs from that of another by one kernel at most.
 
-Where both runs launch the same kernels in the same order, for the whole time or from some launch on, the units are cut
-from that common stretch at the same launches: the units are then pairs, and what differs from unit to unit is no noise.
+Where both runs launch the same kernels in the same order, for the whole time or from some launch
+on, the units are cut from that common stretch at the same launches: the units are then pairs, and
+what differs from unit to unit is no noise.
 """
 
 from collections.abc import Sequence
@@ -16,22 +18,21 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from perfkit.analysis.compare.resampling import FEWEST
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Float, Int
 from perfkit.analysis.steps import STEPS, settled
 from perfkit.tables import KERNELS
 
 HOW = "equal work"
 WINDOW = 16  # launches in a row that tell where in another run they are
 ALIKE = 0.9  # share of the work that two runs must have in common (convention)
-# Units of a rank at most, launches of a unit at least, and how much more work a unit holds than its longest kernel.
+# Units of a rank at most, launches of a unit at least, and how much more work a unit holds than its
+# longest kernel.
 MOST, LAUNCHES, LONGER = 20, 8, 4
 KEYS = ["full_name", "grid_blocks", "block_threads"]
-Floats = NDArray[np.float64]
 
 
 class Units(NamedTuple):
@@ -54,8 +55,9 @@ class _Launches(NamedTuple):
 def alike(before: Sequence[pd.DataFrame], after: Sequence[pd.DataFrame]) -> float:
     """Return the share of the work that both sides launched in the same proportions, 0..1; NaN without kernels.
 
-    Each side has one KERNELS for each repeat. The share is the sum over all kernels of the smaller of both shares of
-    the work: 1 for the same kernels in the same proportions, 0 for no kernel in common.
+    Each side has one KERNELS for each repeat. The share is the sum over all kernels of the smaller
+    of both shares of the work: 1 for the same kernels in the same proportions, 0 for no kernel in
+    common.
     """
     old, new = _sides(before, after)
     return _alike(old, new, _cost(old, new))
@@ -64,8 +66,9 @@ def alike(before: Sequence[pd.DataFrame], after: Sequence[pd.DataFrame]) -> floa
 def units(before: Sequence[pd.DataFrame], after: Sequence[pd.DataFrame]) -> Units:
     """Return units of equal work: STEPS of each repeat, whose `how` is "equal work".
 
-    There is none where the sides have less than nine tenths of their work in common, or where a repeat makes fewer than
-    six units. Slow first units are not steady, as slow first steps are not (`analysis.steps.detect`).
+    There is none where the sides have less than nine tenths of their work in common, or where a
+    repeat makes fewer than six units. Slow first units are not steady, as slow first steps are not
+    (`analysis.steps.detect`).
     """
     old, new = _sides(before, after)
     aligned = _aligned([*old, *new])
@@ -178,7 +181,7 @@ def _of_ranks(kernels: pd.DataFrame, number: Int) -> list[_Launches]:
     return found
 
 
-def _cost(old: list[list[_Launches]], new: list[list[_Launches]]) -> Floats:
+def _cost(old: list[list[_Launches]], new: list[list[_Launches]]) -> Float:
     """Return the work of each kernel by its number: the mean of its medians before and after, ns."""
     medians = []
     for side in (old, new):
@@ -194,7 +197,7 @@ def _cost(old: list[list[_Launches]], new: list[list[_Launches]]) -> Floats:
     )
 
 
-def _alike(old: list[list[_Launches]], new: list[list[_Launches]], cost: Floats) -> float:
+def _alike(old: list[list[_Launches]], new: list[list[_Launches]], cost: Float) -> float:
     shares = []
     for side in (old, new):
         counts = np.zeros(len(cost))
@@ -206,7 +209,7 @@ def _alike(old: list[list[_Launches]], new: list[list[_Launches]], cost: Floats)
     return float(np.minimum(*shares).sum()) if len(cost) else np.nan
 
 
-def _length(repeats: list[list[_Launches]], cost: Floats) -> float:
+def _length(repeats: list[list[_Launches]], cost: Float) -> float:
     """Return the work of a unit, ns: that of the rank with the least work, over the units that it can make."""
     ranks = [rank for repeat in repeats for rank in repeat]
     if not ranks:
@@ -217,7 +220,7 @@ def _length(repeats: list[list[_Launches]], cost: Floats) -> float:
     return least / count if count else 0.0
 
 
-def _steps(repeat: list[_Launches], cost: Floats, length: float) -> pd.DataFrame:
+def _steps(repeat: list[_Launches], cost: Float, length: float) -> pd.DataFrame:
     """Return the units of each rank as STEPS: those whose end the recording shows, at the start of the next."""
     frames = []
     for of in repeat:
@@ -235,7 +238,7 @@ def _steps(repeat: list[_Launches], cost: Floats, length: float) -> pd.DataFrame
     return STEPS.make(pd.concat(frames, ignore_index=True)) if frames else STEPS.empty()
 
 
-def _steady(dur: Int) -> NDArray[np.bool_]:
+def _steady(dur: Int) -> Bool:
     """Return which units are typical: after slow first ones, and after the unit in which the warm-up ends."""
     steady = settled(dur)
     slow = int(steady.argmax()) if len(steady) else 0

@@ -1,51 +1,30 @@
 """How much arithmetic and traffic do the framework's operators ask for, and what rates does the GPU reach in them?
 
-Analytic: everything follows from the shapes that the trace recorded (`shapes`), nothing is counted by hardware. Real
-traffic is at least the bytes given here. What the shapes do not tell has no model, and the share of the GPU time that
-has one is always stated. The types are those of the operands: fp32 may have been computed in TF32. Tables may be empty;
-another table raises SchemaError.
+Analytic: everything follows from the shapes that the trace recorded (`shapes`), nothing is counted
+by hardware. Real traffic is at least the bytes given here. What the shapes do not tell has no
+model, and the share of the GPU time that has one is always stated. The types are those of the
+operands: fp32 may have been computed in TF32. Tables may be empty; another table raises
+SchemaError.
 """
 
-import math
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import where
 from perfkit.analysis.efficiency import credible
 from perfkit.analysis.flops import shapes
 from perfkit.analysis.flops.shapes import Inputs, Work, parsed
 from perfkit.analysis.grouping import numbered, ranked
-from perfkit.analysis.intervals import Int, share
+from perfkit.analysis.intervals import Bool, Int, share
 from perfkit.analysis.operators.totals import enclosing, parents, rows_of, sums
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table, unique
 from perfkit.tables import OPS, RANK
 
-WORK = Table(
-    "WORK",
-    "an operator whose work follows from its shapes",
-    (
-        RANK,
-        Column("op", "int64", "number of the operator, as in OPS"),
-        Column("name", "category", "operator such as aten::mm"),
-        Column(
-            "model", "category", "gemm, convolution, attention, ..., with _backward for gradients"
-        ),
-        Column("dtype", "category", "type of its operands such as bf16; missing when not recorded"),
-        Column("flops", "float64", "operations, FLOP; NaN for a model of bytes alone"),
-        Column(
-            "bytes",
-            "float64",
-            "bytes of every tensor read or written, once; NaN when a type is not known",
-        ),
-    ),
-    ("rank", "op"),
-)
 _SAME_TYPE = (
     *(
         "abs",
@@ -106,9 +85,8 @@ MODELS: dict[str, Callable[[Inputs], Work | None]] = {
 }
 _ARGUMENTS = ["name", "shapes", "dtypes", "concrete"]
 _NONE = Work("", "", None, np.nan)
-_MOST = float(
-    1 << 63
-)  # FLOP or bytes: no operator does as much, so the shapes are not what was run
+# FLOP or bytes: no operator does as much, so the shapes are not what was run
+_MOST = float(1 << 63)
 
 
 GPU_TIME = Table(
@@ -153,27 +131,21 @@ OPERATOR_POINTS = Table(
 __all__ = [
     "GPU_TIME",
     "OPERATOR_POINTS",
-    "WORK",
     "coverage",
     "fusible",
     "mfu",
-    "operators",
     "roofline",
 ]
 
 
-def operators(ops: pd.DataFrame) -> pd.DataFrame:
-    """Return WORK: a row per operator that has a model and its shapes, the innermost such only.
-
-    Operators call each other: aten::linear calls aten::addmm, and both could be counted. Only those count that call no
-    other that computes; copies and the like that a counted one calls are part of it. Where `concrete` was not recorded
-    convolutions have no model, and no mask is known to be causal. FLOP and bytes are exact below 2**53.
-    """
-    return WORK.make(counted(ops)[2])
-
-
 def counted(ops: pd.DataFrame) -> tuple[Int, Int, pd.DataFrame]:
-    """Return the rows of OPS that count, ascending, the row of every operator's parent, and WORK of the former."""
+    """Return the rows of OPS that count, ascending, the row of every operator's parent, and the former's work.
+
+    An operator counts that has a model and its shapes, the innermost such only: aten::linear calls
+    aten::addmm, and both could be counted. Copies and the like that a counted one calls are part of
+    it. Where `concrete` was not recorded convolutions have no model, and no mask is known to be
+    causal. Work is rank, op, name, model, dtype, flops and bytes, exact below 2**53.
+    """
     named = np.flatnonzero(where(OPS.check(ops)["name"], MODELS.__contains__))
     distinct, group = numbered(ops[_ARGUMENTS].take(named), _ARGUMENTS)
     work = pd.DataFrame(
@@ -183,7 +155,8 @@ def counted(ops: pd.DataFrame) -> tuple[Int, Int, pd.DataFrame]:
         column.to_numpy(bool)[group] for column in (work["flops"].notna(), work["model"] != "")
     )
     parent = parents(ops)
-    # The rows to count, ascending: the innermost that compute, and the innermost others outside of these.
+    # The rows to count, ascending: the innermost that compute, and the innermost others outside of
+    # these.
     working, others = named[computes], named[moves & ~computes]
     inner = working[~_encloses(parent, working)[working]]
     marked = np.zeros(len(parent), bool)
@@ -209,7 +182,7 @@ def _work(row: dict[Hashable, Any]) -> Work | None:
     return None if work and max(work.flops or 0, work.bytes) > _MOST else work
 
 
-def _encloses(parent: Int, rows: Int) -> NDArray[np.bool_]:
+def _encloses(parent: Int, rows: Int) -> Bool:
     """Tell of every operator whether it encloses one of the rows."""
     encloses = np.zeros(len(parent), bool)
     for _, at in enclosing(parent, parent[rows]):
@@ -220,14 +193,17 @@ def _encloses(parent: Int, rows: Int) -> NDArray[np.bool_]:
 def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     """Return operations, bytes, GPU time and rates of all operators of a name, model and type.
 
-    The time of an operator is that of all kernels launched in it, also by operators it calls; kernels side by side add
-    up. Sums come before quotients. Operators without a kernel on the timeline are counted and left out: their work was
-    done elsewhere (on the CPU, in a graph, outside the recording).
+    The time of an operator is that of all kernels launched in it, also by operators it calls;
+    kernels side by side add up. Sums come before quotients. Operators without a kernel on the
+    timeline are counted and left out: their work was done elsewhere (on the CPU, in a graph,
+    outside the recording).
 
-    `gpu_time`: GPU_TIME, each kernel once; such as ``operators.kernels_of(ops, kernels, api_calls)`` with
-    ``gpu_ns=kernels["dur_ns"]``. The kernels of a window choose the operators, which count in full.
+    `gpu_time`: GPU_TIME, each kernel once; such as ``operators.kernels_of(ops, kernels,
+    api_calls)`` with ``gpu_ns=kernels["dur_ns"]``. The kernels of a window choose the operators,
+    which count in full.
 
-    OPERATOR_POINTS, by rank, name, model and type; rates and intensity NaN where a part of them is unknown or 0.
+    OPERATOR_POINTS, by rank, name, model and type; rates and intensity NaN where a part of them is
+    unknown or 0.
 
     Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
     """
@@ -254,10 +230,11 @@ def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
 def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     """Return the share of each rank's kernel time whose operator has a model: what `roofline` and `mfu` speak for.
 
-    Kernels without operator (-1) count as not modelled. Communication kernels count too; leave them out of `gpu_time`
-    for the share of the computation. One row per rank (int32), ascending: `gpu_ns` int64, sum of the durations of all
-    its kernels; `flops_ns`, `bytes_ns` int64, of those whose operator's FLOP, or bytes, are known; `flops_frac`,
-    `bytes_frac` float64, these over `gpu_ns`, 0..1, NaN where that is 0.
+    Kernels without operator (-1) count as not modelled. Communication kernels count too; leave them
+    out of `gpu_time` for the share of the computation. One row per rank (int32), ascending:
+    `gpu_ns` int64, sum of the durations of all its kernels; `flops_ns`, `bytes_ns` int64, of those
+    whose operator's FLOP, or bytes, are known; `flops_frac`, `bytes_frac` float64, these over
+    `gpu_ns`, 0..1, NaN where that is 0.
     """
     work, gpu_ns = spent(ops, gpu_time)
     ranks, of_kernel = np.unique(gpu_time["rank"].to_numpy(), return_inverse=True)
@@ -277,7 +254,10 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
 
 
 def spent(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> tuple[pd.DataFrame, Int]:
-    """Return WORK, and the time of the kernels launched in each of its operators, or in those they call, ns."""
+    """Return the work of `counted`, and the time of the kernels launched in each operator, ns.
+
+    Kernels launched in operators that it calls count too.
+    """
     row, parent, work = counted(ops)
     of_kernels = GPU_TIME.check(gpu_time)
     launching = rows_of(ops, of_kernels["rank"].to_numpy(np.int64), of_kernels["op"].to_numpy())
@@ -295,14 +275,16 @@ def spent(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> tuple[pd.DataFrame, Int]
 def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     """Return operators on single elements that follow one another, and the bytes that one fused kernel does not move.
 
-    With a kernel per operator each intermediate result is written and read again: n operators in one kernel save n - 1
-    writes and reads. A sequence are neighbours among the operators of a thread that launched kernels, where the next
-    one reads a tensor of the shape and type that the one before it writes. The trace does not say which tensor it is,
-    and an intermediate result may be needed again: this is an upper bound. `gpu_time` is as for `roofline`.
+    With a kernel per operator each intermediate result is written and read again: n operators in
+    one kernel save n - 1 writes and reads. A sequence are neighbours among the operators of a
+    thread that launched kernels, where the next one reads a tensor of the shape and type that the
+    one before it writes. The trace does not say which tensor it is, and an intermediate result may
+    be needed again: this is an upper bound. `gpu_time` is as for `roofline`.
 
-    One row per rank and sequence, by falling `saved_bytes`, ties by falling count: `rank`; `name`, the operators in
-    order; `count` of the sequences; `gpu_ns` int64, the time of their kernels; `bytes` float64, what they read and
-    write now; `saved_bytes` float64, 0 to bytes. Both NaN where a type is not known.
+    One row per rank and sequence, by falling `saved_bytes`, ties by falling count: `rank`; `name`,
+    the operators in order; `count` of the sequences; `gpu_ns` int64, the time of their kernels;
+    `bytes` float64, what they read and write now; `saved_bytes` float64, 0 to bytes. Both NaN where
+    a type is not known.
     """
     kernels = GPU_TIME.check(gpu_time)
     row = rows_of(ops, kernels["rank"].to_numpy(np.int64), kernels["op"].to_numpy(np.int64))
@@ -311,7 +293,8 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     _, _, work = counted(ops)
     single = np.isin(launching, work.index[work["model"] == "elementwise"])
     distinct, group = numbered(ops[_ARGUMENTS].take(launching), _ARGUMENTS)
-    traffic = []  # the tensors that an operator on single elements reads, and the one that it writes
+    # the tensors that an operator on single elements reads, and the one that it writes
+    traffic = []
     for of in distinct.to_dict("records"):
         given = parsed(of["shapes"], of["dtypes"], of["concrete"])
         tensors = shapes.operands(given) if given else []
@@ -346,63 +329,26 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def mfu(
-    points: pd.DataFrame,
-    coverage: pd.DataFrame,
-    *,
-    peak_flops_per_s: float | None,
-    span_ns: int,
-    gpus: int = 1,
-    recomputed_flops: float = 0.0,
-) -> pd.DataFrame:
-    """Return the model FLOP utilisation: operations of the operators per second, over the peak of all GPUs.
+def mfu(points: pd.DataFrame, *, peak_flops_per_s: float, span_ns: int) -> float:
+    """Return the FLOP utilisation: operations of the operators per second, over the dense peak of the GPU.
 
-    hfu = flops / (span x gpus x peak), with all that the operators executed. Where activations are computed a second
-    time for the backward pass (checkpointing), that is more than the model needs: mfu leaves `recomputed_flops` out.
-    Both are lower bounds as far as the coverage is below 1, since operators without a model count for nothing.
+    flops / (span x peak) counts all that the operators executed, also what is computed a second
+    time for the backward pass (checkpointing). It is a lower bound: operators without a model count
+    for nothing.
 
-    `points` and `coverage` are of the functions of that name (`roofline`, `coverage`), for the same operators and
-    kernels, and may hold several ranks, with `gpus` GPUs together. `peak_flops_per_s` is the dense peak of one GPU in
-    the precision of the operators, such as ``hardware.peaks(name).flops("bf16_tensor")``: there is no default.
-    `span_ns` is the wall time in which the kernels ran, such as that of some whole steps.
-
-    One row: `flops` float64, FLOP; `span_ns` int64; `gpus` int64; `peak_flops_per_s` float64, of one GPU; `mfu_frac`,
-    `hfu_frac` float64, 0..1; `coverage_frac` float64, 0..1, share of the kernel time whose operators' FLOP are known;
-    `note` string, what to check where `hfu_frac` is above 0.7, else empty.
-
-    PerfkitError if no peak is known, no operator has both FLOP and GPU time, or the result is above 1, which cannot be;
-    ValueError if the span is not positive, there is no GPU, or more is recomputed than there is.
+    `points` is of `roofline`; `peak_flops_per_s` is the dense peak of the GPU in the precision of
+    the operators; `span_ns` is the wall time in which the kernels ran, above 0, such as that of
+    some whole steps. PerfkitError if no operator has both FLOP and GPU time, or the result is above
+    1, which cannot be.
 
     Source: Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
     """
-    OPERATOR_POINTS.check(points)
-    flops = float(points["flops"].sum())
-    if peak_flops_per_s is None or not 0 < peak_flops_per_s < math.inf:
-        raise PerfkitError(
-            "mfu: no peak is known. Pass the dense peak of the GPU in the operators' precision."
-        )
+    flops = float(OPERATOR_POINTS.check(points)["flops"].sum())
     if not flops > 0:
         raise PerfkitError(
-            "mfu: no operator has both known operations and GPU time. Record with `record_shapes=True`, and with CUDA "
-            "activities."
+            "mfu: no operator has both known operations and GPU time. "
+            "Record with `record_shapes=True`, and with CUDA activities."
         )
-    if not span_ns > 0 or not gpus >= 1:
-        raise ValueError(
-            f"span_ns, gpus: {span_ns} and {gpus} are not a positive time and at least one GPU"
-        )
-    if not 0 <= recomputed_flops <= flops:
-        raise ValueError(
-            f"recomputed_flops: {recomputed_flops} is not within 0 and the operations, {flops}"
-        )
-    hfu = flops / (span_ns / 1e9 * gpus * peak_flops_per_s)
-    note = credible(hfu, what="mfu", gpus=gpus)
-    timed, modelled = int(coverage["gpu_ns"].sum()), int(coverage["flops_ns"].sum())
-    row = {
-        "flops": flops,
-        "span_ns": int(span_ns),
-        "gpus": int(gpus),
-        "peak_flops_per_s": peak_flops_per_s,
-    }
-    row |= {"mfu_frac": hfu * (1 - recomputed_flops / flops), "hfu_frac": hfu}
-    row["coverage_frac"] = modelled / timed if timed else math.nan
-    return pd.DataFrame([row]).assign(note=pd.array([note], "string"))
+    share = flops / (span_ns / 1e9 * peak_flops_per_s)
+    credible(share, what="mfu")
+    return share

@@ -1,31 +1,34 @@
 """How many operations and bytes does one operator take, from the shapes of its operands?
 
-The profiler writes the arguments of an operator as JSON lists with an entry per argument. A tensor is a list of its
-sizes; an argument that is no tensor has an empty list, as a tensor without dimensions has. Lists of tensors are not
-read. Other arguments stand as text in a list of their own, such as "[2, 2]" and "True". Everything is checked: what
-does not look like this is not recorded.
+The profiler writes the arguments of an operator as JSON lists with an entry per argument. A tensor
+is a list of its sizes; an argument that is no tensor has an empty list, as a tensor without
+dimensions has. Lists of tensors are not read. Other arguments stand as text in a list of their own,
+such as "[2, 2]" and "True". Everything is checked: what does not look like this is not recorded.
 
-A multiplication and an addition are 2 FLOP; what is added to a product, or scales it, is not counted. Bytes are those
-of every tensor that is read or written, once: what no cache can save. Operators that hardly compute have bytes only.
+A multiplication and an addition are 2 FLOP; what is added to a product, or scales it, is not
+counted. Bytes are those of every tensor that is read or written, once: what no cache can save.
+Operators that hardly compute have bytes only.
 
 A product of M x K and K x N is 2 M N K, times the batch.
 
-Attention, with Q heads and T query positions per batch entry B, S key positions, head dimensions D of query and key and
-E of the value: forward 2 B Q T S (D + E), which is 4 B Q T S D for D = E; backward 2 B Q T S (3 D + 2 E), 2.5 times as
-much, because the scores are computed anew. A causal mask halves both, where it is known to be one and T = S; where T
-and S differ there is no model. A mask given as a tensor counts as none. Sequences of several lengths in one tensor, and
-sliding windows, have no model: the lengths are not in the trace.
+Attention, with Q heads and T query positions per batch entry B, S key positions, head dimensions D
+of query and key and E of the value: forward 2 B Q T S (D + E), which is 4 B Q T S D for D = E;
+backward 2 B Q T S (3 D + 2 E), 2.5 times as much, because the scores are computed anew. A causal
+mask halves both, where it is known to be one and T = S; where T and S differ there is no model. A
+mask given as a tensor counts as none. Sequences of several lengths in one tensor, and sliding
+windows, have no model: the lengths are not in the trace.
 
-A convolution is 2 N K P Q (C / groups) R S: for each element of the output (N, K, P, Q) one product with the filter
-(C / groups, R, S), in any number of dimensions. A transposed one has that for each element of the input. Each gradient
-costs as much as the convolution itself. The bias is not counted. The size of the output is in no trace: without the
-recorded stride, padding and dilation there is no model of a convolution, and without the recorded list of what is
-wanted none of its gradients.
+A convolution is 2 N K P Q (C / groups) R S: for each element of the output (N, K, P, Q) one product
+with the filter (C / groups, R, S), in any number of dimensions. A transposed one has that for each
+element of the input. Each gradient costs as much as the convolution itself. The bias is not
+counted. The size of the output is in no trace: without the recorded stride, padding and dilation
+there is no model of a convolution, and without the recorded list of what is wanted none of its
+gradients.
 
-PyTorch's torch.utils.flop_counter counts the same, but not the causal mask, and the gradient of grouped filters
-`groups` times. Dao et al.: FlashAttention, NeurIPS 2022, and FlashAttention-2, ICLR 2024, section 4.1, which also
-halves for a causal mask. Positions of the arguments: PyTorch's native_functions.yaml, flash-attention's
-flash_attn_interface.py.
+PyTorch's torch.utils.flop_counter counts the same, but not the causal mask, and the gradient of
+grouped filters `groups` times. Dao et al.: FlashAttention, NeurIPS 2022, and FlashAttention-2, ICLR
+2024, section 4.1, which also halves for a causal mask. Positions of the arguments: PyTorch's
+native_functions.yaml, flash-attention's flash_attn_interface.py.
 """
 
 import json
@@ -120,7 +123,8 @@ _CAUSAL = {
 class Form(NamedTuple):
     """Where an operator has its query, its flag or kind of mask, and what tells sequences of several lengths.
 
-    `heads_last` is for tensors of (batch, position, head, dimension) instead of (batch, head, position, dimension).
+    `heads_last` is for tensors of (batch, position, head, dimension) instead of (batch, head,
+    position, dimension).
     """
 
     causal: int
@@ -160,7 +164,8 @@ def stored(elements: int, dtype: str) -> float:
 def parsed(shapes: object, dtypes: object = None, concrete: object = None) -> Inputs | None:
     """Return the arguments of an operator, None where the shapes were not recorded or are not a list.
 
-    The texts are "Input Dims", "Input type" and "Concrete Inputs" as recorded; anything else is not recorded.
+    The texts are "Input Dims", "Input type" and "Concrete Inputs" as recorded; anything else is not
+    recorded.
     """
     sizes = _listed(shapes)
     if sizes is None:
@@ -198,8 +203,8 @@ def gemm(
 ) -> Work | None:
     """Return the work of a product of the tensors at `first` and after it, vectors and batches as torch.matmul does.
 
-    `added` is the position of what is added to the product; with `turned` the second matrix is N x K; `result` is the
-    type of the product where it is not that of its operands.
+    `added` is the position of what is added to the product; with `turned` the second matrix is N x
+    K; `result` is the type of the product where it is not that of its operands.
     """
     left, right = given.tensor(first), given.tensor(first + 1)
     if left is None or right is None or left.dtype not in (*FLOATS, ""):
@@ -291,12 +296,10 @@ def attention(given: Inputs, form: Form) -> Work | None:
         shapes = [(s[0], s[2], s[1], s[3]) if len(s) == 4 else s for s in shapes]
     sizes = _attention_sizes(*shapes)
     lengths = given.tensor(form.lengths) if form.lengths is not None else None
-    several = (
-        lengths is not None and lengths.elements > 1
-    )  # sequences of several lengths; an empty tensor is none
-    windowed = any(
-        given.text(at) not in (None, "", "-1") for at in form.windows
-    )  # only near positions see each other
+    # Sequences of several lengths; an empty tensor is none
+    several = lengths is not None and lengths.elements > 1
+    # Only near positions see each other
+    windowed = any(given.text(at) not in (None, "", "-1") for at in form.windows)
     # Without recorded arguments it is not causal, as in PyTorch's counter; None is unclear.
     causal = _CAUSAL.get(given.text(form.causal) or "") if given.concrete else False
     if sizes is None or causal is None or several or windowed:

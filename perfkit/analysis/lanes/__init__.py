@@ -1,10 +1,11 @@
 """What ran where in any window, answered at once: kernels and copies sorted and summed once, asked many times.
 
-As in `perfkit.analysis.timeline`: times are int64 ns, intervals half open, operations are cut at the window's edges,
-and a lane is the operations of one kind (computation, communication, copy) of one stream. A window that is omitted is
-the span of the whole run, whatever else is chosen, so that all pictures share an axis. A choice by name is of kernels:
-copies and memsets stay. An operation that lasts 0 ns has time in no window. Tables may be in any order and empty;
-another table raises SchemaError.
+As in `perfkit.analysis.timeline`: times are int64 ns, intervals half open, operations are cut at
+the window's edges, and a lane is the operations of one kind (computation, communication, copy) of
+one stream. A window that is omitted is the span of the whole run, whatever else is chosen, so that
+all pictures share an axis. A choice by name is of kernels: copies and memsets stay. An operation
+that lasts 0 ns has time in no window. Tables may be in any order and empty; another table raises
+SchemaError.
 """
 
 from collections.abc import Sequence
@@ -27,9 +28,9 @@ from perfkit.analysis.causes import (
 from perfkit.analysis.gap_parts import Host, cut_off
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import ranked
-from perfkit.analysis.intervals import Int, Window, bounds, device_key, devices, share, tiles
+from perfkit.analysis.intervals import Bool, Int, Window, bounds, device_key, devices, share, tiles
 from perfkit.analysis.intervals import spans as spans_of
-from perfkit.analysis.lanes.lane import Bool, Columns, Key, Lane, Works, lanes
+from perfkit.analysis.lanes.lane import Columns, Key, Lane, Works, lanes
 from perfkit.analysis.timeline import KINDS
 from perfkit.schema import stretches, unique
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
@@ -46,9 +47,9 @@ Ids = Sequence[int]
 class Lanes:
     """Kernels and copies, sorted and summed once, so that any window of them is answered at once.
 
-    About 22 bytes per row are kept beside the tables. `span` is the start of the first and the end of the last
-    operation, ns, (0, 0) without any; `devices` has columns rank, gpu (int32), ascending; `names` has name, family,
-    count and total_ns as in `totals` of the whole run.
+    About 22 bytes per row are kept beside the tables. `span` is the start of the first and the end
+    of the last operation, ns, (0, 0) without any; `devices` has columns rank, gpu (int32),
+    ascending; `names` has name, family, count and total_ns as in `totals` of the whole run.
     """
 
     def __init__(self, kernels: pd.DataFrame, copies: pd.DataFrame) -> None:
@@ -65,10 +66,9 @@ class Lanes:
     def matching(self, pattern: str, families: Sequence[str] = ()) -> Bool:
         """Say which kernels a pattern and families choose, to be given as `names`; empty ones choose all.
 
-        A pattern chooses kernels whose short or full name contains this text, or matches it where it holds ``*`` or
-        ``?``; upper and lower case are alike. A family that does not exist raises ValueError. The answer is bool, one
-        per category of the column `name` of KERNELS; where kernels of one name have several full names or families, or
-        none, more follow.
+        A pattern chooses kernels whose short or full name contains this text, or matches it where
+        it holds ``*`` or ``?``; upper and lower case are alike. A family that does not exist raises
+        ValueError.
         """
         return self._works.matching(pattern, families)
 
@@ -77,7 +77,8 @@ class Lanes:
     ) -> dict[str, Any] | None:
         """Return a choice as `ranks`, `gpus` and `names` of `busy`; None if it leaves no device with operations.
 
-        Ranks and GPUs without operations, such as those with readings alone, are left out; empty ones choose all.
+        Ranks and GPUs without operations, such as those with readings alone, are left out; empty
+        ones choose all.
         """
         chosen: dict[str, Any] = {
             "names": self.matching(pattern, families) if pattern or families else None
@@ -100,12 +101,13 @@ class Lanes:
     ) -> pd.DataFrame:
         """Return the busy time of each stream in equal bins of one time axis, kind by kind.
 
-        `bins` is at least 1; no more are made than the window has nanoseconds. Empty `ranks` and `gpus` keep all.
-        `names` chooses kernels: bool for each category of the column `name`, or what `matching` returns; all when
-        omitted. The answer is `perfkit.analysis.timeline.bins` of the operations kept, with the same window.
+        `bins` is at least 1; no more are made than the window has nanoseconds. Empty `ranks` and
+        `gpus` keep all. `names` chooses kernels: what `matching` returns; all when omitted. The
+        answer is that of `perfkit.analysis.timeline.bins` of the operations kept, with the same
+        window.
 
-        ValueError if `bins` is below 1, the window does not end after it starts, a rank or GPU has no operation in the
-        run, or `names` is of another dtype or length.
+        ValueError if `bins` is below 1, the window does not end after it starts, a rank or GPU has
+        no operation in the run, or `names` is of another dtype or length.
         """
         if bins < 1:
             raise ValueError(f"bins: {bins} is not at least 1")
@@ -136,10 +138,10 @@ class Lanes:
     ) -> pd.DataFrame:
         """Return the time of the kernels with time in the window, per name; arguments and ValueError as in `busy`.
 
-        Durations are cut at the window's edges and add up, also where kernels run at once. By falling total_ns, ties by
-        falling count, then name: name, family (category, missing where kernels of several families share the name),
-        count (int64, at least 1), total_ns (int64, ns, at least 1), share_frac (float64, total_ns over the sum of this
-        table).
+        Durations are cut at the window's edges and add up, also where kernels run at once. By
+        falling total_ns, ties by falling count, then name: name, family (category, missing where
+        kernels of several families share the name), count (int64, at least 1), total_ns (int64, ns,
+        at least 1), share_frac (float64, total_ns over the sum of this table).
         """
         counts, totals = map(self._works.by_name, self._sums(window, ranks, gpus, names))
         seen = np.flatnonzero(counts)
@@ -172,10 +174,11 @@ class Lanes:
     ) -> pd.DataFrame:
         """Return the kernels and copies with time in the window one by one, whole: they are not cut at its edges.
 
-        Arguments as in `busy`; ValueError also where there are more than `most`: ask `count` first. Sorted by rank,
-        gpu, stream (int64), kind (category, as in `busy`) and start_ns: these, dur_ns, name (category; of a copy its
-        direction), family (category, missing for a copy), correlation (int64), row (int64, position in its table),
-        table (category: KERNELS or COPIES).
+        Arguments as in `busy`; ValueError also where there are more than `most`: ask `count` first.
+        Sorted by rank, gpu, stream (int64), kind (category, as in `busy`) and start_ns: these,
+        dur_ns, name (category; of a copy its direction), family (category, missing for a copy),
+        correlation (int64), row (int64, position in its table), table (category: KERNELS or
+        COPIES).
         """
         count = self.count(window=window, ranks=ranks, gpus=gpus, names=names)
         if count > most:
@@ -215,7 +218,8 @@ class Lanes:
             unknown = [one for one in wanted if one not in numbers]
             if unknown:
                 raise ValueError(
-                    f"{name}: {', '.join(map(str, unknown))} is not one of {np.unique(numbers).tolist()}"
+                    f"{name}: {', '.join(map(str, unknown))} is not one of "
+                    f"{np.unique(numbers).tolist()}"
                 )
             kept &= np.isin(numbers, np.asarray(wanted)) if len(wanted) else True
         return [lane for lane in self._lanes if kept[lane.key.device]]
@@ -230,9 +234,9 @@ class Lanes:
 class Launching:
     """API_CALLS by correlation: the call that launched an operation, found at once in a table of any length.
 
-    They are joined as `perfkit.analysis.causes.started_by` does it: on (rank, process, correlation), of several calls
-    with one id the first row, and never on an id of -1. Sorted by rank and process most of the table is used as it
-    lies.
+    They are joined as `perfkit.analysis.causes.started_by` does it: on (rank, process,
+    correlation), of several calls with one id the first row, and never on an id of -1. Sorted by
+    rank and process most of the table is used as it lies.
     """
 
     def __init__(self, api_calls: pd.DataFrame) -> None:
@@ -281,7 +285,8 @@ class Launching:
     ) -> dict[str, Any]:
         """Return name, start and duration of the calls that `rows` finds.
 
-        Columns call (text, None where no call is recorded), call_start_ns, call_dur_ns (Int64, ns, NA there).
+        Columns call (text, None where no call is recorded), call_start_ns, call_dur_ns (Int64, ns,
+        NA there).
         """
         row = self.rows(rank, process, correlation)
         call = self._calls.take(row[row >= 0])
@@ -323,9 +328,10 @@ class Idle:
         self._devices, groups = devices(*frames)
         self._first, self._last = spans_of(frames, groups, len(self._devices), None, own=True)
         gaps = idle_gaps(kernels, copies, api_calls, ranges=ranges, os_calls=os_calls)
-        ranges = RANGES.empty() if ranges is None else ranges
-        self._host = Host(api_calls, ranges, OS_CALLS.empty() if os_calls is None else os_calls)
-        # What lies before and after all work of a device depends on which others are chosen with it.
+        ranges = RANGES.given(ranges)
+        self._host = Host(api_calls, ranges, OS_CALLS.given(os_calls))
+        # What lies before and after all work of a device depends on which others are chosen with
+        # it.
         self._gaps = gaps[gaps["cause"] != "edge"].reset_index(drop=True)
         self._start = self._gaps["start_ns"].to_numpy()
         gap, device = (
@@ -357,9 +363,9 @@ class Idle:
     ) -> pd.DataFrame:
         """Return the times at which a device does nothing, with what it was waiting for.
 
-        A window that is omitted is the span of the operations of all these devices of a rank; empty `ranks` and `gpus`
-        keep all. The table GAPS is that of `idle_gaps` for the operations of these devices, and the calls and ranges of
-        these ranks.
+        A window that is omitted is the span of the operations of all these devices of a rank; empty
+        `ranks` and `gpus` keep all. The table GAPS is that of `idle_gaps` for the operations of
+        these devices, and the calls and ranges of these ranks.
         """
         chosen = self._chosen(ranks, gpus)
         kept = np.flatnonzero(chosen)
@@ -393,7 +399,8 @@ class Idle:
     def determinable(self, *, ranks: Ids = (), gpus: Ids = ()) -> Determinable:
         """Return whether enough operations have their launch call to speak of causes; arguments as in `gaps`.
 
-        As `perfkit.analysis.causes.determinable` says of the operations of these devices and the calls of these ranks.
+        As `perfkit.analysis.causes.determinable` says of the operations of these devices and the
+        calls of these ranks.
         """
         kept = self._chosen(ranks, gpus)
         there = (
@@ -408,7 +415,7 @@ class Idle:
         )
         return judged(operations, lacking, int(there.sum()), int((there & ~filled).sum()))
 
-    def _chosen(self, ranks: Ids, gpus: Ids) -> NDArray[np.bool_]:
+    def _chosen(self, ranks: Ids, gpus: Ids) -> Bool:
         kept = np.ones(len(self._devices), bool)
         for column, wanted in (("rank", ranks), ("gpu", gpus)):
             kept &= (
@@ -462,9 +469,10 @@ class Idle:
 class Spans:
     """Rows of a table with a start and a duration, sorted and summed once per group.
 
-    Unlike the operations of `Lanes` they may nest, and one that lasts 0 ns is in the window in which it starts. `group`
-    is the group of each row, 0 .. groups-1; some may be empty. `total` is, per group, the time in which any of its rows
-    ran, int64 ns. About 32 bytes per row are kept beside the table.
+    Unlike the operations of `Lanes` they may nest, and one that lasts 0 ns is in the window in
+    which it starts. `group` is the group of each row, 0 .. groups-1; some may be empty. `total` is,
+    per group, the time in which any of its rows ran, int64 ns. About 32 bytes per row are kept
+    beside the table.
     """
 
     def __init__(self, frame: pd.DataFrame, group: Int, groups: int) -> None:
@@ -506,12 +514,11 @@ class Spans:
             counts.append(last - first + np.count_nonzero(self._end[candidate:first] > window[0]))
         return np.array(counts, np.int64)
 
-    def rows(
-        self, window: Window, groups: NDArray[np.bool_], *, at_least: int = 0
-    ) -> tuple[Int, Int]:
+    def rows(self, window: Window, groups: Bool, *, at_least: int = 0) -> tuple[Int, Int]:
         """Return the rows of some `groups` (bool, one per group) in the window, whole: they are not cut at its edges.
 
-        Positions in the table of rows that last `at_least` this long, ns, by group and start, and the group of each.
+        Positions in the table of rows that last `at_least` this long, ns, by group and start, and
+        the group of each.
         """
         found = [np.zeros(0, np.int64)]
         for group in np.flatnonzero(groups):
@@ -526,7 +533,8 @@ class Spans:
     def busy(self, edges: Int) -> Int:
         """Return the time, ns, of each group (row) and bin (column) in which any of its rows ran.
 
-        `edges` (int64, ns) ascend; bin i is [edges[i], edges[i + 1]). Time in which several ran counts once.
+        `edges` (int64, ns) ascend; bin i is [edges[i], edges[i + 1]). Time in which several ran
+        counts once.
         """
         times = np.empty((len(self._edges) - 1, len(edges)), np.int64)
         for group, (low, high) in enumerate(zip(self._edges[:-1], self._edges[1:], strict=True)):
@@ -569,12 +577,7 @@ def _order(group: Int, start: Int) -> NDArray[np.integer] | None:
     """Return the order by group and start; None where the rows are in it."""
     if _ordered(group, start):
         return None
-    # numpy sorts 16-bit integers by radix; within a group, tables are mostly in order.
-    order = (
-        np.argsort(group.astype(np.uint16), kind="stable")
-        if group.max() < 2**16
-        else np.argsort(group)
-    )
+    order = np.argsort(group, kind="stable")  # within a group, tables are mostly in order
     return order if _ordered(group[order], start[order]) else np.lexsort([start, group])
 
 

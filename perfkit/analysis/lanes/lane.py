@@ -1,17 +1,17 @@
 """The operations of one kind of one stream, in order of their start.
 
-A stream runs one operation after the other. A lane is either *serial*, as that says, or *tangled*: operations that
-overlap, because several processes number their streams alike or the profiler did not record streams. All operations of
-a lane last longer than 0 ns; the *latest end* of one is the latest end of it and all that start before it.
+A stream runs one operation after the other. A lane is either *serial*, as that says, or *tangled*:
+operations that overlap, because several processes number their streams alike or the profiler did
+not record streams. All operations of a lane last longer than 0 ns; the *latest end* of one is the
+latest end of it and all that start before it.
 
-A work is a name of KERNELS with its full name and family. Works are numbered as the categories of the column `name`;
-after these come what differs from that: further full names or families of a name, kernels without a name, and last the
-directions of COPIES.
+A work is a name of KERNELS with its full name and family; after these come the directions of
+COPIES.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,19 +19,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.causes import where
+from perfkit.analysis.grouping import numbered, shared
+from perfkit.analysis.intervals import Bool, Int
 from perfkit.analysis.timeline import KINDS
 from perfkit.names.families import FAMILIES
 from perfkit.names.parsing import matching
 
-KEPT = 4  # answers of a lane
 BLOCK = 1 << 16  # rows that are worked on at once: their columns fit into a processor's cache
-MOST = 1 << 16  # range of streams' numbers up to which they are looked up in a table
-UNSEEN = -2  # a missing text has code -1
 COLUMNS = ("name", "full_name", "family")
 COMPUTATION, COMMUNICATION, COPY = range(len(KINDS))
 Numbers = NDArray[np.integer]
-Bool = NDArray[np.bool_]
 
 
 class Key(NamedTuple):
@@ -60,7 +58,6 @@ class Lane:
 
     def __init__(self, key: Key, operations: Columns, works: int) -> None:
         self.key, self.operations = key, operations
-        self._answers: dict[tuple[bytes, bytes], Int] = {}
         # With many works blocks are longer, so that the sums need less memory than the operations.
         self._block = max(BLOCK, 4 * works)
         count = len(operations.start) // self._block
@@ -89,15 +86,7 @@ class Lane:
         return np.concatenate(added), np.where(mask[work[before]], self._end(before), edges)
 
     def busy(self, edges: Int, mask: Bool | None) -> Int:
-        """Return the time (ns) in each bin in which an operation of a work of the mask runs; the last are kept."""
-        asked = edges.tobytes(), b"" if mask is None else mask.tobytes()
-        if asked not in self._answers:
-            if len(self._answers) == KEPT:
-                del self._answers[next(iter(self._answers))]
-            self._answers[asked] = self._busy(edges, mask)
-        return self._answers[asked]
-
-    def _busy(self, edges: Int, mask: Bool | None) -> Int:
+        """Return the time (ns) in each bin in which an operation of a work of the mask runs."""
         at = np.searchsorted(self.operations.start, edges)
         if mask is None:
             grown = self._grown()
@@ -105,7 +94,8 @@ class Lane:
             latest = self._latest(np.maximum(at - 1, 0))
         else:
             added, latest = self._masked(at, edges, mask)
-        # What starts in a bin, with what starts earlier and reaches into it, without what it reaches beyond.
+        # What starts in a bin, with what starts earlier and reaches into it, without what it
+        # reaches beyond.
         beyond = np.where(at > 0, np.maximum(latest - edges, 0), 0)
         return np.asarray(added + beyond[:-1] - beyond[1:], np.int64)
 
@@ -192,91 +182,72 @@ class Works:
     """The works of a run, and the number of the work of each row of KERNELS and COPIES."""
 
     def __init__(self, kernels: pd.DataFrame, copies: pd.DataFrame) -> None:
-        codes = [np.asarray(kernels[column].cat.codes) for column in COLUMNS]
-        self._texts = [[str(text) for text in kernels[column].cat.categories] for column in COLUMNS]
-        self._directions = [str(text) for text in copies["direction"].cat.categories]
-        number, (self._name, self._full_name, self._family) = _numbered(codes, len(self._texts[0]))
-        direction = np.asarray(copies["direction"].cat.codes, np.int64)
+        self._works, number = numbered(kernels, [*COLUMNS])
+        self._name, self._family = self._works["name"].cat, self._works["family"].cat
+        self._directions = copies["direction"].cat.categories.astype(object).tolist()
+        self.kernels = len(self._works)  # the works of the copies come after
+        self.count = self.kernels + len(self._directions) + 1
+        direction = copies["direction"].cat.codes.to_numpy(np.int64)
         # A copy without a direction is the one after the last.
         of_copies = np.where(direction < 0, len(self._directions), direction) + self.kernels
-        self.of_rows = tuple(
-            rows.astype(np.min_scalar_type(self.count), copy=False) for rows in (number, of_copies)
-        )
-
-    @property
-    def kernels(self) -> int:
-        """Number of works of kernels; the copies' come after."""
-        return len(self._name)
-
-    @property
-    def count(self) -> int:
-        """Number of works of kernels and copies."""
-        return self.kernels + len(self._directions) + 1
+        narrow = np.min_scalar_type(self.count)
+        self.of_rows = number.astype(narrow), of_copies.astype(narrow)
 
     def matching(self, pattern: str, families: Sequence[str]) -> Bool:
         """Say which works of kernels have a short or full name that matches, and one of the families."""
         unknown = [one for one in families if one not in FAMILIES]
         if unknown:
-            raise ValueError(
-                f"families: {', '.join(map(repr, unknown))} is not one of {list(FAMILIES)}"
-            )
-        name, full_name, family = self._texts
+            listed = ", ".join(map(repr, unknown))
+            raise ValueError(f"families: {listed} is not one of {list(FAMILIES)}")
         chosen = np.ones(self.kernels, bool)
         if pattern:
-            # The answer for a missing name is the last.
-            short, full = (
-                np.array([*matching(texts, pattern), False], bool) for texts in (name, full_name)
-            )
-            chosen &= short[self._name] | full[self._full_name]
+            chosen = _matches(self._works["name"], pattern)
+            chosen |= _matches(self._works["full_name"], pattern)
         if families:
-            chosen &= np.array([*(text in families for text in family), False], bool)[self._family]
+            chosen &= self._works["family"].isin(families).to_numpy()
         return chosen
 
-    def mask(self, names: NDArray[np.bool_] | None) -> Bool | None:
+    def mask(self, names: Bool | None) -> Bool | None:
         """Return which works, copies too, a choice by name keeps; None if it keeps all."""
         if names is None:
             return None
         chosen = np.asarray(names)
-        categories = len(self._texts[0])
-        if chosen.dtype != bool or chosen.shape not in ((categories,), (self.kernels,)):
+        if chosen.dtype != bool or chosen.shape != (self.kernels,):
             raise ValueError(
-                f"names: {chosen.dtype} of shape {chosen.shape} is not a bool for each of the {categories} names"
+                f"names: {chosen.dtype} of shape {chosen.shape} is not what `matching` returns: "
+                f"a bool for each of {self.kernels} works"
             )
-        if len(chosen) != self.kernels:
-            chosen = np.append(chosen, False)[self._name]
         return None if chosen.all() else np.append(chosen, np.ones(self.count - self.kernels, bool))
 
     def by_name(self, per_work: Int) -> Int:
         """Add up, per name, what was counted per work; what has no name comes last."""
-        sums = np.zeros(len(self._texts[0]) + 1, np.int64)
-        np.add.at(sums, self._name, per_work[: self.kernels])
+        sums = np.zeros(len(self._name.categories) + 1, np.int64)
+        np.add.at(sums, self._name.codes.to_numpy(), per_work[: self.kernels])
         return sums
 
     def names(self, chosen: Int) -> pd.DataFrame:
         """Return name and family (missing where kernels of several families share it) of names by their number."""
-        several = np.full(len(self._texts[0]) + 1, -2)
-        several[self._name] = self._family
-        mixed = self._name[several[self._name] != self._family]
-        several[mixed] = -1
-        name = np.where(chosen < len(self._texts[0]), chosen, -1)
-        names = pd.Categorical.from_codes(name, pd.Index(self._texts[0]))
-        family = pd.Categorical.from_codes(several[chosen], pd.Index(self._texts[2]))
-        return pd.DataFrame({"name": names, "family": family})
+        count = len(self._name.categories)
+        codes = self._name.codes.to_numpy(np.int64)
+        families = shared(self._works["family"], np.where(codes < 0, count, codes), count + 1)
+        name = np.where(chosen < count, chosen, -1)
+        names = pd.Categorical.from_codes(name, self._name.categories)
+        return pd.DataFrame({"name": names, "family": families.array[chosen]})
 
     def described(self, work: Numbers) -> pd.DataFrame:
         """Return name, or direction of a copy, and family of works by their number."""
-        names, directions = (
-            np.array([*texts, None], object) for texts in (self._texts[0], self._directions)
-        )
-        texts = np.concatenate([names[self._name], directions])[work]
-        family = np.append(self._family, np.full(self.count - self.kernels, -1))[work]
-        families = pd.Categorical.from_codes(family, pd.Index(self._texts[2]))
+        names = self._works["name"].astype(object).where(self._name.codes >= 0, None)
+        texts = np.array([*names, *self._directions, None], object)[work]
+        none = np.full(self.count - self.kernels, -1)
+        family = np.append(self._family.codes.to_numpy(), none)[work]
+        families = pd.Categorical.from_codes(family, self._family.categories)
         return pd.DataFrame({"name": pd.Categorical(texts), "family": families})
 
 
-def blocks(count: int) -> Iterator[slice]:
-    """Yield slices of so many rows, block by block."""
-    return (slice(first, first + BLOCK) for first in range(0, count, BLOCK))
+def _matches(names: pd.Series, pattern: str) -> Bool:
+    """Tell which names match a pattern; a missing one does not."""
+    texts = [str(text) for text in names.cat.categories]
+    return np.array([*matching(texts, pattern), False], bool)[names.cat.codes.to_numpy()]
 
 
 def parts(at: Int) -> Iterator[tuple[slice, slice]]:
@@ -302,8 +273,8 @@ def lanes(
     """Return the lanes of KERNELS and COPIES, sorted by device (its number is given for each row), stream and kind."""
     kernels, copies = frames
     kinds = (
-        _either(kernels["family"], "communication", COMMUNICATION, COMPUTATION),
-        _either(copies["direction"], "memset", COMPUTATION, COPY),
+        np.where(where(kernels["family"], "communication".__eq__), COMMUNICATION, COMPUTATION),
+        np.where(where(copies["direction"], "memset".__eq__), COMPUTATION, COPY),
     )
     columns_of: dict[Key, list[Columns]] = {}
     for frame, device, kind, work in zip(frames, devices, kinds, works.of_rows, strict=True):
@@ -314,28 +285,15 @@ def lanes(
     ]
 
 
-def _either(
-    column: pd.Series, category: str, yes: int, no: int
-) -> tuple[Numbers, NDArray[np.uint8]]:
-    """Return the codes of a column and what each stands for: `yes` for a category, else `no`."""
-    of_code = np.append(column.cat.categories == category, False)
-    return column.cat.codes.to_numpy(), np.where(of_code, yes, no).astype(np.uint8)
-
-
 def _split(
-    frame: pd.DataFrame, device: Int, kind: tuple[Numbers, NDArray[np.uint8]], work: Numbers
+    frame: pd.DataFrame, device: Int, kind: Int, work: Numbers
 ) -> Iterator[tuple[Key, Columns]]:
     """Yield the operations of each device, stream and kind, in the order of their rows."""
-    stream = frame["stream"].to_numpy()
-    streams = _streams(stream)
-    number = _places(streams)
+    stream, streams = pd.factorize(frame["stream"].to_numpy(), sort=True)
     shape = (int(device.max(initial=0)) + 1, max(len(streams), 1), len(KINDS))
+    code = (device * shape[1] + stream) * shape[2] + kind
     # As narrow as can be: numpy sorts 16-bit integers by radix.
-    code = np.empty(len(frame), np.min_scalar_type(shape[0] * shape[1] * shape[2]))
-    for rows in blocks(len(frame)):
-        code[rows] = (device[rows] * shape[1] + number(stream[rows])) * shape[2] + kind[1].take(
-            kind[0][rows]
-        )
+    code = code.astype(np.min_scalar_type(shape[0] * shape[1] * shape[2]))
     order = np.argsort(code, kind="stable")
     last = np.cumsum(np.bincount(code, minlength=1))
     start, dur = frame["start_ns"].to_numpy(), frame["dur_ns"].to_numpy()
@@ -348,29 +306,6 @@ def _split(
             Key(of_device, int(streams[of_stream]), of_kind),
             Columns(start, dur, work, row).taken(of_lane),
         )
-
-
-def _streams(stream: Int) -> Int:
-    """Return the streams, ascending."""
-    low, high = (int(stream.min()), int(stream.max())) if len(stream) else (0, 0)
-    if high - low >= MOST:
-        return np.unique(stream)
-    seen = np.zeros(high - low + 1, bool)
-    for rows in blocks(len(stream)):
-        offset = stream[rows] - low
-        if not seen.take(offset).all():
-            seen[offset] = True
-    return low + np.flatnonzero(seen)
-
-
-def _places(streams: Int) -> Callable[[Int], Int]:
-    """Return what finds the number of a stream: a look-up table where their range is small."""
-    if not len(streams) or streams[-1] - streams[0] >= MOST:
-        return lambda stream: np.searchsorted(streams, stream)
-    low = streams[0]
-    number = np.zeros(int(streams[-1] - low) + 1, np.int64)
-    number[streams - low] = np.arange(len(streams))
-    return lambda stream: number.take(stream - low)
 
 
 def _lanes(key: Key, parts: list[Columns], works: int) -> Iterator[Lane]:
@@ -393,34 +328,3 @@ def _lanes(key: Key, parts: list[Columns], works: int) -> Iterator[Lane]:
     yield Tangled(key, columns.taken(np.flatnonzero(tangled)), works)
     if not tangled.all():
         yield Lane(key, columns.taken(np.flatnonzero(~tangled)), works)
-
-
-def _numbered(codes: list[Numbers], names: int) -> tuple[Numbers, list[Int]]:
-    """Return the work of each kernel, and the codes of name, full name and family of each work."""
-    name = codes[0]
-    usual_codes = [np.full(names + 1, UNSEEN) for _ in COLUMNS[1:]]
-    others = [_others(codes, usual_codes, rows) for rows in blocks(len(name))]
-    other = np.concatenate([np.zeros(0, np.int64), *others])
-    keys = pd.DataFrame({column: code[other] for column, code in zip(COLUMNS, codes, strict=True)})
-    extra = keys.drop_duplicates().sort_values([*COLUMNS])
-    number = name.astype(np.int64) if len(other) else name
-    if len(other):
-        number[other] = names + keys.groupby([*COLUMNS], sort=True).ngroup().to_numpy()
-    usual = [np.arange(names), *(np.maximum(of_name[:names], -1) for of_name in usual_codes)]
-    return number, [
-        np.append(a, extra[c]).astype(np.int64) for a, c in zip(usual, COLUMNS, strict=True)
-    ]
-
-
-def _others(codes: list[Numbers], usual_codes: list[Int], rows: slice) -> Int:
-    """Return the rows without a name, or of another full name or family than its first row, which becomes `known`."""
-    name = codes[0][rows].astype(np.intp)
-    other = name < 0
-    for of_name, code in zip(usual_codes, codes[1:], strict=True):
-        differs = of_name.take(name) != code[rows]
-        if differs.any():
-            new = np.flatnonzero(differs & (of_name.take(name) == UNSEEN))
-            of_name[name[new]] = code[rows][new]
-            differs = of_name.take(name) != code[rows]
-        other |= differs
-    return np.asarray(rows.start + np.flatnonzero(other), np.int64)

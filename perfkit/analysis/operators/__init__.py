@@ -1,30 +1,34 @@
 """What do the framework's operators cost, on the CPU and on the GPU, and which of them should not be there?
 
-All tables are of one execution. A kernel belongs to the innermost operator that runs on the launching thread when the
-launch call begins: of all operators [start, end) of that process and thread that contain the call's start. The call is
-joined on (rank, process, correlation); all nodes of a graph belong to the operator that launched the graph. Kernels
-without a recorded call, or launched outside of every operator, have no operator: they are never dropped, and stand in
-rows of their own. *Self* is an operator without those nested in it, *total* with them. Times of the GPU are sums of
-kernel durations, copies left out; concurrent kernels add up.
+All tables are of one execution. A kernel belongs to the innermost operator that runs on the
+launching thread when the launch call begins: of all operators [start, end) of that process and
+thread that contain the call's start. The call is joined on (rank, process, correlation); all nodes
+of a graph belong to the operator that launched the graph. Kernels without a recorded call, or
+launched outside of every operator, have no operator: they are never dropped, and stand in rows of
+their own. *Self* is an operator without those nested in it, *total* with them. Times of the GPU are
+sums of kernel durations, copies left out; concurrent kernels add up.
 
-Each of the `CHECKS` names operators by a pattern and says what they must do to count: an ``aten::item`` of a tensor on
-the CPU costs nothing, one that calls CUDA waits for the GPU. Operators count once per check, the outermost.
+Each of the `CHECKS` names operators by a pattern and says what they must do to count: an
+``aten::item`` of a tensor on the CPU costs nothing, one that calls CUDA waits for the GPU.
+Operators count once per check, the outermost.
 
-Launching takes the CPU about 5 to 10 us, so a kernel is short when it runs for less than `SHORT_NS`. That constant only
-selects: whether launching holds the GPU up is for the measured `interval_ns` to say, the time from one launch call of a
-thread to its next. Where it exceeds the kernels' time, the GPU waits for the CPU. Nodes of a graph are launched
-together: they have no interval.
+Launching takes the CPU about 5 to 10 us, so a kernel is short when it runs for less than
+`SHORT_NS`. That constant only selects: whether launching holds the GPU up is for the measured
+`interval_ns` to say, the time from one launch call of a thread to its next. Where it exceeds the
+kernels' time, the GPU waits for the CPU. Nodes of a graph are launched together: they have no
+interval.
 
 A synchronisation is a call that returns only when the GPU is done (`perfkit.analysis.host.BLOCKING`) or an asynchronous
 copy from the device to pageable memory, which does so too (CUDA Runtime API, "API synchronization behavior"). It is
 *explicit* where the program asks to wait (``torch.cuda.synchronize()``: a *Synchronize* call outside every operator),
 else *implicit* (``.item()``, ``.cpu()``, ``nonzero``: the call is the operator's).
 
-The device waited for is the one on which the calling thread last started an operation, else the rank's only one. The
-idle time that a synchronisation costs lies in the gap of that device in which it ends: from its start, or from when the
-device ran dry if that is later, to the next operation's start, or to the next synchronisation's that ends in the same
-gap: nothing is counted twice. At most that is saved without the synchronisation, for the host may have other work to do
-before it launches again. Where graph launches have no recorded kernels (`perfkit.analysis.causes.determinable`) gaps
+The device waited for is the one on which the calling thread last started an operation, else the
+rank's only one. The idle time that a synchronisation costs lies in the gap of that device in which
+it ends: from its start, or from when the device ran dry if that is later, to the next operation's
+start, or to the next synchronisation's that ends in the same gap: nothing is counted twice. At most
+that is saved without the synchronisation, for the host may have other work to do before it launches
+again. Where graph launches have no recorded kernels (`perfkit.analysis.causes.determinable`) gaps
 are an artefact, and so is this.
 
 Source: PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as its "External id".
@@ -37,7 +41,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import THREAD as THREAD_KEYS
 from perfkit.analysis.causes import (
@@ -51,14 +54,13 @@ from perfkit.analysis.causes import (
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import grouped, numbered, ranked
 from perfkit.analysis.host import blocks
-from perfkit.analysis.intervals import Axis, Int, Window, cut, devices, ends, spans
+from perfkit.analysis.intervals import Axis, Bool, Int, Window, cut, devices, ends, spans
 from perfkit.analysis.operators import totals
 from perfkit.analysis.operators.totals import (
     HOW,
     Operators,
     backward,
     kernels_of,
-    launched,
     summary,
 )
 from perfkit.analysis.steps import STEPS
@@ -78,7 +80,7 @@ from perfkit.tables import (
     THREAD,
 )
 
-SHORT_NS = 10_000
+SHORT_NS = 10_000  # median duration from which on kernels are not short (convention)
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,6 @@ __all__ = [
     "Operators",
     "backward",
     "kernels_of",
-    "launched",
 ]
 __all__ += ["many_small", "summary", "synchronisation_summary", "synchronisations", "unexpected"]
 
@@ -153,9 +154,10 @@ def unexpected(
 
     In a window operators count with the part inside.
 
-    In the order of `CHECKS`, then by falling `cpu_total_ns`: `check` string; `name` category, the operator; `count`
-    int64; `cpu_total_ns` int64, time of the CPU in them; `gpu_total_ns` int64, time of the kernels and copies that they
-    and operators nested in them launched, whole; `why`, `instead` string.
+    In the order of `CHECKS`, then by falling `cpu_total_ns`: `check` string; `name` category, the
+    operator; `count` int64; `cpu_total_ns` int64, time of the CPU in them; `gpu_total_ns` int64,
+    time of the kernels and copies that they and operators nested in them launched, whole; `why`,
+    `instead` string.
     """
     parent = totals.parents(OPS.check(ops))
     traits, gpu = _traits(
@@ -171,7 +173,7 @@ def unexpected(
 
 
 def _of_check(
-    check: Check, ops: pd.DataFrame, parent: Int, having: NDArray[np.bool_], cpu: Int, gpu: Int
+    check: Check, ops: pd.DataFrame, parent: Int, having: Bool, cpu: Int, gpu: Int
 ) -> pd.DataFrame:
     """Return the rows of one check; `cpu` is negative for operators outside of the window."""
     matches = where(ops["name"], re.compile(check.pattern).fullmatch) & having
@@ -194,7 +196,7 @@ def _traits(
     kernels: pd.DataFrame,
     copies: pd.DataFrame,
     api_calls: pd.DataFrame,
-) -> tuple[dict[str, NDArray[np.bool_]], Int]:
+) -> tuple[dict[str, Bool], Int]:
     """Return what each operator does, itself or (cuda, gpu) in those nested in it, and its GPU time with these."""
     op_of_call = np.append(totals.open_at(ops, api_calls), -1)
     launches = [op_of_call[started_by(table, api_calls)] for table in (kernels, copies)]
@@ -212,7 +214,8 @@ def _traits(
         "gpu": totals.rolled_up(count(both), parent) > 0,
         "to_host": count(launches[1][to_host]) > 0,
         "pageable": count(launches[1][pageable]) > 0,
-        # Of the operands' types "double" is also said of a Python number, which is computed with in single precision.
+        # Of the operands' types "double" is also said of a Python number, which is computed with in
+        # single precision.
         "double": count(
             launches[0][where(kernels["full_name"], lambda name: decode(name).precision == "fp64")]
         )
@@ -227,28 +230,23 @@ def many_small(
     kernels: pd.DataFrame,
     api_calls: pd.DataFrame,
     *,
-    below_ns: int = SHORT_NS,
     steps: pd.DataFrame | None = None,
     window: Window | None = None,
 ) -> pd.DataFrame:
-    """Return the operators whose kernels have a median duration below `below_ns`, by falling number of launches.
+    """Return the operators whose kernels have a median duration below SHORT_NS, by falling number of launches.
 
-    `below_ns`: Median from which on an operator's kernels are not short, ns, above 0, else ValueError.
     `steps`: What `perfkit.analysis.steps.detect` returned, for launches per step.
     `window`: Only kernels that start in it; none is cut.
 
-    By falling `count`, ties by name: `name` category, of the operator that launches, missing for kernels without one;
-    `count` int64, kernels; `total_ns` int64, `mean_ns`, `median_ns` float64, of their durations; `count_frac`,
-    `share_frac` float64, count and total_ns over those of all kernels (share_frac NaN where these take no time);
-    `interval_ns` float64, median time from the operator's launch calls to the next of the same thread, NaN where there
-    is none; `per_step_count` float64, kernels that start in a step over the number of steps of all ranks, NaN without
-    steps.
+    By falling `count`, ties by name: `name` category, of the operator that launches, missing for
+    kernels without one; `count` int64, kernels; `total_ns` int64, `mean_ns`, `median_ns` float64,
+    of their durations; `count_frac`, `share_frac` float64, count and total_ns over those of all
+    kernels (share_frac NaN where these take no time); `interval_ns` float64, median time from the
+    operator's launch calls to the next of the same thread, NaN where there is none;
+    `per_step_count` float64, kernels that start in a step over the number of steps of all ranks,
+    NaN without steps.
     """
-    if below_ns <= 0:
-        raise ValueError(
-            f"below_ns: {below_ns} is not positive. Give a duration in ns, such as {SHORT_NS}."
-        )
-    steps = STEPS.empty() if steps is None else STEPS.check(steps)
+    steps = STEPS.given(steps)
     call, op = totals.launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     launches = kernels[["rank", "start_ns", "dur_ns"]].assign(
         name=totals.named(ops, op), interval=_intervals(api_calls, call)
@@ -269,7 +267,7 @@ def many_small(
         group[np.asarray((at >= 0) & (start < np.append(end, 0)[at]))], minlength=len(table)
     )
     table["per_step_count"] = inside / (len(steps) or np.nan)
-    return ranked(table[table["median_ns"] < below_ns], "count", ["name"])
+    return ranked(table[table["median_ns"] < SHORT_NS], "count", ["name"])
 
 
 def _intervals(api_calls: pd.DataFrame, call: Int) -> Int:
@@ -296,17 +294,15 @@ def synchronisations(
 ) -> pd.DataFrame:
     """Return every call that waits for the GPU, with the operator and Python line it comes from and what it cost.
 
-    With a window only calls that start in it; none is cut. `gaps`: GAPS of these kernels and copies without a window,
-    for who has them already. PYTHON_CALLS give the lines: a line is where the function
-    begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the standard library's, else the
-    innermost.
+    With a window only calls that start in it; none is cut. `gaps`: GAPS of these kernels and copies
+    without a window, for who has them already. PYTHON_CALLS give the lines: a line is where the
+    function begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the
+    standard library's, else the innermost.
 
     SYNCHRONISATIONS; `gpu` -1 where the device waited for is not known, and `idle_ns` NA there.
     """
     parent = totals.parents(OPS.check(ops))
-    python_calls = (
-        PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
-    )
+    python_calls = PYTHON_CALLS.given(python_calls)
     row = np.flatnonzero(
         _waiting(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls))
     )
@@ -326,15 +322,14 @@ def synchronisations(
     return SYNCHRONISATIONS.make(table[SYNCHRONISATIONS.column_names])
 
 
-def _waiting(
-    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
-) -> NDArray[np.bool_]:
+def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> Bool:
     """Tell which calls return only when the GPU is done."""
     waits = blocks(api_calls)
     pageable = (copies["direction"] == "D2H") & (copies["dst_memory"] == "pageable")
     staged = started_by(copies[pageable], api_calls)
     waits[staged[staged >= 0]] = True
-    # Some exports hold a call and, inside it, its versioned form with the same correlation id: one call, the outer one.
+    # Some exports hold a call and, inside it, its versioned form with the same correlation id: one
+    # call, the outer one.
     row = np.flatnonzero(waits & (api_calls["correlation"] >= 0).to_numpy())
     again = api_calls.take(row).duplicated(["rank", "process", "thread", "correlation", "name"])
     waits[row[again.to_numpy()]] = False
@@ -355,9 +350,9 @@ def synchronisation_summary(synchronisations: pd.DataFrame) -> pd.DataFrame:
 
     All ranks and threads are taken together.
 
-    By falling `idle_ns`, ties by falling count, then keys: `api`, `kind`, `operator`, `outermost`, `line` category, as
-    in SYNCHRONISATIONS; `count` int64; `total_ns`, `max_ns` int64, of the calls; `idle_ns` int64, sum of those known;
-    `idle_count` int64, how many are known.
+    By falling `idle_ns`, ties by falling count, then keys: `api`, `kind`, `operator`, `outermost`,
+    `line` category, as in SYNCHRONISATIONS; `count` int64; `total_ns`, `max_ns` int64, of the
+    calls; `idle_ns` int64, sum of those known; `idle_count` int64, how many are known.
     """
     table, group = numbered(SYNCHRONISATIONS.check(synchronisations), list(KEYS))
     spent, idle = (synchronisations[column].groupby(group) for column in ("dur_ns", "idle_ns"))

@@ -1,20 +1,23 @@
 """How much time does each operator take, on the CPU and on the GPU, itself and with the operators nested in it?
 
-Operators of one (rank, process, thread) nest. An operator runs in [start, end): one of no duration never runs, and what
-starts together with an operator lies in it. Operators are named by their row (position) in OPS; -1 is none.
+Operators of one (rank, process, thread) nest. An operator runs in [start, end): one of no duration
+never runs, and what starts together with an operator lies in it. Operators are named by their row
+(position) in OPS; -1 is none.
 
 PyTorch names a frame ``file(line): function``, where the line is that of the function's beginning
-(``torch/csrc/autograd/profiler_python.cpp``, ``CodeLocation``), a built-in ``<built-in ...>`` and a module's forward
-``nn.Module: class``. The program's frames are neither built in, nor PyTorch's own, nor the standard
-library's.
+(``torch/csrc/autograd/profiler_python.cpp``, ``CodeLocation``), a built-in ``<built-in ...>`` and a
+module's forward ``nn.Module: class``. The program's frames are neither built in, nor PyTorch's own,
+nor the standard library's.
 
-Autograd gives each node of the graph a number when a forward operator makes it; the node's backward bears the same
-(`sequence`). A *node* is an operator that autograd runs in the backward pass (``evaluate_function: MmBackward0`` and
-the ``MmBackward0`` in it are one). Several forward operators may bear a number, because a composite one bears that of
-the next node made in it: the one that starts last made the node (PyTorch, ``torch/csrc/profiler/collection.cpp``,
-``generateForwardBackwardLink``). Numbers count per thread, and what a backward pass computes anew (activation
-checkpointing) bears numbers of another: a node finds its forward operator outside of the backward pass, a node run
-within another one inside. Kernels belong to the innermost node around their launch.
+Autograd gives each node of the graph a number when a forward operator makes it; the node's backward
+bears the same (`sequence`). A *node* is an operator that autograd runs in the backward pass
+(``evaluate_function: MmBackward0`` and the ``MmBackward0`` in it are one). Several forward
+operators may bear a number, because a composite one bears that of the next node made in it: the one
+that starts last made the node (PyTorch, ``torch/csrc/profiler/collection.cpp``,
+``generateForwardBackwardLink``). Numbers count per thread, and what a backward pass computes anew
+(activation checkpointing) bears numbers of another: a node finds its forward operator outside of
+the backward pass, a node run within another one inside. Kernels belong to the innermost node around
+their launch.
 """
 
 import re
@@ -35,15 +38,16 @@ from perfkit.analysis.causes import (
     started_by,
     where,
 )
-from perfkit.analysis.grouping import keys_of, numbered, ranked, totals
-from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
+from perfkit.analysis.grouping import keys_of, numbered, ranked
+from perfkit.analysis.intervals import Bool, Int, Window, bounds, cut, last_open, maxima
 from perfkit.schema import unique
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
 HOW = ("launch", "outside", "none")
 _NOT_A_LINE = re.compile(r"<(?:built-in|frozen|string)\b|nn\.Module: |(?:.*/)?torch/")
 ENGINE = "autograd::engine::evaluate_function: "
-# "MmBackward0", "NllLossBackward", "CopyBackwards", "torch::autograd::AccumulateGrad", "torch::autograd::CppNode<...>"
+# "MmBackward0", "NllLossBackward", "CopyBackwards", "torch::autograd::AccumulateGrad",
+# "torch::autograd::CppNode<...>"
 NODE = re.compile(r"\w*Backwards?\d*|(?:struct )?torch::autograd::.+")
 KEYS = ("name", "shapes", "dtypes", "strides", "rank", "process", "thread")
 
@@ -52,7 +56,7 @@ class _Grouping(NamedTuple):
     """The operators: the row around each, whether it is in no other of its group, its group; and how many groups."""
 
     parent: Int
-    first: NDArray[np.bool_]
+    first: Bool
     group: Int
     groups: int
 
@@ -75,8 +79,8 @@ class Operators:
     ) -> pd.DataFrame:
         """Return the function `summary` of some operators and kernels, and the calls of their ranks.
 
-        `ops` and `kernels` are positions in OPS and KERNELS, ascending: operators of whole ranks with any of their
-        kernels; all when omitted.
+        `ops` and `kernels` are positions in OPS and KERNELS, ascending: operators of whole ranks
+        with any of their kernels; all when omitted.
         """
         of_ops, parent, of_kernels, row, keys = (
             self._ops,
@@ -91,7 +95,8 @@ class Operators:
             number = np.full(len(of_ops) + 1, -1, np.int64)  # the last one answers for no operator
             number[ops] = np.arange(len(ops))
             of_ops, parent, row = of_ops.take(ops), number[parent[ops]], number[row]
-        # The combinations of keys, that of each operator, and that of each kernel: its operator's or its own.
+        # The combinations of keys, that of each operator, and that of each kernel: its operator's
+        # or its own.
         lacking = np.flatnonzero(row < 0)
         own = of_kernels[["rank", "process"]].take(lacking).assign(thread=np.int64(-1))
         blank = {
@@ -139,7 +144,8 @@ def launching(
 ) -> tuple[Int, Int]:
     """Return the call that launched each kernel or copy, and the innermost operator that made it: rows, -1 for none.
 
-    The call is the one with the operation's correlation id; all nodes of a graph have that of the graph.
+    The call is the one with the operation's correlation id; all nodes of a graph have that of the
+    graph.
     """
     call = started_by(operations, api_calls)
     if not len(ops):
@@ -183,7 +189,7 @@ def rolled_up(values: Int, parent: Int) -> Int:
     return total
 
 
-def outermost(parent: Int, group: Int, row: Int) -> NDArray[np.bool_]:
+def outermost(parent: Int, group: Int, row: Int) -> Bool:
     """Tell which of the operators in `row` lie in no operator of their own group."""
     first = np.ones(len(row), bool)
     for who, at in enclosing(parent, parent[row]):
@@ -204,7 +210,7 @@ def named(calls: pd.DataFrame, row: Int) -> pd.Categorical:
     return pd.Categorical.from_codes(codes[row], calls["name"].cat.categories)
 
 
-def starts_inside(frame: pd.DataFrame, window: Window | None) -> NDArray[np.bool_]:
+def starts_inside(frame: pd.DataFrame, window: Window | None) -> Bool:
     """Tell which rows start in the window."""
     if window is None:
         return np.ones(len(frame), bool)
@@ -213,49 +219,19 @@ def starts_inside(frame: pd.DataFrame, window: Window | None) -> NDArray[np.bool
     return np.asarray((start >= first) & (start < last))
 
 
-def kernels_of(
-    ops: pd.DataFrame,
-    kernels: pd.DataFrame,
-    api_calls: pd.DataFrame,
-    *,
-    window: Window | None = None,
-) -> pd.DataFrame:
+def kernels_of(ops: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the operator that launched each kernel: the innermost one that runs when the launch call begins.
 
-    With a window only kernels that start in it.
-
-    One row per kernel, with the index of `kernels`: `rank` int32; `op` int64, as in OPS, unique in its rank, -1 where
-    there is none; `how` category: "launch", launched in that operator; "outside", the launch call lies in no operator;
-    "none", no launch call is recorded.
+    One row per kernel, with the index of `kernels`: `rank` int32; `op` int64, as in OPS, unique in
+    its rank, -1 where there is none; `how` category: "launch", launched in that operator;
+    "outside", the launch call lies in no operator; "none", no launch call is recorded.
     """
     call, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     how = np.select([row >= 0, call >= 0], [0, 1], 2)
-    table = kernels[["rank"]].assign(
+    return kernels[["rank"]].assign(
         op=np.append(ops["op"].to_numpy(), -1)[row],
         how=pd.Categorical.from_codes(how, pd.Index(HOW)),
     )
-    return table[starts_inside(kernels, window)]
-
-
-def launched(
-    ops: pd.DataFrame,
-    kernels: pd.DataFrame,
-    api_calls: pd.DataFrame,
-    *,
-    window: Window | None = None,
-) -> pd.DataFrame:
-    """Return count and time of the kernels that each operator launches itself, per operator and kernel name.
-
-    In a window kernels count with the part inside. By falling `total_ns`, ties by falling count, then names: `operator`
-    category, missing for kernels without operator; `kernel` category, the kernel's name; `count` int64; `total_ns`,
-    `min_ns`, `max_ns` int64; `mean_ns`, `median_ns` float64; `std_ns` float64, of a sample, NaN for one launch;
-    `share_frac` float64, total_ns over the time of all kernels, NaN where that is 0.
-    """
-    _, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
-    inside = cut(
-        kernels.rename(columns={"name": "kernel"}).assign(operator=named(ops, row)), window
-    )
-    return totals(inside, ["operator", "kernel"])
 
 
 def lines(python_calls: pd.DataFrame, moments: pd.DataFrame) -> pd.Categorical:
@@ -286,24 +262,27 @@ def summary(
 ) -> pd.DataFrame:
     """Return count, CPU time and GPU time of the operators, grouped; each with and without the operators they call.
 
-    Totals sum over instances as PyTorch's do, with one difference: an operator nested in one of its own group, at any
-    depth, adds nothing to the totals of that group. PyTorch leaves it out only if it is the outer one's only child.
+    Totals sum over instances as PyTorch's do, with one difference: an operator nested in one of its
+    own group, at any depth, adds nothing to the totals of that group. PyTorch leaves it out only if
+    it is the outer one's only child.
 
     `by`: One or more of name, shapes, dtypes, strides, rank, process, thread; else ValueError.
-    `window`: Operators count with the part that the CPU spends in it, kernels with the part that the GPU does, whenever
-    they were launched.
+    `window`: Operators count with the part that the CPU spends in it, kernels with the part that
+    the GPU does, whenever they were launched.
 
-    By falling `gpu_total_ns`, where no kernel took time by falling `cpu_self_ns`; ties by falling count, then keys. The
-    key columns as in OPS; `count` int64; `cpu_total_ns` int64; `cpu_self_ns` int64, without child operators, calls of
-    the CUDA API included; `cpu_self_mean_ns` float64, per operator, NaN where count is 0; `gpu_total_ns` int64, time of
-    the kernels launched in the operators or in those nested in them; `gpu_self_ns` int64 and `kernel_count` int64, of
-    the kernels they launched themselves; `gpu_share_frac` float64, gpu_self_ns over the time of all kernels, NaN where
-    that is 0. Kernels without an operator count where name, shapes, dtypes and strides are missing and thread is -1 (by
-    name a row of their own, with count 0): gpu_self_ns, kernel_count and gpu_share_frac add up to those of all kernels.
-    In a window count is also 0 for operators that launched before it what runs in it.
+    By falling `gpu_total_ns`, where no kernel took time by falling `cpu_self_ns`; ties by falling
+    count, then keys. The key columns as in OPS; `count` int64; `cpu_total_ns` int64; `cpu_self_ns`
+    int64, without child operators, calls of the CUDA API included; `cpu_self_mean_ns` float64, per
+    operator, NaN where count is 0; `gpu_total_ns` int64, time of the kernels launched in the
+    operators or in those nested in them; `gpu_self_ns` int64 and `kernel_count` int64, of the
+    kernels they launched themselves; `gpu_share_frac` float64, gpu_self_ns over the time of all
+    kernels, NaN where that is 0. Kernels without an operator count where name, shapes, dtypes and
+    strides are missing and thread is -1 (by name a row of their own, with count 0): gpu_self_ns,
+    kernel_count and gpu_share_frac add up to those of all kernels. In a window count is also 0 for
+    operators that launched before it what runs in it.
 
-    Source: PyTorch, ``torch.profiler``: ``key_averages``, columns Self CPU, CPU total, Self CUDA, CUDA total, # of
-    Calls.
+    Source: PyTorch, ``torch.profiler``: ``key_averages``, columns Self CPU, CPU total, Self CUDA,
+    CUDA total, # of Calls.
     """
     return Operators(ops, kernels, api_calls).summary(by=by, window=window)
 
@@ -351,10 +330,11 @@ def backward(
 
     In a window kernels count with the part inside.
 
-    By falling `backward_ns`, ties by falling count, then names: `operator` category, missing where a node has no number
-    (AccumulateGrad) or its forward operator is not recorded; `node` category; `count` int64, nodes run; `forward_ns`,
-    `backward_ns` int64, time of the kernels launched in them or in operators they call, without that of other nodes run
-    in a node; `ratio` float64, backward_ns over forward_ns, NaN where there is no operator or forward_ns is 0.
+    By falling `backward_ns`, ties by falling count, then names: `operator` category, missing where
+    a node has no number (AccumulateGrad) or its forward operator is not recorded; `node` category;
+    `count` int64, nodes run; `forward_ns`, `backward_ns` int64, time of the kernels launched in
+    them or in operators they call, without that of other nodes run in a node; `ratio` float64,
+    backward_ns over forward_ns, NaN where there is no operator or forward_ns is 0.
     """
     parent = parents(OPS.check(ops))
     _, launcher = launching(ops, KERNELS.check(kernels), API_CALLS.check(api_calls))
@@ -372,23 +352,21 @@ def backward(
     table, group = numbered(pairs, ["operator", "node"])
     table["count"] = np.bincount(group, minlength=len(table))
     matched = forward >= 0
-    once = unique(
-        group[matched] * len(time) + forward[matched]
-    )  # each forward operator counts once in its group
+    # Each forward operator counts once in its group
+    once = unique(group[matched] * len(time) + forward[matched])
     table["forward_ns"] = sums(
         rolled_up(time, parent)[once % len(time)], once // len(time), len(table)
     )
     launched = np.flatnonzero(time)
-    around = node_around(
-        parent, node, launched
-    )  # what a node runs in it counts without the other nodes within
+    # What a node runs in it counts without the other nodes within
+    around = node_around(parent, node, launched)
     of_node = sums(time[launched[around >= 0]], around[around >= 0], len(time))
     table["backward_ns"] = sums(of_node[row], group, len(table))
     table["ratio"] = table["backward_ns"] / table["forward_ns"].where(table["forward_ns"] > 0)
     return ranked(table, "backward_ns", ["operator", "node"])
 
 
-def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[NDArray[np.bool_], Int, Int]:
+def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[Bool, Int, Int]:
     """Return which operators are nodes of autograd, their rows, and the row of the operator that made each, or -1."""
     engine, named_node = (
         where(ops["name"], one) for one in (lambda name: name.startswith(ENGINE), NODE.fullmatch)
@@ -398,7 +376,8 @@ def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[NDArray[np.bool_], Int, Int]
         np.flatnonzero(node),
         np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node),
     )
-    # The one of the operators `made` that made each of the nodes in `row`, -1 where it is not recorded.
+    # The one of the operators `made` that made each of the nodes in `row`, -1 where it is not
+    # recorded.
     keys = ["rank", "process", "sequence"]
     sides = [
         ops[keys].take(side).assign(within=node_around(parent, node, parent[side]) >= 0)
@@ -422,7 +401,7 @@ def forward_of(ops: pd.DataFrame, op: Int) -> Int:
     return made[node_around(parent, node, op)]
 
 
-def node_around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
+def node_around(parent: Int, node: Bool, row: Int) -> Int:
     """Return the innermost node that the operator in each row is or lies in, -1 where there is none."""
     around = np.full(len(row), -1, np.int64)
     for who, at in enclosing(parent, row):

@@ -1,31 +1,36 @@
 """How long would a run take if something in it were changed?
 
-`replay` answers with the span of the run under changes, as a range, or refuses; `prepared` and `changed` are its two
-parts, for several answers about one run, and `saved` says where the changes save time. `stretch` chooses the steps that
-stand for a run too long to be replayed whole, `around` the rows that a replay of a window looks at. Tables may be
-empty; one that is not what its name says raises SchemaError.
+`replay` answers with the span of the run under changes, as a range, or refuses; `prepared` and
+`changed` are its two parts, for several answers about one run, and `saved` says where the changes
+save time. `stretch` chooses the steps that stand for a run too long to be replayed whole, `around`
+the rows that a replay of a window looks at. Tables may be empty; one that is not what its name says
+raises SchemaError.
 
-The program is what its threads called, with the CPU's work between the calls, and the operations that the calls
-started. Streams work in order; an operation starts after its launch, after its predecessor and after what it waits for
-in other streams and on other ranks; calls that wait return when what they wait for is done. Of all this only calls and
-operations are recorded; the rest is inferred (`program`, `plan`), and delays that nothing explains are left
-out. A replay of the unchanged program tells how much that is: when it misses the measured span by more than
-`LIMIT_FRAC` the model does not hold, and there is no answer.
+The program is what its threads called, with the CPU's work between the calls, and the operations
+that the calls started. Streams work in order; an operation starts after its launch, after its
+predecessor and after what it waits for in other streams and on other ranks; calls that wait return
+when what they wait for is done. Of all this only calls and operations are recorded; the rest is
+inferred (`program`, `plan`), and delays that nothing explains are left out. A replay of the
+unchanged program tells how much that is: when it misses the measured span by more than `LIMIT_FRAC`
+the model does not hold, and there is no answer.
 
-The span of a rank is from the start of its first to the end of its last operation. `low` has the least latencies, no
-inferred wait between streams, and background work that is never late; `high` has every unexplained delay as measured,
-and what a change takes out of the way is needed at once. Neither knows of synchronisations that were not recorded: what
-a thread did between two calls is the CPU's work.
+The span of a rank is from the start of its first to the end of its last operation. `low` has the
+least latencies, no inferred wait between streams, and background work that is never late; `high`
+has every unexplained delay as measured, and what a change takes out of the way is needed at once.
+Neither knows of synchronisations that were not recorded: what a thread did between two calls is the
+CPU's work.
 
-The nodes of the graph are the ends of operations and the *heads* of threads: moments at which a thread goes on after
-something other than its own work. These are the return of a call that waits, a call that comes after another thread or
-after background work, and a thread's first call. Between two heads a thread runs by itself, so that its calls lie at
-fixed distances from the head. Instants count the starts and ends of all calls: 2 x call, and 1 more for its end.
-Collectives have two more sorts of nodes: the arrival of each operation, and the meeting of all that arrive.
+The nodes of the graph are the ends of operations and the *heads* of threads: moments at which a
+thread goes on after something other than its own work. These are the return of a call that waits, a
+call that comes after another thread or after background work, and a thread's first call. Between
+two heads a thread runs by itself, so that its calls lie at fixed distances from the head. Instants
+count the starts and ends of all calls: 2 x call, and 1 more for its end. Collectives have two more
+sorts of nodes: the arrival of each operation, and the meeting of all that arrive.
 
-A *run* is a stretch of operations that follow each other in their stream and are launched from one head, none of which
-waits for or is waited for by anything else. Its last operation ends at the later of two moments: the end of what was
-before the run, plus a lag, and the head, plus another. Once these are known, so are the operations inside.
+A *run* is a stretch of operations that follow each other in their stream and are launched from one
+head, none of which waits for or is waited for by anything else. Its last operation ends at the
+later of two moments: the end of what was before the run, plus a lag, and the head, plus another.
+Once these are known, so are the operations inside.
 """
 
 import copy
@@ -39,7 +44,7 @@ import pandas as pd
 
 from perfkit.analysis.causes import determinable
 from perfkit.analysis.host import recorded as graphs_recorded
-from perfkit.analysis.intervals import Axis, Int, Window
+from perfkit.analysis.intervals import Axis, Bool, Int, Window
 from perfkit.analysis.whatif.changes import (
     Calls,
     Change,
@@ -60,7 +65,6 @@ from perfkit.analysis.whatif.program import (
     MID,
     NONE,
     VIEWS,
-    Bool,
     HostWaits,
     Program,
     predecessor,
@@ -138,9 +142,9 @@ class Prepared:
 class Replay:
     """A run under changes: spans in ns from the first operation of all ranks to the last, 0 without any.
 
-    Measured, replayed without changes (`unchanged_ns`) and with all of them: low <= span <= high. `ranks` has the same
-    per rank, with `rank` int32 and int64 columns. `touched` says how many kernels, copies, launches saved, pieces of
-    CPU work or calls each change concerns.
+    Measured, replayed without changes (`unchanged_ns`) and with all of them: low <= span <= high.
+    `ranks` has the same per rank, with `rank` int32 and int64 columns. `touched` says how many
+    kernels, copies, launches saved, pieces of CPU work or calls each change concerns.
     """
 
     ranks: pd.DataFrame
@@ -188,11 +192,12 @@ def replay(
 ) -> Replay:
     """Return how long the run would take with all `changes` made at once, in this order; none replays it as it was.
 
-    KERNELS, COPIES and API_CALLS are of one run, with aligned clocks if it has several ranks; in RANGES `Host` finds
-    its work. With a window these are the operations that start in it, such as those of steady steps.
+    KERNELS, COPIES and API_CALLS are of one run, with aligned clocks if it has several ranks; in
+    RANGES `Host` finds its work. With a window these are the operations that start in it, such as
+    those of steady steps.
 
-    PerfkitError if calls or the operations of graphs are not recorded, or the unchanged replay misses a measured span
-    by more than 2 %.
+    PerfkitError if calls or the operations of graphs are not recorded, or the unchanged replay
+    misses a measured span by more than 2 %.
     """
     return changed(prepared(kernels, copies, api_calls, window=window, ranges=ranges), changes)
 
@@ -206,23 +211,22 @@ def prepared(
     ranges: pd.DataFrame | None = None,
 ) -> Prepared:
     """Return what every replay of a run begins with; arguments and errors as in `replay`."""
-    ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
+    ranges = RANGES.given(ranges)
     tables = Tables(
         KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls), ranges
     )
     program = recorded(kernels, copies, api_calls, window=window)
     how = (
-        "Record CUDA calls with the kernels: nsys profile --trace=cuda -o report PROGRAM, or CPU and "
-        "CUDA activities in torch.profiler."
+        "Record CUDA calls with the kernels: nsys profile --trace=cuda -o report PROGRAM, or CPU "
+        "and CUDA activities in torch.profiler."
     )
     if len(program.ops.start) and not len(api_calls):
         raise PerfkitError(
-            f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}"
+            "api_calls: the capture holds no CUDA call, without which nothing can be replayed. "
+            f"{how}"
         )
-    if (
-        len(program.ops.start)
-        and not (able := determinable(kernels, copies, api_calls, pages=True)).yes
-    ):
+    able = determinable(kernels, copies, api_calls, pages=True)
+    if len(program.ops.start) and not able.yes:
         raise PerfkitError(
             f"api_calls: {able.why}, so the replay would invent when they start. {how}"
         )
@@ -235,17 +239,19 @@ def prepared(
     )
     if lost > LIMIT_FRAC * span_ns:
         raise PerfkitError(
-            f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded operation. "
-            "Record their nodes: nsys profile --cuda-graph-trace=node -o report PROGRAM."
+            f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded "
+            "operation. Record their nodes: nsys profile --cuda-graph-trace=node -o report "
+            "PROGRAM."
         )
     # The unchanged replay must be the run that was measured.
     missed = np.abs(unchanged - measured) / np.maximum(measured, 1)
     if (missed > LIMIT_FRAC).any():
         worst = int(missed.argmax())
         raise PerfkitError(
-            f"replay: the unchanged program takes {unchanged[worst]:,} ns in the model, {measured[worst]:,} ns in the "
-            f"capture, more than {LIMIT_FRAC:.0%} apart: something that was not recorded held it up. Record all GPUs, "
-            "processes and CUDA calls of the run, or choose a window of steady steps."
+            f"replay: the unchanged program takes {unchanged[worst]:,} ns in the model, "
+            f"{measured[worst]:,} ns in the capture, more than {LIMIT_FRAC:.0%} apart: something "
+            "that was not recorded held it up. Record all GPUs, processes and CUDA calls of the "
+            "run, or choose a window of steady steps."
         )
     return Prepared(tables, program, plan, measured, unchanged)
 
@@ -269,9 +275,9 @@ def changed(run: Prepared, changes: Sequence[Change] = ()) -> Replay:
 def saved(run: Prepared, changes: Sequence[Change], *, view: int = HIGH) -> pd.DataFrame:
     """Return by how much all changes made at once shorten each operation, and the idle time of its device before it.
 
-    A row per operation: `rank`, `gpu` and `start_ns` as recorded, `family` of a kernel, missing for a copy; `idle_ns`
-    and `dur_ns` int64: what is saved, negative where more time passes, 0 for operations that are gone. Both replays
-    have the `view`, by default the one that promises least.
+    A row per operation: `rank`, `gpu` and `start_ns` as recorded, `family` of a kernel, missing for
+    a copy; `idle_ns` and `dur_ns` int64: what is saved, negative where more time passes, 0 for
+    operations that are gone. Both replays have the `view`, by default the one that promises least.
     """
     plan = copy.deepcopy(run.plan)
     for change in changes:
@@ -321,8 +327,9 @@ def _spans(program: Program, plan: Plan, times: tuple[Int, Int]) -> Int:
 def runs(chains: Chains, into: Int, apart: Bool) -> Runs:
     """Return the runs.
 
-    `into` is for each node of an operation the one that waits in its place: itself, or a collective's arrival; `apart`
-    whether an operation of the chains waits for, or is waited for by, something else.
+    `into` is for each node of an operation the one that waits in its place: itself, or a
+    collective's arrival; `apart` whether an operation of the chains waits for, or is waited for by,
+    something else.
     """
     node, stream, after, head, launch = chains
     alone = apart | (head < 0)
@@ -350,7 +357,8 @@ def inside(chains: Chains, of_chains: Runs, time: Int) -> Int:
     ended = time[chains.head] + chains.launch
     ended[of_chains.last] = time[chains.node[of_chains.last]]
     ended -= passed
-    # Behind the one before, an operation ends no earlier than that, plus what has passed: a running maximum.
+    # Behind the one before, an operation ends no earlier than that, plus what has passed: a running
+    # maximum.
     for first, stop in pairwise(
         np.flatnonzero(np.diff(chains.stream, prepend=-1, append=-1)).tolist()
     ):

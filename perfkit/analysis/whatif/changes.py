@@ -1,10 +1,11 @@
 """What may be changed in a program before it is replayed.
 
-A factor multiplies a time: 0.5 is twice as fast, 1 changes nothing. Patterns are regular expressions searched for in
-names; an empty one matches every name. What a change promises is taken as given: whether it can be had is another
-question. Moved operations of one sort follow each other on a stream of their own per device. What comes after a moved
-operation in its old stream waits for it no longer, except in the view HIGH, in which it is needed at once. A call that
-waited for a moved copy waits for what came before it; in HIGH, for a copy to the host itself.
+A factor multiplies a time: 0.5 is twice as fast, 1 changes nothing. Patterns are regular
+expressions searched for in names; an empty one matches every name. What a change promises is taken
+as given: whether it can be had is another question. Moved operations of one sort follow each other
+on a stream of their own per device. What comes after a moved operation in its old stream waits for
+it no longer, except in the view HIGH, in which it is needed at once. A call that waited for a moved
+copy waits for what came before it; in HIGH, for a copy to the host itself.
 """
 
 import math
@@ -19,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import DATA_LOADING, THREAD, covered_by, where
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Bool, Int
 from perfkit.analysis.whatif import program
 from perfkit.analysis.whatif.replay import FETCHED, GONE, SENT, STAYS, Edges, Plan
 from perfkit.names.families import FAMILIES
@@ -53,8 +54,8 @@ class _Checked:
 class Kernels(_Checked):
     """The time of kernels x factor: those whose full name matches, of the family, and among the rows of KERNELS.
 
-    `factor` is 0 and up; `family` is one of `perfkit.names.FAMILIES`, or empty for all; `rows` are positions, all when
-    omitted.
+    `factor` is 0 and up; `family` is one of `perfkit.names.FAMILIES`, or empty for all; `rows` are
+    positions, all when omitted.
     """
 
     factor: float
@@ -72,8 +73,8 @@ class Kernels(_Checked):
 class Copies(_Checked):
     """Copies of a direction x factor; "overlapped": on a stream of their own with calls that do not wait; or "removed".
 
-    `measure` is one of COPY_MEASURES; `factor` is 0 and up; `direction` is as in COPIES, or empty for all; memsets are
-    no copies unless named.
+    `measure` is one of COPY_MEASURES; `factor` is 0 and up; `direction` is as in COPIES, or empty
+    for all; memsets are no copies unless named.
     """
 
     LEGAL = MappingProxyType({"measure": COPY_MEASURES, "direction": DIRECTIONS})
@@ -86,10 +87,11 @@ class Copies(_Checked):
 class Launches(_Checked):
     """Launches that follow each other on a thread become one: its call, and the CPU's work before it, remain.
 
-    A call that waits for the GPU or reserves memory, another kernel or copy, and more than `at_most_gap_ns` of work
-    between two launches end a group (work of 1 ms and more is not that of launching), and so does the number `at_most`
-    of launches, unless 0. "graph" keeps the kernels and their distances on the GPU, as far as these are its own;
-    "fused" makes one kernel of them, as long as they were together. `pattern` is of the full name of the kernels.
+    A call that waits for the GPU or reserves memory, another kernel or copy, and more than
+    `at_most_gap_ns` of work between two launches end a group (work of 1 ms and more is not that of
+    launching), and so does the number `at_most` of launches, unless 0. "graph" keeps the kernels
+    and their distances on the GPU, as far as these are its own; "fused" makes one kernel of them,
+    as long as they were together. `pattern` is of the full name of the kernels.
     """
 
     LEGAL = MappingProxyType({"measure": ("fused", "graph")})
@@ -103,9 +105,9 @@ class Launches(_Checked):
 class Host(_Checked):
     """The CPU's work between calls x factor inside ranges whose name matches, or all of it for an empty pattern.
 
-    `factor` is 0 and up. Calls keep their time. `pattern` is of names in RANGES, by default those of data loading.
-    `workers` are processes that do this work in the background, ahead of the program, which waits if they are too slow;
-    0: the program does it itself.
+    `factor` is 0 and up. Calls keep their time. `pattern` is of names in RANGES, by default those
+    of data loading. `workers` are processes that do this work in the background, ahead of the
+    program, which waits if they are too slow; 0: the program does it itself.
     """
 
     factor: float = 1.0
@@ -185,7 +187,7 @@ def _drop_calls(plan: Plan, change: Synchronisations | Calls, tables: Tables) ->
     return int(chosen.sum())
 
 
-def _matching(plan: Plan, tables: Tables, pattern: str) -> program.Bool:
+def _matching(plan: Plan, tables: Tables, pattern: str) -> Bool:
     """Tell the operations that are kernels whose full name matches."""
     return _of_rows(
         plan, tables, kernels=where(tables.kernels["full_name"], re.compile(pattern).search)
@@ -196,16 +198,16 @@ def _of_rows(
     plan: Plan,
     tables: Tables,
     *,
-    kernels: program.Bool | None = None,
-    copies: program.Bool | None = None,
-) -> program.Bool:
+    kernels: Bool | None = None,
+    copies: Bool | None = None,
+) -> Bool:
     """Tell the operations whose row of KERNELS or COPIES is chosen."""
     kernels = np.zeros(len(tables.kernels), bool) if kernels is None else kernels
     copies = np.zeros(len(tables.copies), bool) if copies is None else copies
     return np.asarray(np.r_[kernels, copies][plan.program.ops.row], np.bool_)
 
 
-def _scale(plan: Plan, chosen: program.Bool, factor: float) -> None:
+def _scale(plan: Plan, chosen: Bool, factor: float) -> None:
     plan.dur[chosen] = np.rint(plan.dur[chosen] * factor).astype(np.int64)
 
 
@@ -228,7 +230,7 @@ def _alter_copies(plan: Plan, change: Copies, tables: Tables) -> int:
     return int(chosen.sum())
 
 
-def _drop_waits(plan: Plan, copies: program.Bool, to_host: program.Bool) -> None:
+def _drop_waits(plan: Plan, copies: Bool, to_host: Bool) -> None:
     """Let calls that start only these copies return at once, and leave out a synchronisation that follows for them.
 
     In HIGH the host still waits for copies `to_host`: what it does next may need their data.
@@ -279,10 +281,11 @@ def _alter_host(plan: Plan, change: Host, tables: Tables) -> int:
     return int((inside > 0).sum())
 
 
-def alter_launches(plan: Plan, change: Launches, kernels: program.Bool) -> int:
+def alter_launches(plan: Plan, change: Launches, kernels: Bool) -> int:
     """Let one call launch what a group of calls did; return how many calls are saved.
 
-    `kernels` tells the operations that may be in a group; a graph takes all copies and memsets nobody waits for, too.
+    `kernels` tells the operations that may be in a group; a graph takes all copies and memsets
+    nobody waits for, too.
     """
     calls, waits = plan.program.calls, plan.host_waits
     members = launching(plan, kernels | (plan.program.ops.is_copy & (change.measure == "graph")))
@@ -304,7 +307,7 @@ def alter_launches(plan: Plan, change: Launches, kernels: program.Bool) -> int:
     return len(follows)
 
 
-def launching(plan: Plan, ops: program.Bool) -> program.Bool:
+def launching(plan: Plan, ops: Bool) -> Bool:
     """Tell the calls that launch such operations and no others."""
     called = plan.call >= 0
     calls = len(plan.program.calls.start)
@@ -314,7 +317,7 @@ def launching(plan: Plan, ops: program.Bool) -> program.Bool:
     return np.asarray((launched > 0) & (launched == meant), np.bool_)
 
 
-def _groups(plan: Plan, change: Launches, members: program.Bool) -> tuple[Int, Int]:
+def _groups(plan: Plan, change: Launches, members: Bool) -> tuple[Int, Int]:
     """Return the calls that are members, in order, and the first of the group of each."""
     calls = plan.program.calls
     ends_group = ((calls.kind >= program.LAUNCH) & ~members) | (calls.kind >= program.MEMORY)

@@ -1,10 +1,10 @@
 """What did the program do: which calls did its threads make in order, and what did they start?
 
-Calls made inside another call (the driver's inside the runtime's) are part of it: only the outermost are kept, and what
-a nested call started or waited for is theirs. Queries of events in a row, at most `POLL_NS` apart and together longer
-than the GPU's own delay, are one call that waits. Operations (kernels, copies, memsets) are in the order of their
-streams, calls in that of their threads; times are int64 ns. Streams, threads and processes are numbered from 0 over all
-ranks.
+Calls made inside another call (the driver's inside the runtime's) are part of it: only the
+outermost are kept, and what a nested call started or waited for is theirs. Queries of events in a
+row, at most `POLL_NS` apart and together longer than the GPU's own delay, are one call that waits.
+Operations (kernels, copies, memsets) are in the order of their streams, calls in that of their
+threads; times are int64 ns. Streams, threads and processes are numbered from 0 over all ranks.
 
 Threads of a process pass a baton: PyTorch's main thread waits while another runs the backward pass. A thread goes on
 *after* another when it had been silent for at least `RUN` calls of other threads in a row, makes at least `RUN` calls
@@ -17,16 +17,18 @@ the call returned and the call was longer, it is the time in the call. The typic
 over operations whose stream released them last, a small one the first tenth of these: a device needs some time from one
 operation to the next. Where nothing shows them the latency is 0, and the distance `USUAL_GAP_NS`.
 
-What happens up to `SLACK_NS` after the last release is the GPU's own delay. What is longer is *unexplained*: something
-not recorded held the operation up. The first operation of a stream starts as it did, and so, after its predecessor,
-does a copy that its call waits for: the CPU stages it.
+What happens up to `SLACK_NS` after the last release is the GPU's own delay. What is longer is
+*unexplained*: something not recorded held the operation up. The first operation of a stream starts
+as it did, and so, after its predecessor, does a copy that its call waits for: the CPU stages it.
 
-What a synchronisation waits for is not recorded. It is taken to be the operation that ended last before it returned, of
-those its process had launched before. If that ended before the call began, there was nothing to wait for; a
-synchronisation of a stream would have waited for the last operation that its thread launched. One of the device, and a
-call that releases memory, waits for the last operation of every stream of the process. A copy that ended before its own
-call returned, is not asynchronous, or whose memory is pageable, is waited for by its own call. A launch that takes long
-while `QUEUE` operations have not started waits until one has. What is left of a call after its wait is its own cost.
+What a synchronisation waits for is not recorded. It is taken to be the operation that ended last
+before it returned, of those its process had launched before. If that ended before the call began,
+there was nothing to wait for; a synchronisation of a stream would have waited for the last
+operation that its thread launched. One of the device, and a call that releases memory, waits for
+the last operation of every stream of the process. A copy that ended before its own call returned,
+is not asynchronous, or whose memory is pageable, is waited for by its own call. A launch that takes
+long while `QUEUE` operations have not started waits until one has. What is left of a call after its
+wait is its own cost.
 """
 
 from __future__ import annotations
@@ -37,7 +39,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.causes import (
     KERNEL_WAIT_NS,
@@ -48,9 +49,8 @@ from perfkit.analysis.causes import (
     started_by,
 )
 from perfkit.analysis.grouping import grouped
-from perfkit.analysis.intervals import Axis, Int, Window, bounds, ends
+from perfkit.analysis.intervals import Axis, Bool, Int, Window, bounds, ends
 
-Bool = NDArray[np.bool_]
 # What a call does, by rising weight: of a call and those nested in it the greatest counts.
 OTHER, QUERY, LAUNCH, BLOCKING_COPY, MEMORY, FREE, EVENT_SYNC, STREAM_SYNC, DEVICE_SYNC = range(9)
 POLL_NS = 100_000
@@ -60,8 +60,8 @@ RUN = 3
 class Operations(NamedTuple):
     """Operations by stream and start.
 
-    `call` is that of Calls, -1 where not recorded; `row` counts through KERNELS, then COPIES; `name` is the code of a
-    kernel's full name, -1 of a copy.
+    `call` is that of Calls, -1 where not recorded; `row` counts through KERNELS, then COPIES;
+    `name` is the code of a kernel's full name, -1 of a copy.
     """
 
     start: Int
@@ -118,8 +118,9 @@ class Handovers(NamedTuple):
 LOW, MID, HIGH = VIEWS = (0, 1, 2)
 SLACK_NS = KERNEL_WAIT_NS  # what HTA counts as the GPU's own delay
 NONE = -(2**60)  # the lag of a dependence that does not hold
-# Between two queued kernels of a device that shows none: in five captures by Nsight Systems and PyTorch's profiler a
-# tenth of these distances is below 0.7 to 1.2 µs, and their medians are 0.8 to 2.0 µs.
+# Between two queued kernels of a device that shows none: in five captures by Nsight Systems and
+# PyTorch's profiler a tenth of these distances is below 0.7 to 1.2 µs, and their medians are 0.8 to
+# 2.0 µs.
 USUAL_GAP_NS = 1_000
 SMALL = 10  # per cent of the distances of a device are smaller than a small one
 QUEUE = 1000  # of the 1,022 to 1,024 that HTA sees in a full queue
@@ -129,9 +130,10 @@ _LOOK_BACK = 8
 class Lags(NamedTuple):
     """Per operation, ns, up to its start: `launch` from the start of its call, `space` from the end of its predecessor.
 
-    `launch` and `space` have a row per view and are NONE without a call or predecessor; the typical ones are never
-    longer than measured. `released` is when all that is known would have let it start. `held` is the first of a stream
-    if it starts long after its call has returned: the GPU was at work before the recording began.
+    `launch` and `space` have a row per view and are NONE without a call or predecessor; the typical
+    ones are never longer than measured. `released` is when all that is known would have let it
+    start. `held` is the first of a stream if it starts long after its call has returned: the GPU
+    was at work before the recording began.
     """
 
     launch: Int
@@ -169,8 +171,8 @@ def recorded(
 ) -> Program:
     """Return the program of KERNELS, COPIES and API_CALLS.
 
-    With a window these are the operations that start in it, and the calls from the first that launched one of them, or
-    the start of the window, to its end.
+    With a window these are the operations that start in it, and the calls from the first that
+    launched one of them, or the start of the window, to its end.
     """
     process = numbered_together([kernels, copies, api_calls], ["rank", "process"])
     calls, outer = _outermost(api_calls, process[2])
@@ -245,13 +247,9 @@ def _kinds(names: pd.Series) -> Int:
             return next(kind for word, kind in words if word in name)
         if is_memory(name):
             return FREE if "Free" in name else MEMORY
-        return (
-            LAUNCH
-            if is_launch(name)
-            else QUERY
-            if "EventQuery" in name or "StreamQuery" in name
-            else OTHER
-        )
+        if is_launch(name):
+            return LAUNCH
+        return QUERY if "EventQuery" in name or "StreamQuery" in name else OTHER
 
     kinds = np.array([kind(str(name)) for name in names.cat.categories] + [OTHER], np.int64)
     return kinds[names.cat.codes.to_numpy()]
@@ -291,7 +289,8 @@ def handovers(calls: Calls) -> Handovers:
 def launch_lags(program: Program, names: pd.Series, blocking: Bool) -> Lags:
     """Return the lags of each operation; `names` are those of API_CALLS.
 
-    `blocking` tells copies their own call waits for: that call's length says nothing about the launch.
+    `blocking` tells copies their own call waits for: that call's length says nothing about the
+    launch.
     """
     ops, calls = program
     before = predecessor(ops.stream)
@@ -374,8 +373,8 @@ def joined(sets: Sequence[HostWaits]) -> HostWaits:
 def host_waits(program: Program, own: HostWaits, latency: Int) -> tuple[HostWaits, Int]:
     """Return the waits, and the cost of each call, ns.
 
-    `own` are the waits from `own_copies`; `latency` is the time from the start of its call until each operation could
-    start, ns.
+    `own` are the waits from `own_copies`; `latency` is the time from the start of its call until
+    each operation could start, ns.
     """
     ops, calls = program
     cost = calls.end - calls.start
@@ -446,7 +445,8 @@ def _full_queue(program: Program) -> HostWaits:
         np.searchsorted(starts[order], axis.at(calls.process[call], calls.end[call]), side="right")
         - 1
     ]
-    call, op = call[(same := ops.process[op] == calls.process[call])], op[same]
+    same = ops.process[op] == calls.process[call]
+    call, op = call[same], op[same]
     yes = np.ones(len(call), bool)
     return HostWaits(call, op, calls.end[call] - ops.start[op], ~yes, yes, yes)
 

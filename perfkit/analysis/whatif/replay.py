@@ -1,16 +1,17 @@
 """What a replay runs: the plan of a program, in a form that changes can be made to, and the steps that stand for a run.
 
-Events between streams are not recorded. An operation that starts within `RIGHT_AFTER_NS` after one of another stream of
-its rank has ended, and later than all that is known to have released it, is taken to have waited for that one. It
-surely has if both are copies of one device: they share an engine. Of the communication kernels with the same name the
-k-th on each device belong together, if several devices have a k-th and all are in it at one moment: none can leave it
-before all have come.
+Events between streams are not recorded. An operation that starts within `RIGHT_AFTER_NS` after one
+of another stream of its rank has ended, and later than all that is known to have released it, is
+taken to have waited for that one. It surely has if both are copies of one device: they share an
+engine. Of the communication kernels with the same name the k-th on each device belong together, if
+several devices have a k-th and all are in it at one moment: none can leave it before all have come.
 
-Of a long run a *stretch* is replayed: steady steps (`perfkit.analysis.steps`) in a row, on all ranks. It stands for all
-steady steps if its mean step is like theirs: its length, the number of its kernels, the time of its kernels of each
-family and that of its copies of each direction, per rank, differ by at most `LIKE_FRAC` (of the length of a step, or of
-the number). And the steady steps stand for the run if they are at least `LEAST_FRAC` of its time. At its ends up to a
-step of a stretch is cut off otherwise than the whole would be: of n steps a replay may be wrong by 1/n.
+Of a long run a *stretch* is replayed: steady steps (`perfkit.analysis.steps`) in a row, on all
+ranks. It stands for all steady steps if its mean step is like theirs: its length, the number of its
+kernels, the time of its kernels of each family and that of its copies of each direction, per rank,
+differ by at most `LIKE_FRAC` (of the length of a step, or of the number). And the steady steps
+stand for the run if they are at least `LEAST_FRAC` of its time. At its ends up to a step of a
+stretch is cut off otherwise than the whole would be: of n steps a replay may be wrong by 1/n.
 """
 
 from collections.abc import Iterable
@@ -22,12 +23,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import started_by
-from perfkit.analysis.intervals import Axis, Int, Window, bounds
+from perfkit.analysis.intervals import Axis, Bool, Float, Int, Window, bounds
 from perfkit.analysis.whatif import program
 from perfkit.analysis.whatif.program import (
     MID,
     NONE,
-    Bool,
     Handovers,
     HostWaits,
     Lags,
@@ -46,7 +46,6 @@ LEAST_FRAC = 0.8
 LEAST_STEPS = 10
 CANDIDATES = 64
 BY_HAND = "Choose a window of some steps."
-Values = NDArray[np.float64]
 
 
 class Edges(NamedTuple):
@@ -77,11 +76,12 @@ class Meetings(NamedTuple):
 class Plan:
     """What each call and operation of a program takes and waits for, ns.
 
-    Per call: `gap`, the CPU's work before it; `doubtful_gap`, more of it, if a change saves less than it promises;
-    `cost`, its own time; `ready`, the earliest time at which background work allows it, NONE without any. Per
-    operation: `dur`; the `call` that launches it; lags `launch` and `space` as in `Lags`, a row per view; `moved`: it
-    STAYS in its stream; or is GONE, which leaves a moment without length there; or has a stream of its own, FETCHED
-    without waiting for what was before it, or SENT after it.
+    Per call: `gap`, the CPU's work before it; `doubtful_gap`, more of it, if a change saves less
+    than it promises; `cost`, its own time; `ready`, the earliest time at which background work
+    allows it, NONE without any. Per operation: `dur`; the `call` that launches it; lags `launch`
+    and `space` as in `Lags`, a row per view; `moved`: it STAYS in its stream; or is GONE, which
+    leaves a moment without length there; or has a stream of its own, FETCHED without waiting for
+    what was before it, or SENT after it.
     """
 
     program: Program
@@ -188,8 +188,9 @@ def meetings(ops: Operations, communicates: Bool) -> Meetings:
 def moments(measured: Int, sort: Int, edges: Iterable[Edges]) -> Int:
     """Return the earliest time of each node that satisfies all edges, ns.
 
-    Edges point forward in the order in which the nodes were `measured`, at the same time in that of `sort`; other
-    edges, and edges with lag NONE, are left out. A node without any edge stays where it was.
+    Edges point forward in the order in which the nodes were `measured`, at the same time in that of
+    `sort`; other edges, and edges with lag NONE, are left out. A node without any edge stays where
+    it was.
     """
     to, source, lag = (np.concatenate(columns) for columns in zip(*edges, strict=True))
     used = np.zeros(len(measured), bool)
@@ -221,10 +222,11 @@ def moments(measured: Int, sort: Int, edges: Iterable[Edges]) -> Int:
 class Stretch:
     """Steps in a row that stand for a run.
 
-    `window` is (start_ns, end_ns) from the start of the first to the end of the last on any rank; `first` and `last`
-    are their numbers, as `perfkit.analysis.steps.detect` counts; `steps` of all the steady `of_steps`. `share_frac` is
-    the steady steps' part of the time looked at, 0.8 to 1; `apart_frac`, 0 to 0.02, by how much its mean step differs
-    from that of all steady steps where it differs most.
+    `window` is (start_ns, end_ns) from the start of the first to the end of the last on any rank;
+    `first` and `last` are their numbers, as `perfkit.analysis.steps.detect` counts; `steps` of all
+    the steady `of_steps`. `share_frac` is the steady steps' part of the time looked at, 0.8 to 1;
+    `apart_frac`, 0 to 0.02, by how much its mean step differs from that of all steady steps where
+    it differs most.
     """
 
     window: Window
@@ -252,11 +254,11 @@ def stretch(
 ) -> Stretch:
     """Return the stretch whose mean step is likest to that of all steady steps.
 
-    `steps` is what `perfkit.analysis.steps.detect` returned for the run, or for the window to stay in. The stretch
-    should have as many kernels as `aim`, and may have `most` if 10 steps have more.
+    `steps` is what `perfkit.analysis.steps.detect` returned for the run, or for the window to stay
+    in. The stretch should have as many kernels as `aim`, and may have `most` if 10 steps have more.
 
-    PerfkitError if there are too few steady steps, they are too small a part of the time, 10 of them have too many
-    kernels, or no stretch is like all.
+    PerfkitError if there are too few steady steps, they are too small a part of the time, 10 of
+    them have too many kernels, or no stretch is like all.
     """
     start, end, number = _on_all_ranks(steps, window)
     filled = [frame for frame in (kernels, copies, steps) if len(frame)]
@@ -270,24 +272,18 @@ def stretch(
         )
     if whole_frac < LEAST_FRAC:
         raise PerfkitError(
-            f"steps: the steady ones are {percent(whole_frac)} of the time, less than {percent(LEAST_FRAC)}. {BY_HAND}"
+            f"steps: the steady ones are {percent(whole_frac)} of the time, less than "
+            f"{percent(LEAST_FRAC)}. {BY_HAND}"
         )
     names, parts = _parts(kernels, copies, start, end)
     count = min(max(round(aim / max(parts[:, 1].mean(), 1)), LEAST_STEPS), len(start))
-    # The first step of the stretch of so many steps that is likest to all, and how far each part is apart.
-    mean = parts.mean(axis=0)
-    scale = np.full(len(mean), max(mean[0], 1.0))
-    scale[1] = max(mean[1], 1.0)
-    begins = np.unique(np.linspace(0, len(parts) - count, CANDIDATES).astype(np.int64))
-    passed = np.concatenate([np.zeros((1, parts.shape[1])), np.cumsum(parts, axis=0)])
-    each = np.abs((passed[begins + count] - passed[begins]) / count - mean) / scale
-    best = int(each.max(axis=1).argmin())
-    first, apart = int(begins[best]), each[best]
+    first, apart = _likest(parts, count)
     worst = int(apart.argmax())
     if apart[worst] > LIKE_FRAC:
         raise PerfkitError(
-            f"steps: they are unlike: in {count:,} of them in a row {names[worst]} differs from that of all by "
-            f"{percent(float(apart[worst]))}, more than {percent(LIKE_FRAC)}. {BY_HAND}"
+            f"steps: they are unlike: in {count:,} of them in a row {names[worst]} differs from "
+            f"that of all by {percent(float(apart[worst]))}, more than {percent(LIKE_FRAC)}. "
+            f"{BY_HAND}"
         )
     held = int(parts[first : first + count, 1].sum())
     if held > most:
@@ -305,6 +301,18 @@ def stretch(
     )
 
 
+def _likest(parts: Float, count: int) -> tuple[int, Float]:
+    """Return the first step of the stretch that is likest to all, and how far each part is apart."""
+    mean = parts.mean(axis=0)
+    scale = np.full(len(mean), max(mean[0], 1.0))
+    scale[1] = max(mean[1], 1.0)
+    begins = np.unique(np.linspace(0, len(parts) - count, CANDIDATES).astype(np.int64))
+    passed = np.concatenate([np.zeros((1, parts.shape[1])), np.cumsum(parts, axis=0)])
+    each = np.abs((passed[begins + count] - passed[begins]) / count - mean) / scale
+    best = int(each.max(axis=1).argmin())
+    return int(begins[best]), each[best]
+
+
 def around(
     kernels: pd.DataFrame,
     copies: pd.DataFrame,
@@ -314,7 +322,8 @@ def around(
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return the rows of four tables that a replay of the window looks at: with these it is the same, and faster.
 
-    These are the operations that start in it, and what is on the CPU from the first call that launched one of them on.
+    These are the operations that start in it, and what is on the CPU from the first call that
+    launched one of them on.
     """
     first, last = bounds(window)
     work = [_starting(frame, first, last) for frame in (kernels, copies)]
@@ -353,7 +362,7 @@ def _on_all_ranks(steps: pd.DataFrame, window: Window | None) -> tuple[Int, Int,
 
 def _parts(
     kernels: pd.DataFrame, copies: pd.DataFrame, start: Int, end: Int
-) -> tuple[list[str], Values]:
+) -> tuple[list[str], Float]:
     """Return what is compared of each step (row), and its names: length, kernels, time per rank and sort of work."""
     step = _steps_of(kernels, start, end)
     columns: list[NDArray[Any]] = [end - start, np.bincount(step[step >= 0], minlength=len(start))]

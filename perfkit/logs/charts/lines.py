@@ -1,25 +1,16 @@
-"""The picture of a log that grows, drawn again every second: Vega-Lite itself, since Altair takes seconds."""
+"""The marks of metrics over time: lines, bands, limits, and the strip that tells their numbers."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import altair as alt
 import pandas as pd
 
-from perfkit.charts import theme
-from perfkit.charts.checks import need
-from perfkit.charts.ranks import STRIP_UNITS
 from perfkit.charts.theme import (
     LINE_COLOURS,
-    MOST_ROWS,
-    STRIP_NAMES,
-    WIDTH,
-    devices,
     hover,
     inline,
-    nothing,
 )
-from perfkit.format import TIME, Unit, duration, unit
+from perfkit.format import Unit
 
 GREY = "#808080"
 WAYS = {"rx": "to the GPU", "tx": "from the GPU"}
@@ -49,114 +40,6 @@ class Axes(NamedTuple):
         axis: alt.Y = self.y.copy()
         axis.shorthand = field
         return axis
-
-
-Still = alt.VConcatChart | alt.LayerChart  # what stands in for it where nothing moves
-STRIP_HEIGHT, STRIP_DIGITS = 56, 4  # pixels; more digits than a screen can show
-
-
-class Channels(NamedTuple):
-    """The encodings of a strip, and how many ns and how much of its metric are one on its axes."""
-
-    x: dict[str, Any]
-    y: dict[str, Any]
-    color: dict[str, Any]
-    time_size: float
-    value_size: float
-
-
-def strips(
-    bins: pd.DataFrame, *, window: tuple[int, int], tops: Mapping[str, float]
-) -> dict[str, Any]:
-    """Return a Vega-Lite specification of the metrics over a window, a strip for each with a line for each GPU.
-
-    `bins`: columns rank, gpu, metric (others than `STRIP_NAMES` are not drawn), start_ns, dur_ns, mean; of more
-    than 8 GPUs the first 8 are drawn, which the title says. `window`: (start_ns, end_ns) of the axis. `tops`: the
-    highest value of each metric, in its unit; fractions reach up to 100 %. Raises ValueError if there are more rows
-    than a browser draws.
-    """
-    need(bins, "rank", "gpu", "metric", "start_ns", "dur_ns", "mean")
-    rows = bins[bins["metric"].isin(list(STRIP_NAMES))]
-    if rows.empty:
-        return dict(nothing("No readings", "No metric of a GPU was read until here.").to_dict())
-    if len(rows) > MOST_ROWS:
-        raise ValueError(f"chart data: {len(rows)} rows are more than {MOST_ROWS}. Use fewer bins.")
-    rows = rows.assign(label=devices(rows)).sort_values(["rank", "gpu", "start_ns"])
-    all_gpus = rows["label"].unique().tolist()
-    gpus = all_gpus[: len(LINE_COLOURS)]
-    title = ", ".join(gpus) + (f" of {len(all_gpus)} GPUs" if len(gpus) < len(all_gpus) else "")
-    time = unit(window[1] - window[0], TIME)
-    drawn = rows[rows["label"].isin(gpus)]
-    present = [metric for metric in STRIP_NAMES if (drawn["metric"] == metric).any()]
-    channels = {metric: _channels(metric, gpus, window, time, tops[metric]) for metric in present}
-    channels[present[-1]].x["axis"] = {"tickCount": 8}
-    length = f"{duration(window[1] - window[0])} of the log"
-    return {
-        "$schema": alt.SCHEMA_URL,
-        "config": theme.config(),
-        "title": {"text": title, "subtitle": length},
-        "description": f"{title}. Metrics of the GPUs over time, {len(present)} panels. {length}.",
-        "spacing": 8,
-        "datasets": {
-            metric: _values(drawn[drawn["metric"] == metric], channels[metric])
-            for metric in present
-        },
-        "vconcat": [_strip(metric, channels[metric]) for metric in present],
-    }
-
-
-def _channels(
-    metric: str, gpus: list[str], window: tuple[int, int], time: Unit, top: float
-) -> Channels:
-    scale = unit(
-        top, next(ladder for suffix, ladder in STRIP_UNITS.items() if metric.endswith(suffix))
-    )
-    highest = 100 if scale.symbol == "%" else 1.05 * top / scale.size or 1
-    ends = [edge / time.size for edge in window]
-    across = {"labels": False, "title": None, "tickCount": 8}
-    since = f"time since the start of the capture ({time.symbol})"
-    up = {"tickCount": 3, "minExtent": 48}
-    shades = {"domain": gpus, "range": list(LINE_COLOURS[: len(gpus)])}
-    legend = None if len(gpus) == 1 else {"title": None}
-    x = {
-        "field": "time",
-        "type": "quantitative",
-        "title": since,
-        "axis": across,
-        "scale": {"domain": ends},
-    }
-    y = {"field": "value", "type": "quantitative", "title": f"({scale.symbol})", "axis": up}
-    colour = {"field": "gpu", "type": "nominal", "legend": legend, "scale": shades}
-    return Channels(x, {**y, "scale": {"domain": [0, highest]}}, colour, time.size, scale.size)
-
-
-def _strip(metric: str, channels: Channels) -> dict[str, Any]:
-    return {
-        "width": WIDTH,
-        "height": STRIP_HEIGHT,
-        "title": {"text": STRIP_NAMES[metric], "fontSize": 12, "frame": "group"},
-        "data": {"name": metric},
-        "mark": {
-            "type": "line",
-            "interpolate": "step-after",
-            "clip": True,
-            "strokeWidth": 1.5,
-            "tooltip": False,
-        },
-        "encoding": {"x": channels.x, "y": channels.y, "color": channels.color},
-    }
-
-
-def _values(rows: pd.DataFrame, channels: Channels) -> list[dict[str, Any]]:
-    """Return the levels in the units of the axes; a last row of each GPU ends its last bin."""
-    time, value = rows["start_ns"] / channels.time_size, rows["mean"] / channels.value_size
-    drawn = pd.DataFrame({"time": time, "value": value, "gpu": rows["label"].astype(object)})
-    last = rows.groupby("label", sort=False).tail(1)
-    ends = drawn.loc[last.index].assign(
-        time=(last["start_ns"] + last["dur_ns"]) / channels.time_size
-    )
-    closed = pd.concat([drawn, ends]).round(STRIP_DIGITS)
-    return [{str(name): value for name, value in row.items()} for row in closed.to_dict("records")]
 
 
 def when(rows: pd.DataFrame, frame: Frame) -> pd.DataFrame:

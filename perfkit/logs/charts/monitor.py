@@ -1,8 +1,9 @@
 """Pictures of what the log of the GPUs says over time, a panel for each quantity.
 
-Memory is in decimal units (1 GB = 1e9 B), clocks in MHz. Rows are those of `perfkit.analysis.alignment.bins`
-with `label`, the name of the GPU. The ends of the shared axis are the parameters `left` and `right` that the overview
-sets. The share of a bin is the part of its time with the clock lowered, of several metrics of a cause the larger.
+Memory is in decimal units (1 GB = 1e9 B), clocks in MHz. Rows are those of
+`perfkit.analysis.alignment.bins` with `label`, the name of the GPU. The ends of the shared axis are
+the parameters `left` and `right` that the overview sets. The share of a bin is the part of its time
+with the clock lowered, of several metrics of a cause the larger.
 """
 
 from collections.abc import Iterable
@@ -121,29 +122,33 @@ DASHBOARD_PICTURE = "Metrics of the GPUs over time, a panel for each"
 NO_SAMPLES = (
     "No metric of a GPU was recorded. Record with `nvidia-smi dmon -s pucvmt -o DT > log.txt`."
 )
-ONE_READING = "Each metric was read once, which is no course over time. Record for as long as the program runs."
+ONE_READING = (
+    "Each metric was read once, which is no course over time. Record for as long as the program "
+    "runs."
+)
 
 
 def dashboard(
-    bins: pd.DataFrame, *, limits: pd.DataFrame | None = None, title: str = ""
+    bins: pd.DataFrame, *, limits: pd.DataFrame | None = None
 ) -> alt.VConcatChart | alt.LayerChart:
     """Draw the metrics of all GPUs over time, a panel for each quantity, and when their clock was lowered.
 
-    Up to 8 GPUs have a colour each, up to 16 a faint line within the band of all; of more the 16 that are lowest in the
-    first panel are drawn, which the chart says. Dragging over the strip at the bottom zooms all panels.
+    Up to 8 GPUs have a colour each, up to 16 a faint line within the band of all; of more the 16
+    that are lowest in the first panel are drawn, which the chart says. Dragging over the strip at
+    the bottom zooms all panels.
     `bins`: columns rank, gpu, metric, start_ns, dur_ns, covered_ns, count, mean, min, max, as from
-    `analysis.alignment.bins`, about 300, or 100 for 16 GPUs. Limits (power_limit_w, ...) and
-    causes of a lowered clock (throttled_power_frac, power_violation_frac, ...) among the metrics are drawn too.
-    `limits`: columns rank, gpu, quantity, limit, at_limit_frac, as from `monitoring.at_limit`: drawn
-    where no limit over time was recorded, and told in the title. Raises ValueError if there are more rows than a
-    browser draws.
+    `analysis.alignment.bins`, about 300, or 100 for 16 GPUs. Limits (power_limit_w, ...) and causes
+    of a lowered clock (throttled_power_frac, power_violation_frac, ...) among the metrics are drawn
+    too. `limits`: columns rank, gpu, quantity, limit, at_limit_frac, as from `monitoring.at_limit`:
+    drawn where no limit over time was recorded, and told in the title. Raises ValueError if there
+    are more rows than a browser draws.
     """
     need(bins, *DEVICE, "metric", *STATISTICS)
     if limits is not None:
         need(limits, *DEVICE, "quantity", "limit", "at_limit_frac")
     drawn = bins[bins["metric"].isin(DRAWN_METRICS)]
     if drawn["start_ns"].nunique() < 2:
-        return nothing(title or "No metrics over time", NO_SAMPLES if drawn.empty else ONE_READING)
+        return nothing("No metrics over time", NO_SAMPLES if drawn.empty else ONE_READING)
     places = drawn[DEVICE].drop_duplicates().sort_values(DEVICE)
     rows = pd.concat([drawn, bins[bins["metric"].isin(BESIDE)]]).sort_values(
         "start_ns", kind="stable"
@@ -160,7 +165,7 @@ def dashboard(
     ]
     pictures = _pictures(quantities, stretches(shown), frame)
     panels = theme.together(
-        pictures, title or title_of(rows, limits), explained(rows, frame), picture=DASHBOARD_PICTURE
+        pictures, title_of(rows, limits), explained(rows, frame), picture=DASHBOARD_PICTURE
     )
     apart: alt.VConcatChart = panels.resolve_scale(strokeDash="independent")
     return apart
@@ -255,7 +260,10 @@ def _said(shown: Panel) -> str:
     low, high = (
         number(value / shown.scale.size) for value in shown.limit["mean"].agg(["min", "max"])
     )
-    return f"{meaning}; dashed: limit {low if low == high else f'{low} to {high}'} {shown.scale.symbol}"
+    return (
+        f"{meaning}; dashed: limit {low if low == high else f'{low} to {high}'} "
+        f"{shown.scale.symbol}"
+    )
 
 
 def overview(shown: Panel, frame: Frame) -> alt.LayerChart:

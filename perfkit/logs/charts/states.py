@@ -24,14 +24,14 @@ DARK = [
 NO_UTILISATION = "The log has no utilisation of a GPU: add utilization.gpu to --query-gpu."
 
 
-def states(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def states(ledger: pd.DataFrame) -> alt.LayerChart:
     """Draw the share of the time that each GPU was in each state, of many GPUs the idlest.
 
     `ledger`: columns rank, gpu, state, ns, share_frac, as from `monitoring.ledger`.
     """
     need(ledger, "rank", "gpu", "state", "ns", "share_frac")
     if ledger.empty:
-        return nothing(title or "No states of GPUs", NO_UTILISATION)
+        return nothing("No states of GPUs", NO_UTILISATION)
     rows = _joined(_least_working(ledger))
     state = rows["state"]
     begin, end = ends(rows["share_frac"], rows[["rank", "gpu"]].apply(tuple, axis=1))
@@ -48,7 +48,7 @@ def states(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
             bars(drawn, "state", shades, axis="share of the readings' time", shown=tips),
             figures(drawn, "state", DARK),
         ],
-        title or _title(ledger),
+        _title(ledger),
         f"Each reading counts until the next one.{_few(ledger)}",
         picture=f"Stacked bar per GPU of {', '.join(names)}",
         size=(WIDTH, alt.Step(34)),

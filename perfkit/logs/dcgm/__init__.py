@@ -1,14 +1,14 @@
 """NVIDIA DCGM: ``dcgmi dmon`` logs, scrapes of dcgm-exporter or nvidia_gpu_exporter, a Prometheus server's answers.
 
-Record with ``dcgmi dmon -e 203,155,150,252,1002,1003,1004,1005 -d 1000 > dmon.txt`` (field 1002 is SM activity, 1003
-SM occupancy, 1004 tensor cores, 1005 device memory), ``curl HOST:9400/metrics > scrape.prom`` or ``perfkit record
-prometheus URL --out gpus.json``, which is `perfkit.logs.prometheus`. Tried with logs of DCGM 3,
-dcgm-exporter 2 to 4, and Prometheus 2.42.
+Record with ``dcgmi dmon -e 203,155,150,252,1002,1003,1004,1005 -d 1000 > dmon.txt`` (field 1002 is
+SM activity, 1003 SM occupancy, 1004 tensor cores, 1005 device memory), ``curl HOST:9400/metrics >
+scrape.prom`` or ``perfkit record prometheus URL --out gpus.json``, which is
+`perfkit.logs.prometheus`. Tried with logs of DCGM 3, dcgm-exporter 2 to 4, and Prometheus 2.42.
 
-Hosts become ranks in the order of their names, numbers in names counted as numbers; their names go no further. Values
-of MIG instances are relative to the instance: with values of whole GPUs each is a metric of its own
-(``mig_gi_1_sm_active_frac``), so that nothing adds them; without those the instances are numbered and read as GPUs. NaN
-is missing; nothing is clipped.
+Hosts become ranks in the order of their names, numbers in names counted as numbers; their names go
+no further. Values of MIG instances are relative to the instance: with values of whole GPUs each is
+a metric of its own (``mig_gi_1_sm_active_frac``), so that nothing adds them; without those the
+instances are numbered and read as GPUs. NaN is missing; nothing is clipped.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import tables
+from perfkit.analysis.intervals import Int
 from perfkit.errors import ReadError
 from perfkit.format import number
 from perfkit.logs import text
@@ -59,7 +59,7 @@ ASKED = (
 BLANKS = [*range(2147483632, 2147483636), *range(140737488355328, 140737488355332)]
 BLANK_INT64 = 9223372036854775792.0
 OVERSHOOT = 1.1  # a ratio of two counters that are not read at the same time: NVIDIA/DCGM issue 152
-Points = tuple[NDArray[np.int64], fields.Values]
+Points = tuple[Int, fields.Values]
 
 
 def sniff(path: Path) -> bool:
@@ -79,7 +79,8 @@ def read(path: Path) -> Profile:
     if frame.empty:
         raise ReadError(
             f"{path}: none of its values is there (N/A, blank or impossible). "
-            "DCGM needs root and no other profiler for fields from 1001 on: `dcgmi profile --resume`, and record again."
+            "DCGM needs root and no other profiler for fields from 1001 on: `dcgmi profile "
+            "--resume`, and record again."
         )
     start = int(frame["time_ns"].min()) if log.timed else 0
     frame = frame.assign(time_ns=frame["time_ns"] - start)
@@ -112,16 +113,18 @@ def whole_gpus(series: Sequence[fields.Series], notes: list[str]) -> list[fields
         known = [s for s in parts if s.gpu >= 0]
         if known:
             notes.append(
-                f"values of MIG instances ({sum(len(s.values) for s in known)}) are metrics of their own (mig_...): "
-                "they are relative to the instance, not to the GPU"
+                f"values of MIG instances ({sum(len(s.values) for s in known)}) are metrics of "
+                "their own (mig_...): they are relative to the instance, not to the GPU"
             )
         if left := sum(len(s.values) for s in parts if s.gpu < 0):
             notes.append(
-                f"values of MIG instances are left out ({left}): the log does not say of which GPU they are"
+                f"values of MIG instances are left out ({left}): the log does not say of which GPU "
+                "they are"
             )
         return [*whole, *known]
     notes.append(
-        "there are values of MIG instances only: gpu numbers the instances, values are relative to one"
+        "there are values of MIG instances only: gpu numbers the instances, values are relative to "
+        "one"
     )
     instances = sorted(
         {(s.host, s.gpu, s.instance) for s in parts}, key=lambda i: (i[0], i[1], by_number(i[2]))
@@ -185,7 +188,8 @@ def _in_time(series: Sequence[fields.Series], notes: list[str]) -> Sequence[fiel
     inside = (times != fields.NEVER) & (np.abs(times - usual) <= text.TEN_YEARS_NS)
     left = int((~inside).sum())
     notes.append(
-        f"values without a time, or more than ten years before or after most others, are left out ({left})"
+        "values without a time, or more than ten years before or after most others, are left out "
+        f"({left})"
     )
     parts = np.split(inside, np.cumsum([len(s.times_ns) for s in series])[:-1])
     return [
@@ -255,9 +259,9 @@ def without_blanks(values: fields.Values) -> fields.Values:
 def scaled(values: fields.Values, field: fields.Field) -> tuple[fields.Values, str]:
     """Return the values of a field in the unit of its metric, and a note if they were not what the field promises.
 
-    A percentage outside 0..100 is missing (NVIDIA/DCGM issue 199). Fields 1001 to 1008 are ratios of 0..1; where most
-    of the values above 0 are greater than 1 they were written as percent, and where they are neither one nor the
-    other none is believed.
+    A percentage outside 0..100 is missing (NVIDIA/DCGM issue 199). Fields 1001 to 1008 are ratios
+    of 0..1; where most of the values above 0 are greater than 1 they were written as percent, and
+    where they are neither one nor the other none is believed.
     """
     if field.scale == fields.PERCENT and field.metric != "fan_frac":
         return _within(values / 100, 1.0, field)
@@ -285,15 +289,17 @@ def _within(values: fields.Values, most: float, field: fields.Field) -> tuple[fi
     if not impossible.any():
         return values, ""
     example = number(float(values[impossible][0]))
-    note = f"{field.metric}: values that cannot be are left out ({int(impossible.sum())}, such as {example})"
+    note = (
+        f"{field.metric}: values that cannot be are left out ({int(impossible.sum())}, such as "
+        f"{example})"
+    )
     return np.where(impossible, np.nan, values), note
 
 
 def reasons(values: fields.Values) -> dict[str, fields.Values]:
     """Return the metrics that a mask of event reasons says, each 1 or 0; its bits are NVML's (dcgm_fields.h)."""
-    is_mask = (
-        (values >= 0) & (values < text.EXACT) & (np.floor(values) == values)
-    )  # False for NaN and for what is no mask
+    # False for NaN and for what is no mask
+    is_mask = (values >= 0) & (values < text.EXACT) & (np.floor(values) == values)
     return text.lowered(
         np.where(is_mask, values, 0).astype(np.int64), np.where(is_mask, text.EVERY, 0)
     )

@@ -1,13 +1,13 @@
 """What a log of DCGM says: its fields, and the host, GPU and MIG instance that a series names.
 
-Sources: ``dcgmlib/dcgm_fields.h`` and ``dcgm_fields.cpp`` of NVIDIA/DCGM for numbers, names, units and the columns of
-``dcgmi dmon``; DCGM 4.6 renamed many fields and keeps the old names as aliases (its ``GPU_UTIL_RATIO`` is still a
-percentage). dcgm-exporter's metrics carry the fields' names; version 1 had names of its own
-(``pkg/dcgm/legacy_fields.csv`` of NVIDIA/go-dcgm).
+Sources: ``dcgmlib/dcgm_fields.h`` and ``dcgm_fields.cpp`` of NVIDIA/DCGM for numbers, names, units
+and the columns of ``dcgmi dmon``; DCGM 4.6 renamed many fields and keeps the old names as aliases
+(its ``GPU_UTIL_RATIO`` is still a percentage). dcgm-exporter's metrics carry the fields' names;
+version 1 had names of its own (``pkg/dcgm/legacy_fields.csv`` of NVIDIA/go-dcgm).
 
-dcgm-exporter says ``gpu``, ``Hostname`` and, of a MIG instance, ``GPU_I_ID``; nvidia_gpu_exporter says ``uuid`` and in
-its metrics ``gpu_info`` and ``index`` which GPU that is. A Prometheus server adds ``instance``, the address that it
-scraped. Pods, containers and addresses go no further.
+dcgm-exporter says ``gpu``, ``Hostname`` and, of a MIG instance, ``GPU_I_ID``; nvidia_gpu_exporter
+says ``uuid`` and in its metrics ``gpu_info`` and ``index`` which GPU that is. A Prometheus server
+adds ``instance``, the address that it scraped. Pods, containers and addresses go no further.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +16,14 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfkit.analysis.intervals import Float, Int
 from perfkit.format import printable, several
 from perfkit.readers.text import csv_rows
 
 PERCENT = 0.01
-REASONS = "event reasons"  # stands for the four metrics that `perfkit.logs.dcgm.reasons` makes of one mask
+# stands for the four metrics that `perfkit.logs.dcgm.reasons` makes of one mask
+REASONS = "event reasons"
 
 RATIOS = frozenset(range(1001, 1009))
 
@@ -48,7 +49,7 @@ NEEDED = (
     ),
 )
 
-Values = NDArray[np.float64]
+Values = Float
 
 DIGITS = 4  # of the number of a GPU on its node
 NEVER = np.iinfo(np.int64).min  # stands for a time that is none
@@ -64,10 +65,11 @@ class Field(NamedTuple):
     scale: float = 1.0
 
 
-# In fields.csv: where two fields give one metric, the first that was recorded is read. The limit that was asked for
-# (160) is the enforced one unless something lower applies. DCGM divides NVLink's difference in KiB by seconds and by
-# 1000 (ReadAndCacheNvLinkBandwidth in DcgmCacheManager.cpp). Last are the metrics of utkuozdemir/nvidia_gpu_exporter:
-# what `nvidia-smi --query-gpu` says, in base units.
+# In fields.csv: where two fields give one metric, the first that was recorded is read. The limit
+# that was asked for (160) is the enforced one unless something lower applies. DCGM divides NVLink's
+# difference in KiB by seconds and by 1000 (ReadAndCacheNvLinkBandwidth in DcgmCacheManager.cpp).
+# Last are the metrics of utkuozdemir/nvidia_gpu_exporter: what `nvidia-smi --query-gpu` says, in
+# base units.
 FIELDS = tuple(
     Field(
         int(row["number"] or 0),
@@ -92,7 +94,7 @@ class Series:
     field: Field
     host: str
     gpu: int
-    times_ns: NDArray[np.int64]
+    times_ns: Int
     values: Values
     instance: str = ""
 
@@ -139,7 +141,7 @@ class Raw(NamedTuple):
 
     name: str
     labels: Labels
-    times_ns: NDArray[np.int64]
+    times_ns: Int
     values: Values
 
 
@@ -208,7 +210,8 @@ def gathered(listed: Sequence[Raw], notes: list[str]) -> tuple[list[Series], lis
     if impossible:
         example = printable(impossible[0], 20)
         notes.append(
-            f"series of GPUs with a number that cannot be are left out ({len(impossible)}, such as {example})"
+            f"series of GPUs with a number that cannot be are left out ({len(impossible)}, such as "
+            f"{example})"
         )
     notes += _numbered_twice(owners)
     return series, list(devices.values())
@@ -223,7 +226,8 @@ def _numbered_twice(owners: Mapping[tuple[str, int], set[str]]) -> list[str]:
     others = f"; so are those of {len(twice) - 1} other numbers" if len(twice) > 1 else ""
     gpus = "two" if count == 2 else count
     return [
-        f"{gpus} GPUs are numbered {gpu} on one host: their values are read as those of one GPU{others}"
+        f"{gpus} GPUs are numbered {gpu} on one host: their values are read as those of one "
+        f"GPU{others}"
     ]
 
 

@@ -1,11 +1,12 @@
 """The three forms of a log of DCGM: ``dcgmi dmon``, Prometheus text, and a Prometheus server's answer.
 
-dmon prints a table of fields per entity and tick, parsed by the columns' short names. Entities are two words (``GPU
-0``, ``GPU-I 1``); the header comes again every 14 ticks; there are no time stamps. Prompts, error texts and the line
-about the signal stand around the rows. dcgm-exporter and nvidia_gpu_exporter answer a scrape with
-``NAME{label="value",...} VALUE [TIMESTAMP]``; the time is in ms, in OpenMetrics (which ends in ``# EOF``) in seconds.
-Several scrapes may follow each other in a file: one begins where a series comes again. A server's answer, as ``perfkit
-record prometheus`` or ``curl`` stored it, is the JSON of ``/api/v1/query_range`` (a matrix) or ``/api/v1/query`` (a
+dmon prints a table of fields per entity and tick, parsed by the columns' short names. Entities are
+two words (``GPU 0``, ``GPU-I 1``); the header comes again every 14 ticks; there are no time stamps.
+Prompts, error texts and the line about the signal stand around the rows. dcgm-exporter and
+nvidia_gpu_exporter answer a scrape with ``NAME{label="value",...} VALUE [TIMESTAMP]``; the time is
+in ms, in OpenMetrics (which ends in ``# EOF``) in seconds. Several scrapes may follow each other in
+a file: one begins where a series comes again. A server's answer, as ``perfkit record prometheus``
+or ``curl`` stored it, is the JSON of ``/api/v1/query_range`` (a matrix) or ``/api/v1/query`` (a
 vector): times in seconds since 1970 with milliseconds, values as text.
 """
 
@@ -39,7 +40,10 @@ GPUS = {"GPU": "", "GPU-I": "GI ", "GPU-CI": "CI "}
 OTHERS = {"vGPU", "Switch", "Link", "CPU", "Core", "ConnectX", "UNKNOWN"}
 TICK_NS = 1_000_000_000
 SERVER = "A Prometheus server knows the times (`perfkit record prometheus`)"
-UNTIMED = f"dcgmi dmon prints no time stamps: its rows are taken to be 1 s apart, which is its default. {SERVER}"
+UNTIMED = (
+    "dcgmi dmon prints no time stamps: its rows are taken to be 1 s apart, which is its default. "
+    f"{SERVER}"
+)
 
 METRIC_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 PAIR = r'[a-zA-Z_][a-zA-Z0-9_]*\s*=\s*"(?:[^"\\]|\\.)*"'
@@ -189,9 +193,10 @@ def _dmon_series(
     of = np.array(table.entities)
     rows = [np.flatnonzero(of == code) for code in range(len(entities))]
     only = [int(number) for kind, number in entities if kind == "GPU"]
-    owner = (
-        only[0] if len(only) == 1 else -1 if only else 0
-    )  # of instances, whose rows do not name their GPU
+    # Of instances, whose rows do not name their GPU.
+    owner = -1 if only else 0
+    if len(only) == 1:
+        owner = only[0]
     for i in columns:
         column = table.columns[i]
         cells: Iterable[object] = frame[i + 2]
@@ -250,8 +255,14 @@ def _without_rows(path: Path, log: Dmon) -> str:
             "Record with `dcgmi dmon -e` and numeric fields such as 1001,1002,1003,1004,1005."
         )
     if log.error:
-        return f"{path}: the log has no values; dcgmi said {printable(log.error, 200)!r}. Solve that and record again."
-    return f"{path}: the log has headers and no values. Record again, and let it run for longer than a second."
+        return (
+            f"{path}: the log has no values; dcgmi said {printable(log.error, 200)!r}. Solve that "
+            "and record again."
+        )
+    return (
+        f"{path}: the log has headers and no values. Record again, and let it run for longer than "
+        "a second."
+    )
 
 
 class Found(NamedTuple):
@@ -286,15 +297,16 @@ def read_exposition(path: Path) -> fields.Reading:
     timed = all(f.time for f in samples)
     if not timed and samples[-1].scrape:
         notes.append(
-            f"{1 + samples[-1].scrape} scrapes without time stamps: they are taken to be 1 s apart. {SERVER}"
+            f"{1 + samples[-1].scrape} scrapes without time stamps: they are taken to be 1 s "
+            f"apart. {SERVER}"
         )
     elif not timed:
         notes.append("one scrape without time stamp: its time is 0")
     notes += (
         [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
     )
-    in_seconds = any(line.strip() == EOF for line in text)
-    raw = _exposed(samples, (S_NS if in_seconds else MS_NS) if timed else 0)
+    unit = S_NS if any(line.strip() == EOF for line in text) else MS_NS
+    raw = _exposed(samples, unit if timed else 0)
     series, devices = fields.gathered(raw, notes)
     of_dcgm = any(fields.METRICS[f.name].number for f in samples if f.name in fields.METRICS)
     tool = "dcgm-exporter" if of_dcgm else "nvidia_gpu_exporter"
@@ -431,29 +443,32 @@ def _answer(path: Path) -> tuple[list[Result], list[str]]:
         answer = msgspec.json.decode(data, type=Answer)
     except UNREADABLE as e:
         raise ReadError(
-            f"{path}: not the whole answer of a Prometheus server ({printable(e, 120)}). Ask the server for it again."
+            f"{path}: not the whole answer of a Prometheus server ({printable(e, 120)}). Ask the "
+            "server for it again."
         ) from e
     if answer.status != "success" or answer.data is None:
         reason = printable(answer.error or answer.status, 200)
         raise ReadError(
-            f"{path}: the server answered with an error ({reason}). Correct the query and ask again."
+            f"{path}: the server answered with an error ({reason}). Correct the query and ask "
+            "again."
         )
     if answer.data.result_type not in ("matrix", "vector"):
         raise ReadError(
             f"{path}: the answer is a {printable(answer.data.result_type, 20)}, not time series. "
             "Store the answer to a query of metrics."
         )
-    # A key that stands more often in the text than in what was decoded of it; empty if there is none.
+    # A key that stands more often in the text than in what was decoded of it; empty if there is
+    # none.
     there = Counter(key.decode() for key in KEY.findall(data))
     decoded = Counter({"data": 1, "result": 1, "metric": len(answer.data.result)})
-    decoded["values"] = decoded["value"] = len(
-        answer.data.result
-    )  # a series has one of them, or both without points
+    # A series has one of them, or both without points
+    decoded["values"] = decoded["value"] = len(answer.data.result)
     decoded.update(label for one in answer.data.result for label in one.metric if label in there)
     twice = next((key for key in there if there[key] > decoded[key]), "")
     if twice:
         raise ReadError(
-            f"{path}: an object has the key {twice!r} twice, and one value is lost. Ask for it again."
+            f"{path}: an object has the key {twice!r} twice, and one value is lost. Ask for it "
+            "again."
         )
     return answer.data.result, answer.warnings
 

@@ -1,15 +1,17 @@
 """What does the log of the GPUs say: were they busy, full, throttled, and evenly so?
 
-`samples` is SAMPLES, in any order. `window` selects the readings in it. A result has one row per rank and gpu that has
-what is asked for, ascending.
+`samples` is SAMPLES, in any order. `window` selects the readings in it. A result has one row per
+rank and gpu that has what is asked for, ascending.
 
-A reading counts for the time until the next one of the same metric and device, the last one for the usual interval:
-means, percentiles and shares of time are weighted so, because a log's interval varies, most of all where the machine is
-busy. What is missing in the log (no row, or NaN) counts for nothing.
+A reading counts for the time until the next one of the same metric and device, the last one for the
+usual interval: means, percentiles and shares of time are weighted so, because a log's interval
+varies, most of all where the machine is busy. What is missing in the log (no row, or NaN) counts
+for nothing.
 
-"GPU utilisation" has four meanings, which are four columns: the time in which a kernel ran, the SMs with work, the
-warps resident on them, the arithmetic pipes that work. Throttling is decided from the clock's event reasons and
-violation counters, never from a temperature; a temperature is held against a recorded threshold only.
+"GPU utilisation" has four meanings, which are four columns: the time in which a kernel ran, the SMs
+with work, the warps resident on them, the arithmetic pipes that work. Throttling is decided from
+the clock's event reasons and violation counters, never from a temperature; a temperature is held
+against a recorded threshold only.
 """
 
 import math
@@ -30,13 +32,12 @@ from perfkit.schema import stretches
 from perfkit.tables import SAMPLES
 
 HIGH = 0.8  # of the time; convention of this project
-# The link of each metric, its peak, and how many times that of one direction the metric may reach.
 LINKS = {
-    "pcie_rx_bytes_per_s": ("PCIe to the GPU", "pcie", 1),
-    "pcie_tx_bytes_per_s": ("PCIe from the GPU", "pcie", 1),
-    "nvlink_rx_bytes_per_s": ("NVLink to the GPU", "nvlink", 1),
-    "nvlink_tx_bytes_per_s": ("NVLink from the GPU", "nvlink", 1),
-    "nvlink_bytes_per_s": ("NVLink, both ways", "nvlink", 2),
+    "pcie_rx_bytes_per_s": "PCIe to the GPU",
+    "pcie_tx_bytes_per_s": "PCIe from the GPU",
+    "nvlink_rx_bytes_per_s": "NVLink to the GPU",
+    "nvlink_tx_bytes_per_s": "NVLink from the GPU",
+    "nvlink_bytes_per_s": "NVLink, both ways",
 }
 # A GPU that was monitored has one of these, whatever else the samples hold.
 OF_A_DEVICE = (
@@ -50,12 +51,12 @@ OF_A_DEVICE = (
 _OF_LIMIT = ["mean", "worst", "limit", "mean_frac", "worst_frac", "at_limit_frac", "source"]
 _BY = {"power": "the power limit", "thermal": "heat", "other": "another reason than idleness"}
 _CAUSES = ["power_frac", "thermal_frac", "other_frac", "throttled_frac"]
-# Conventions of this project: for how much of the time high utilisation is consistent, from which shares on memory and
-# links are full, below which share power is low, and how much throttling does not matter.
-CONSISTENT, FULL_MEMORY, LOW_POWER, THROTTLED, FULL_LINK = 0.9, 0.95, 0.5, 0.01, 0.8
+# Conventions of this project: for how much of the time high utilisation is consistent, from which
+# share on memory is full, below which it has room and power is low, and how much throttling does
+# not matter.
+CONSISTENT, FULL_MEMORY, ROOM, LOW_POWER, THROTTLED = 0.9, 0.95, 0.5, 0.5, 0.01
 FEWEST = 3
 Facts = Mapping[Any, Any]
-Peaks = Mapping[str, float | None]
 
 
 class Answer(NamedTuple):
@@ -68,7 +69,7 @@ class Answer(NamedTuple):
     reason: str
 
 
-def _utilisation(fact: Facts, _: Peaks) -> Answer:
+def _utilisation(fact: Facts) -> Answer:
     high, count = fact["busy_high_frac"], fact["busy_count"]
     if not count >= FEWEST:
         what: str = (
@@ -79,13 +80,14 @@ def _utilisation(fact: Facts, _: Peaks) -> Answer:
         reason = f"{what}: record it for a minute, with `nvidia-smi dmon -s pucvmet -o DT`"
         return Answer("cannot tell", high, CONSISTENT, "frac", reason)
     reason = (
-        f"a kernel ran in at least {percent(HIGH)} of the period for {percent(high)} of the time; the median is "
-        f"{percent(fact['busy_median'])}, and nothing ran for {percent(fact['busy_idle_frac'])} of the time"
+        f"a kernel ran in at least {percent(HIGH)} of the period for {percent(high)} of the time; "
+        f"the median is {percent(fact['busy_median'])}, and nothing ran for "
+        f"{percent(fact['busy_idle_frac'])} of the time"
     )
     return Answer(_judged(high < CONSISTENT), high, CONSISTENT, "frac", reason)
 
 
-def _memory(fact: Facts, _: Peaks) -> Answer:
+def _memory(fact: Facts) -> Answer:
     share = fact["memory_worst_frac"]
     if pd.isna(share):
         used = fact["memory_used_bytes"]
@@ -93,26 +95,23 @@ def _memory(fact: Facts, _: Peaks) -> Answer:
         reason = f"{use} not recorded: `nvidia-smi --query-gpu=memory.used,memory.total`"
         return Answer("cannot tell", math.nan, FULL_MEMORY, "frac", reason)
     reason = (
-        f"at most {size(fact['memory_worst'])} of {size(fact['memory_limit'])} ({fact['memory_source']}) are in use, "
-        f"{percent(fact['memory_mean_frac'])} on average"
+        f"at most {size(fact['memory_worst'])} of {size(fact['memory_limit'])} "
+        f"({fact['memory_source']}) are in use, {percent(fact['memory_mean_frac'])} on average"
     )
     full = share >= FULL_MEMORY
-    advice = (
-        ": the next allocation may fail"
-        if full
-        else ""
-        if share >= LOW_POWER
-        else ": there is room for more"
-    )
+    advice = ": there is room for more" if share < ROOM else ""
+    if full:
+        advice = ": the next allocation may fail"
     return Answer(_judged(full), share, FULL_MEMORY, "frac", reason + advice)
 
 
-def _power(fact: Facts, _: Peaks) -> Answer:
+def _power(fact: Facts) -> Answer:
     share = fact["power_mean_frac"]
     if pd.isna(share) and not pd.isna(fact["power_limit"]):
         reason = (
-            f"up to {number(fact['power_worst'])} W are more than the {number(fact['power_limit'])} W of the "
-            f"{fact['power_source']}: the log is of another GPU, or its limit was raised. Record enforced.power.limit"
+            f"up to {number(fact['power_worst'])} W are more than the "
+            f"{number(fact['power_limit'])} W of the {fact['power_source']}: the log is of another "
+            "GPU, or its limit was raised. Record enforced.power.limit"
         )
         return Answer("cannot tell", math.nan, LOW_POWER, "frac", reason)
     if pd.isna(share):
@@ -121,7 +120,8 @@ def _power(fact: Facts, _: Peaks) -> Answer:
         reason = f"{draw} not recorded: `nvidia-smi --query-gpu=power.draw,enforced.power.limit`"
         return Answer("cannot tell", math.nan, LOW_POWER, "frac", reason)
     reason = (
-        f"{number(fact['power_mean'])} W of {number(fact['power_limit'])} W ({fact['power_source']}) on average, at "
+        f"{number(fact['power_mean'])} W of {number(fact['power_limit'])} W "
+        f"({fact['power_source']}) on average, at "
         f"the limit for {percent(fact['power_at_limit_frac'])} of the time"
     )
     low = share < LOW_POWER
@@ -130,7 +130,7 @@ def _power(fact: Facts, _: Peaks) -> Answer:
     )
 
 
-def _throttling(fact: Facts, _: Peaks) -> Answer:
+def _throttling(fact: Facts) -> Answer:
     share = fact["throttling_throttled_frac"]
     near = _near_slowdown(fact)
     fracs = {cause: frac for cause in _BY if not pd.isna(frac := fact[f"throttling_{cause}_frac"])}
@@ -151,7 +151,8 @@ def _near_slowdown(fact: Facts) -> list[str]:
     found: list[str] = []
     if fact["temperature_at_limit_frac"] > 0:
         found.append(
-            f"{number(fact['temperature_worst'])} degrees Celsius are within {levels.NEAR_TEMPERATURE_C:.0f} of "
+            f"{number(fact['temperature_worst'])} degrees Celsius are within "
+            f"{levels.NEAR_TEMPERATURE_C:.0f} of "
             f"the slowdown at {number(fact['temperature_limit'])}"
         )
     if fact["temperature_margin_at_limit_frac"] > 0:
@@ -161,30 +162,24 @@ def _near_slowdown(fact: Facts) -> list[str]:
     return found
 
 
-def _traffic_answer(fact: Facts, peaks: Peaks) -> Answer:
+def _traffic_answer(fact: Facts) -> Answer:
     rates = {metric: float(fact[metric]) for metric in LINKS if not pd.isna(fact[metric])}
     if not rates:
         reason = "no traffic is recorded: `nvidia-smi dmon -s t`, or DCGM fields 1009 to 1012"
         return Answer("cannot tell", math.nan, math.nan, "bytes_per_s", reason)
-    busiest = ", ".join(f"{LINKS[metric][0]} {size(rate)}/s" for metric, rate in rates.items())
-    shares = {
-        m: rate / (LINKS[m][2] * peak)
-        for m, rate in rates.items()
-        if (peak := peaks[LINKS[m][1]]) is not None
-    }
-    if not shares:
-        reason = f"95 % of the time at most {busiest}; without the links' peaks there is nothing to compare with"
-        return Answer("cannot tell", max(rates.values()), math.nan, "bytes_per_s", reason)
-    most = max(shares, key=lambda metric: shares[metric])
-    reason = f"95 % of the time at most {busiest}; {LINKS[most][0]} is nearest to its peak"
-    return Answer(_judged(shares[most] >= FULL_LINK), shares[most], FULL_LINK, "frac", reason)
+    busiest = ", ".join(f"{LINKS[metric]} {size(rate)}/s" for metric, rate in rates.items())
+    reason = (
+        f"95 % of the time at most {busiest}; "
+        "without the links' peaks there is nothing to compare with"
+    )
+    return Answer("cannot tell", max(rates.values()), math.nan, "bytes_per_s", reason)
 
 
 def _judged(wrong: bool) -> str:
     return "attention" if wrong else "ok"
 
 
-_CHECKS: Mapping[str, Callable[[Facts, Peaks], Answer]] = {
+_CHECKS: Mapping[str, Callable[[Facts], Answer]] = {
     "utilisation": _utilisation,
     "memory": _memory,
     "power": _power,
@@ -202,8 +197,9 @@ def facts(
 ) -> pd.DataFrame:
     """Return one row per monitored rank and gpu of 0 and up (the index) with what is known, NaN where it is not.
 
-    Columns are those of `at_limit` after the quantity and an underscore, of `throttling` after "throttling_", the 95th
-    percentile of each metric of LINKS and the mean of power_w and memory_used_bytes under their names, and `busy_...`.
+    Columns are those of `at_limit` after the quantity and an underscore, of `throttling` after
+    "throttling_", the 95th percentile of each metric of LINKS and the mean of power_w and
+    memory_used_bytes under their names, and `busy_...`.
     """
     lowered = (
         throttling(samples, window=window)
@@ -230,7 +226,8 @@ def facts(
     )
     busy = busy.drop_duplicates(readings.DEVICE).set_index(readings.DEVICE)
     table = pd.concat([lowered, *of_quantity, means_of, busy, traffic], axis=1)
-    # The devices of 0 and up with any of OF_A_DEVICE. Readings of a series follow each other: few rows tell all.
+    # The devices of 0 and up with any of OF_A_DEVICE. Readings of a series follow each other: few
+    # rows tell all.
     columns = (
         samples["rank"].to_numpy(),
         samples["gpu"].to_numpy(),
@@ -243,37 +240,26 @@ def facts(
 
 
 def checks(
-    samples: pd.DataFrame,
-    devices: pd.DataFrame,
-    *,
-    pcie_bytes_per_s: float | None = None,
-    nvlink_bytes_per_s: float | None = None,
-    window: Window | None = None,
+    samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None
 ) -> pd.DataFrame:
     """Return a verdict per device and check, each with its figure, its threshold and a reason.
 
-    utilisation: share of the time with a utilisation of at least 0.8; attention below 0.9. It is that in which any
-    kernel counts, and does not say that the GPU is used well. memory: the most in use over what there is; attention
-    from 0.95 on. power: mean over the limit; attention below 0.5, since power near the limit is a sign of work.
-    throttling: share of the time with a lowered clock, from event reasons and violation counters alone; attention from
-    0.01 on, or where the temperature came within 5 degrees of the recorded slowdown, or its margin to 5. traffic: the
-    95th percentile of the direction of a link that is nearest to its peak, over that peak; attention from 0.8 on. What
-    was not recorded is "cannot tell", and the reason says how to record it.
+    utilisation: share of the time with a utilisation of at least 0.8; attention below 0.9. It is
+    that in which any kernel counts, and does not say that the GPU is used well. memory: the most in
+    use over what there is; attention from 0.95 on. power: mean over the limit; attention below 0.5,
+    since power near the limit is a sign of work. throttling: share of the time with a lowered
+    clock, from event reasons and violation counters alone; attention from 0.01 on, or where the
+    temperature came within 5 degrees of the recorded slowdown, or its margin to 5. traffic: the
+    95th percentile of the busiest direction of a link, bytes/s, without a verdict: no log holds the
+    links' peaks. What was not recorded is "cannot tell", and the reason says how to record it.
 
-    `pcie_bytes_per_s` and `nvlink_bytes_per_s` are the peak of one direction of a GPU's link, above 0, else ValueError;
-    there is no default. Without them traffic has a value in bytes/s, of the busiest direction, and no verdict.
-
-    One row per rank, gpu (0 and up) and check (category: CHECKS) of every GPU that was monitored, in this order:
-    `verdict` category: ok, attention or cannot tell; `value`, `threshold` float64, NaN where there is none; `unit`
-    category: frac or bytes_per_s; `reason` string.
+    One row per rank, gpu (0 and up) and check (category: CHECKS) of every GPU that was monitored,
+    in this order: `verdict` category: ok, attention or cannot tell; `value`, `threshold` float64,
+    NaN where there is none; `unit` category: frac or bytes_per_s; `reason` string.
     """
-    peaks = {"pcie": pcie_bytes_per_s, "nvlink": nvlink_bytes_per_s}
-    for link, peak in peaks.items():
-        if peak is not None and not peak > 0:
-            raise ValueError(f"{link}_bytes_per_s: {peak} is not a number above 0")
     of_device = facts(SAMPLES.check(samples), devices, window=window).sort_index()
     rows = [
-        (*device, check, *answer(fact, peaks))
+        (*device, check, *answer(fact))
         for device, fact in zip(of_device.index, of_device.to_dict("records"), strict=True)
         for check, answer in _CHECKS.items()
     ]

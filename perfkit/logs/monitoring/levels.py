@@ -5,15 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import hardware
 from perfkit.analysis.grouping import over
-from perfkit.analysis.intervals import Int, Window
+from perfkit.analysis.intervals import Bool, Float, Int, Window
 from perfkit.analysis.readings import (
     BUSY,
     DEVICE,
-    Float,
     Readings,
     as_of,
     means,
@@ -37,6 +35,7 @@ COMPARED = (
 )
 NEAR_POWER = NEAR_MEMORY = 0.95
 NEAR_TEMPERATURE_C = 5.0
+DIP = 0.5  # of the median utilisation: what is below is a dip (convention)
 SHEET = "data sheet of the GPU"
 ABOVE_SHEET = (
     1.1  # of the data sheet's limit; what draws more is another GPU, or has a limit of its own
@@ -52,7 +51,7 @@ class Stretches(NamedTuple):
     stop: Int
 
 
-def stretches(found: Readings, fulfils: NDArray[np.bool_]) -> Stretches:
+def stretches(found: Readings, fulfils: Bool) -> Stretches:
     """Return the longest runs of readings of one series that fulfil a condition, by series and time."""
     row = np.flatnonzero(fulfils)
     begins = np.flatnonzero((np.diff(row, prepend=-2) != 1) | np.isin(row, found.first))
@@ -66,16 +65,18 @@ def at_limit(
 ) -> pd.DataFrame:
     """Return power, memory and temperature of each device against the limit that held at the time of each reading.
 
-    The limit of the power is the enforced one, else the data sheet's for the exact name in `devices` (DEVICES); that of
-    the memory the recorded total, else the sum of used, free and reserved, else that of `devices`; that of the
-    temperature the recorded one from which the GPU slows down. A margin (T.Limit) is at its limit at 0. There is no
-    other default. At the limit is from 95 % of power and memory on, within 5 degrees of the temperature. Power above
-    1.1 times the data sheet's limit says that the log is of another GPU, or its limit was raised: shares are NaN.
+    The limit of the power is the enforced one, else the data sheet's for the exact name in
+    `devices` (DEVICES); that of the memory the recorded total, else the sum of used, free and
+    reserved, else that of `devices`; that of the temperature the recorded one from which the GPU
+    slows down. A margin (T.Limit) is at its limit at 0. There is no other default. At the limit is
+    from 95 % of power and memory on, within 5 degrees of the temperature. Power above 1.1 times the
+    data sheet's limit says that the log is of another GPU, or its limit was raised: shares are NaN.
 
-    One row per rank, gpu and quantity (category: power, memory, temperature, temperature_margin) of which value and
-    limit are known, in this order; float64: `mean`, `worst`, `limit` (the last one) in W, bytes or degrees Celsius,
-    worst being the highest, of a margin the lowest; `mean_frac`, `worst_frac` of the limit, 0 and above, NaN for
-    temperatures; `at_limit_frac`, share of the time. `source` string, where the limit is from.
+    One row per rank, gpu and quantity (category: power, memory, temperature, temperature_margin) of
+    which value and limit are known, in this order; float64: `mean`, `worst`, `limit` (the last one)
+    in W, bytes or degrees Celsius, worst being the highest, of a margin the lowest; `mean_frac`,
+    `worst_frac` of the limit, 0 and above, NaN for temperatures; `at_limit_frac`, share of the
+    time. `source` string, where the limit is from.
     """
     DEVICES.check(devices)
     tables = [
@@ -158,26 +159,17 @@ def _figures(found: Readings, limit: Float, quantity: str) -> pd.DataFrame:
     return table[~of_each(np.logical_or, found, np.isnan(limit)).astype(bool)]
 
 
-def dips(
-    samples: pd.DataFrame,
-    *,
-    metric: str = "gpu_busy_frac",
-    below: float = 0.5,
-    window: Window | None = None,
-) -> pd.DataFrame:
-    """Return the stretches in which `metric` is below a share of the device's time-weighted median.
+def dips(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return the stretches in which the utilisation is below half of the device's time-weighted median.
 
-    A stretch reaches from its first low reading to the next reading that is not low. `below` is that share, above 0, at
-    most 1, else ValueError.
+    A stretch reaches from its first low reading to the next reading that is not low.
 
-    One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings; `lowest`, `median`
-    float64, of the stretch and of the device, in the metric's unit. None where the median is 0.
+    One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings;
+    `lowest`, `median` float64, of the stretch and of the device. None where the median is 0.
     """
-    if not 0 < below <= 1:
-        raise ValueError(f"below: {below} is not within 0 and 1")
-    found = readings(samples, metric, window=window)
+    found = readings(samples, BUSY[0], window=window)
     median = percentiles(found, {"p50": 0.5})["p50"]
-    low = stretches(found, found.value < below * median[found.row_series])
+    low = stretches(found, found.value < DIP * median[found.row_series])
     table = found.series[DEVICE].take(low.series).reset_index(drop=True)
     return table.assign(
         start_ns=found.time[low.first],
@@ -197,8 +189,8 @@ def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
 
     Utilisation is gpu_busy_frac, for devices that lack it graphics_active_frac.
 
-    Columns: `idle_frac` float64; `idle_ns` int64, the time; `longest_ns` int64, the longest stretch without a reading
-    above 0; `count` int64, stretches.
+    Columns: `idle_frac` float64; `idle_ns` int64, the time; `longest_ns` int64, the longest stretch
+    without a reading above 0; `count` int64, stretches.
     """
     found = readings(samples, *BUSY, window=window)
     none = stretches(found, found.value == 0)
@@ -213,21 +205,20 @@ def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
     return table[best].reset_index(drop=True)
 
 
-def imbalance(
-    samples: pd.DataFrame, *, metrics: tuple[str, ...] = COMPARED, window: Window | None = None
-) -> pd.DataFrame:
-    """Return by how much the time-weighted means of the devices differ, for each of `metrics`.
+def imbalance(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return by how much the time-weighted means of the devices differ, for each metric of COMPARED.
 
-    One row per metric (category) that two devices at least have, in the order of `metrics`: `devices` int64, how many;
-    `lowest`, `mean`, `highest` float64, over the devices, in the metric's unit; `lowest_rank`, `lowest_gpu`,
-    `highest_rank`, `highest_gpu` int32; `spread_frac` float64, (highest - lowest) / highest, NaN where the highest is
-    0.
+    One row per metric (category) that two devices at least have, in this order: `devices` int64,
+    how many;
+    `lowest`, `mean`, `highest` float64, over the devices, in the metric's unit; `lowest_rank`,
+    `lowest_gpu`, `highest_rank`, `highest_gpu` int32; `spread_frac` float64, (highest - lowest) /
+    highest, NaN where the highest is 0.
     """
-    found = readings(samples, *metrics, window=window)
-    mean = wide(found, means(found), metrics)
+    found = readings(samples, *COMPARED, window=window)
+    mean = wide(found, means(found), COMPARED)
     rows = [
         (metric, *_spread(mean[metric].dropna()))
-        for metric in metrics
+        for metric in COMPARED
         if mean[metric].notna().sum() > 1
     ]
     places = [f"{which}_{key}" for which in ("lowest", "highest") for key in DEVICE]
@@ -236,7 +227,7 @@ def imbalance(
     kinds = (
         {"devices": "int64"} | dict.fromkeys(figures, "float64") | dict.fromkeys(places, "int32")
     )
-    return table.astype(kinds).assign(metric=pd.Categorical(table["metric"], metrics))
+    return table.astype(kinds).assign(metric=pd.Categorical(table["metric"], COMPARED))
 
 
 def _spread(mean: pd.Series) -> tuple[object, ...]:
@@ -249,14 +240,15 @@ def _spread(mean: pd.Series) -> tuple[object, ...]:
 def utilisation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the four meanings of GPU utilisation of each device, time-weighted means, side by side.
 
-    Over the same time the first is at least the second and the second at least the third and the fourth.
+    Over the same time the first is at least the second and the second at least the third and the
+    fourth.
 
-    float64, NaN where not recorded: `gpu_busy_frac`, time with at least one kernel; `sm_active_frac`, cycles with a
-    warp on an SM, mean over the SMs; `sm_occupancy_frac`, resident warps over the most there can be;
-    `pipe_active_frac`, cycles in which the busiest arithmetic pipe worked, NaN where a pipe is missing that another
-    device has. `busy_metric`, `pipe` string: the metric the
-    first and the last come from, missing where there is none; `note` string, which of them contradict each other by
-    more than 0.05, else empty.
+    float64, NaN where not recorded: `gpu_busy_frac`, time with at least one kernel;
+    `sm_active_frac`, cycles with a warp on an SM, mean over the SMs; `sm_occupancy_frac`, resident
+    warps over the most there can be; `pipe_active_frac`, cycles in which the busiest arithmetic
+    pipe worked, NaN where a pipe is missing that another device has. `busy_metric`, `pipe` string:
+    the metric the first and the last come from, missing where there is none; `note` string, which
+    of them contradict each other by more than 0.05, else empty.
 
     Source: NVML, nvmlUtilization_t; DCGM fields 203, 1001 to 1004, 1006 to 1008.
     """

@@ -1,7 +1,8 @@
 """How did each GPU spend the time of its log?
 
-The ledger of a log books the time of each reading of the utilisation in one or two states: the share in which a kernel
-ran in one, the rest in another. So the states of a GPU add up to the time of its readings exactly.
+The ledger of a log books the time of each reading of the utilisation in one or two states: the
+share in which a kernel ran in one, the rest in another. So the states of a GPU add up to the time
+of its readings exactly.
 
 A kernel ran:
 
@@ -11,10 +12,12 @@ A kernel ran:
   looks so, and one that runs one small kernel at a time;
 - working: nothing of that.
 
-No kernel ran: not started, idle, ended (before, between and after the readings with work; idle too where the GPU never
-works), or unused: the GPU never works, another one of its rank does, no program holds memory there, and no other waits.
+No kernel ran: not started, idle, ended (before, between and after the readings with work; idle too
+where the GPU never works), or unused: the GPU never works, another one of its rank does, no program
+holds memory there, and no other waits.
 
-A reading below 5 % is no work: a display or a monitor causes as much. All thresholds are conventions.
+A reading below 5 % is no work: a display or a monitor causes as much. All thresholds are
+conventions.
 """
 
 from typing import Any
@@ -23,12 +26,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Window
+from perfkit.analysis.intervals import Bool, Float, Int, Window
 from perfkit.analysis.readings import (
     BUSY,
     CAUSES,
     DEVICE,
-    Float,
     Readings,
     as_of,
     is_lowered,
@@ -40,7 +42,6 @@ from perfkit.diagnosis.logged import HARDLY
 from perfkit.logs.monitoring.levels import rated_power
 from perfkit.tables import DEVICES, SAMPLES
 
-Bool = NDArray[np.bool_]
 BY_CAUSE = {
     "thermal": "lowered by heat",
     "power": "lowered by power",
@@ -59,12 +60,13 @@ def ledger(
 ) -> pd.DataFrame:
     """Return how long each GPU was in each state; a GPU without a reading of its utilisation has no row.
 
-    `samples` is SAMPLES; `devices` is DEVICES, whose data sheet gives the power limit where none was recorded. Counters
-    of lowered clocks do not say when and are left out.
+    `samples` is SAMPLES; `devices` is DEVICES, whose data sheet gives the power limit where none
+    was recorded. Counters of lowered clocks do not say when and are left out.
 
-    One row per rank, gpu and state (category: STATES) that takes time: `ns` int64; `share_frac` float64, of the time of
-    all readings of the GPU; `clock_frac`, `power_frac` float64, average SM clock over the recorded maximum and average
-    power over the limit in this state, NaN where not recorded.
+    One row per rank, gpu and state (category: STATES) that takes time: `ns` int64; `share_frac`
+    float64, of the time of all readings of the GPU; `clock_frac`, `power_frac` float64, average SM
+    clock over the recorded maximum and average power over the limit in this state, NaN where not
+    recorded.
     """
     parts = _parts(samples, devices, window)
     weighted = parts.assign(
@@ -119,7 +121,7 @@ def _utilised(samples: pd.DataFrame, window: Window | None) -> Readings:
     return readings(kept[is_best | ~has_best], *BUSY, window=window)
 
 
-def _worked(found: Readings, is_work: Bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _worked(found: Readings, is_work: Bool) -> tuple[Int, Int]:
     """Return, at each reading, the first and the last reading of its GPU with work; -1 where none has."""
     row = np.arange(len(is_work))
     most = len(is_work)
@@ -128,7 +130,7 @@ def _worked(found: Readings, is_work: Bool) -> tuple[NDArray[np.int64], NDArray[
     return np.where(last < 0, -1, first), last
 
 
-def _of_each(over: np.ufunc, found: Readings, value: NDArray[np.int64]) -> NDArray[np.int64]:
+def _of_each(over: np.ufunc, found: Readings, value: Int) -> Int:
     """Return a reduction over the readings of each GPU, at each of its readings."""
     if not len(found.first):
         return value
@@ -167,8 +169,8 @@ def _without_work(
 ) -> pd.Series:
     """Return the states of the time without a kernel, for GPUs that never work too.
 
-    Such a GPU is unused beside another one of its rank that works. It is idle if it has a part in the work: a program
-    holds memory there, or where the memory is not known another GPU waits.
+    Such a GPU is unused beside another one of its rank that works. It is idle if it has a part in
+    the work: a program holds memory there, or where the memory is not known another GPU waits.
     """
     works = pd.Series(
         _of_each(np.maximum, found, (found.value >= HARDLY).astype(np.int64)) > 0, rest.index

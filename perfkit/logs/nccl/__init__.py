@@ -1,8 +1,9 @@
 """NCCL: the tables of nccl-tests and rccl-tests, their reports (``-J``), and the log of NCCL_DEBUG=INFO.
 
-Run ``all_reduce_perf -b 8 -e 8G -f 2 -g 8 > all_reduce.txt``, or ``-J all_reduce.json`` with it, and a program with
-``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING``. One file can hold several tables, and both. Tried with
-tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18 to 2.31.
+Run ``all_reduce_perf -b 8 -e 8G -f 2 -g 8 > all_reduce.txt``, or ``-J all_reduce.json`` with it,
+and a program with ``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING``. One file can hold
+several tables, and both. Tried with tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18
+to 2.31.
 """
 
 import re
@@ -44,7 +45,8 @@ REMEDIES = {
 }
 
 _FAILURE = re.compile(
-    r"Test (?:NCCL|CUDA) failure .*|Test failure .*|Watchdog caught collective operation timeout.*|died from signal .*"
+    r"Test (?:NCCL|CUDA) failure .*|Test failure .*|Watchdog caught collective operation timeout.*"
+    r"|died from signal .*"
     r"|launch failed .*|ncclUnhandledCudaError.*|ncclSystemError.*|ncclRemoteError.*"
 )
 _HINTS = ("fail", "timeout", "died", "nccl")  # words of these, found faster
@@ -63,8 +65,9 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Open a log or a report; a run that failed has notes and no table.
 
-    COLLECTIVES: per size of a table a row out of place and one in place (source "benchmark", duration exact as printed,
-    ns), and per call and rank one without a duration (source "log"): times that NCCL estimates are none.
+    COLLECTIVES: per size of a table a row out of place and one in place (source "benchmark",
+    duration exact as printed, ns), and per call and rank one without a duration (source "log"):
+    times that NCCL estimates are none.
     """
     text = log.decode(content(path))
     return _report(text, path) if benchmark.is_report(text[:LOOKED_AT]) else _log(text, path)
@@ -170,14 +173,18 @@ def _nothing(path: Path, benchmarks: Sequence[benchmark.Table]) -> str:
     damaged = [number for table in benchmarks for number in table.damaged]
     if damaged:
         return (
-            f"{path}: {len(damaged)} rows of nccl-tests and none that is whole (line {damaged[0]} first). "
-            "Write the log again, without the lines of other programs in it."
+            f"{path}: {len(damaged)} rows of nccl-tests and none that is whole (line {damaged[0]} "
+            "first). Write the log again, without the lines of other programs in it."
         )
     if benchmarks:
-        return f"{path}: a header of nccl-tests and no rows: the run ended before its first result. Run it again."
+        return (
+            f"{path}: a header of nccl-tests and no rows: the run ended before its first result. "
+            "Run it again."
+        )
     return (
-        f"{path}: neither results of nccl-tests nor rings, connections or calls of NCCL. Run nccl-tests to its end, "
-        "or record with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING."
+        f"{path}: neither results of nccl-tests nor rings, connections or calls of NCCL. Run "
+        "nccl-tests to its end, or record with NCCL_DEBUG=INFO "
+        "NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING."
     )
 
 
@@ -234,14 +241,14 @@ def _collectives_table(
 def _links_table(edges: dict[Edge, str | None], facts: Facts) -> pd.DataFrame:
     """Return LINKS; paths are those of the first pattern that NCCL printed, inside a node and to the network."""
     inside, outside = next(iter(facts.paths), (None, None))
-    frame = pd.DataFrame(
-        [
-            (0, *edge, via, None if via is None else outside if via.startswith("NET/") else inside)
-            for edge, via in edges.items()
-        ],
-        columns=["rank", "kind", "channel", "from_rank", "to_rank", "transport", "path"],
-    )
-    return tables.LINKS.make(frame)
+    rows: list[tuple[object, ...]] = []
+    for edge, via in edges.items():
+        path = None
+        if via is not None:
+            path = outside if via.startswith("NET/") else inside
+        rows.append((0, *edge, via, path))
+    columns = ["rank", "kind", "channel", "from_rank", "to_rank", "transport", "path"]
+    return tables.LINKS.make(pd.DataFrame(rows, columns=columns))
 
 
 def _devices_table(benchmarks: Sequence[benchmark.Table]) -> pd.DataFrame:
@@ -297,20 +304,24 @@ def _table_notes(table: benchmark.Table, collective: str | None) -> list[str]:
         )
     if table.rows and collective is None and not table.program:
         notes.append(
-            "the log does not say which collective it is; run a later nccl-tests, or name the file after it"
+            "the log does not say which collective it is; run a later nccl-tests, or name the file "
+            "after it"
         )
     ranks = _ranks(table, collective)
     if table.rows and table.ranks and ranks != table.ranks:
         notes.append(
-            f"its list of devices has {table.ranks} ranks, its bandwidths are those of {ranks}, which count"
+            f"its list of devices has {table.ranks} ranks, its bandwidths are those of {ranks}, "
+            "which count"
         )
     if table.rows and ranks is None:
         notes.append(
-            "without its list of devices the number of ranks is unknown, and so is the bus bandwidth"
+            "without its list of devices the number of ranks is unknown, and so is the bus "
+            "bandwidth"
         )
     if wrong or table.out_of_bounds:
         notes.append(
-            f"data corrupt in {wrong} rows ({table.out_of_bounds} values out of bounds): its times say nothing"
+            f"data corrupt in {wrong} rows ({table.out_of_bounds} values out of bounds): its times "
+            "say nothing"
         )
     if timings and all(timing.wrong is None for timing in timings):
         notes.append("the results were not checked (validation off)")

@@ -1,8 +1,8 @@
 """The results of nccl-tests and rccl-tests: the tables that they print, and the report that ``-J`` writes.
 
-The header of a table names the columns, those of a measurement twice: out of place, then in place. Versions differ in
-the columns before (reduction, root) and after (algorithm, protocol, channels; a time stamp), and launchers put text
-before a line. A report may be cut off by the end of the run.
+The header of a table names the columns, those of a measurement twice: out of place, then in place.
+Versions differ in the columns before (reduction, root) and after (algorithm, protocol, channels; a
+time stamp), and launchers put text before a line. A report may be cut off by the end of the run.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ from perfkit.logs.nccl.log import PARTED, Line, Row, Timing, algorithm, protocol
 from perfkit.logs.text import writable
 
 BANNER = re.compile(
-    r"# nccl-tests version (\S+)(?: nccl-headers=\d+ nccl-library=(\d{1,9}))?|# nThread:? \d+ nGpus:? \d+ "
+    r"# nccl-tests version (\S+)(?: nccl-headers=\d+ nccl-library=(\d{1,9}))?|# nThread:? \d+ "
+    r"nGpus:? \d+ "
 )
 _PROGRAM = re.compile(r"\b\w+_perf\b")
 _DEVICE = re.compile(
-    r"#\s+Rank\s+(\d{1,9}) (?:Group\s+(\d{1,9}) )?Pid\s+\d+ on\s+(\S+) device\s+(\d{1,9}) \[[^\]]*\] (.*\S)"
+    r"#\s+Rank\s+(\d{1,9}) (?:Group\s+(\d{1,9}) )?Pid\s+\d+ on\s+(\S+) device\s+(\d{1,9}) "
+    r"\[[^\]]*\] (.*\S)"
 )
 # The same lines where the ``#`` that begins them was taken for markup, as it is in a pasted text.
 _UNMARKED = re.compile(
     r"\b(?=nThread:? \d+ nGpus:? \d+ |Using devices\s*$|Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on )"
 )
 _END = re.compile(r"# (?:Avg bus bandwidth|Collective test concluded)")
-# What mpirun --tag-output ([1,0]<stdout>:) and mpiexec -prepend-rank ([0]) repeat at each flush of the output.
+# What mpirun --tag-output ([1,0]<stdout>:) and mpiexec -prepend-rank ([0]) repeat at each flush of
+# the output.
 _TAG = re.compile(r"\[\d+(?:,\d+\]<std\w+>:|\])\s*$")
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
 
@@ -54,7 +57,8 @@ LEAST = 8  # numbers of a row: size, count, and twice a time with two bandwidths
 _ROW = re.compile(r"\s*\d{1,18}\s+\d{1,18}\s+[a-z]\w*(?:\s|$)")
 
 _AGAIN = "Run the test again, or load what it printed"
-_ENDS = 20  # objects at the end of a cut report that are tried for the last whole one: a result has up to five
+# objects at the end of a cut report that are tried for the last whole one: a result has up to five
+_ENDS = 20
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,8 @@ class _Reading:
         table = self.tables[-1]
         table.headed, table.cpu_time, table.named = True, header.cpu_time, self._named
         if table.devices:
-            # How many ranks the group of the first device has: its lines, or more where a line of one group is lost.
+            # How many ranks the group of the first device has: its lines, or more where a line of
+            # one group is lost.
             listed = sum(device.group == table.devices[0].group for device in table.devices)
             numbers = [device.rank for device in table.devices if device.rank is not None]
             is_one_group = listed == len(table.devices) == len(numbers)
@@ -193,10 +198,13 @@ class _Reading:
 def implied_ranks(rows: Sequence[Row], collective: str | None) -> int | None:
     """Return the number of ranks that bus over algorithm bandwidth tell, None where they fit none or several.
 
-    Both are printed with two digits, so each row allows a range of numbers: what is left of all ranges must be one. The
-    factor is 2 (n - 1) / n for an all-reduce, (n - 1) / n for the parted (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+    Both are printed with two digits, so each row allows a range of numbers: what is left of all
+    ranges must be one. The factor is 2 (n - 1) / n for an all-reduce, (n - 1) / n for the parted
+    (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
     """
-    most = 2.0 if collective == "all_reduce" else 1.0 if collective in PARTED else 0.0
+    most = 1.0 if collective in PARTED else 0.0
+    if collective == "all_reduce":
+        most = 2.0
     low, high = 1.0, float("inf")
     for timing in (timing for row in rows for timing in row.timings if most and row.root < 0):
         algbw, busbw = timing.algbw, timing.busbw
@@ -292,9 +300,8 @@ class Layout:
         )
 
     def _timing(self, placement: str, cells: list[str]) -> Timing:
-        time, algbw, busbw, checked = (*cells, "N/A")[
-            :4
-        ]  # a table without checks may lack their column
+        # A table without checks may lack their column
+        time, algbw, busbw, checked = (*cells, "N/A")[:4]
         dur_ns = float("nan") if self.cpu_time else nanoseconds(time)
         wrong = None
         if (

@@ -1,7 +1,7 @@
 """The log of NCCL_DEBUG=INFO: which lines NCCL wrote, and what they say of calls, rings, trees and transports.
 
-NCCL writes ``host:pid:tid [device] NCCL INFO text`` into the program's own output, also into the middle of a line that
-the program has begun, and lines of several ranks run into each other.
+NCCL writes ``host:pid:tid [device] NCCL INFO text`` into the program's own output, also into the
+middle of a line that the program has begun, and lines of several ranks run into each other.
 """
 
 import re
@@ -24,7 +24,8 @@ NAMES |= {
     "scatter": "scatter",
     "reduce": "reduce",
 }
-# ncclDataType_t in its order, as nccl-tests spells it, with the bytes of an element (nccl.h; src/common.cu there).
+# ncclDataType_t in its order, as nccl-tests spells it, with the bytes of an element (nccl.h;
+# src/common.cu there).
 DTYPES = (
     *(("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8)),
     *(("half", 2), ("float", 4), ("double", 8), ("bfloat16", 2), ("f8e4m3", 1), ("f8e5m2", 1)),
@@ -76,13 +77,13 @@ class Row:
 
 _MARK = re.compile(r"NCCL (INFO|WARN|TRACE|ABORT|CALL) ")
 _WRITER = re.compile(r"([^\s:]{1,80}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] (?:\S{1,120} ){0,3}$")
-_GLUED = re.compile(
-    r"-?\d+"
-)  # a root or a number of wrong elements, after which the test flushes its output
+# A root or a number of wrong elements, after which the test flushes its output
+_GLUED = re.compile(r"-?\d+")
 _REACH = 400  # characters before NCCL's mark in which its writer is looked for
 VERSION = re.compile(r"\b[NR]CCL version\s?:? (\d+\.\d+[\w.+-]*)")
 _COMM = re.compile(
-    r"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9}) localRanks (\d{1,9}))?"
+    r"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9}) localRanks "
+    r"(\d{1,9}))?"
     r"(?: cudaDev \d+.*?(?: commId (0x[0-9a-f]+))? - Init (?:START|COMPLETE))?"
 )
 _NETWORK = re.compile(r"Using network (.+)")
@@ -90,16 +91,19 @@ _CARDS = re.compile(r"NET/IB : Using (.+)")
 _CARD = re.compile(r"\[\d+\]\w")
 _PATHS = re.compile(r"Pattern \d+, .*\btype (\w+)/(\w+)")
 _CALL = re.compile(
-    r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,20}) datatype (\d{1,4}) "
+    r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,20}) datatype "
+    r"(\d{1,4}) "
     r"op \d+ root \d+ comm (0x[0-9a-f]+) \[nranks=(\d{1,9})\] stream"
 )
 _BEGIN = re.compile(r"\w+: opCount ")
-# Up to 2.23 the size is that of the message; since 2.24 of what count says, which may be a rank's part (enqueue.cc).
+# Up to 2.23 the size is that of the message; since 2.24 of what count says, which may be a rank's
+# part (enqueue.cc).
 _CHOSEN = re.compile(r"(?:(\w+): )?(\d{1,20}) Bytes -> Algo (\w+) proto (\w+) (time|channel)\b")
 LARGEST_SIZE = 2**63 - 1
 Choice = tuple[str | None, str | None]
 _VIA = re.compile(
-    r"(?:Channel|Ring) (\d{1,6})(?:/\d+)? : (\d{1,6})(?:\[\w+\])? -> (\d{1,6})(?:\[\w+\])? (?:\[(send|receive)\] )?"
+    r"(?:Channel|Ring) (\d{1,6})(?:/\d+)? : (\d{1,6})(?:\[\w+\])? -> (\d{1,6})(?:\[\w+\])? "
+    r"(?:\[(send|receive)\] )?"
     r"via ((?:P2P|SHM|NET|COLLNET)/[\w/ ().+=-]+?(?:\[\w+\][\w/]*)?)(?: comm 0x\w+ nRanks \d+)?"
 )
 _RING = re.compile(r"Channel (\d{1,6})/\d+ :((?: +\d{1,6})+)")
@@ -242,7 +246,8 @@ def _parted(text: str) -> tuple[str, Said, int] | None:
 def _unglue(log: Log, at: list[int]) -> None:
     """Give a line back its end where that ran into the name of NCCL's host (``-1node7:...``).
 
-    The name that is left must be that of more lines. Where the same end ran into several names it is a number.
+    The name that is left must be that of more lines. Where the same end ran into several names it
+    is a number.
     """
     counts = Counter(line_of_nccl.host for line_of_nccl in log.said)
     inner = {}
@@ -269,7 +274,8 @@ def facts_of(written: Iterable[Said], printed: Iterable[str]) -> Facts:
         elif line.level == "INFO":
             _take(facts, line)
     for text in printed:
-        if "CCL version" in text and (version := VERSION.search(text)):
+        version = VERSION.search(text) if "CCL version" in text else None
+        if version:
             facts.versions[version[1]] = None
     return facts
 
@@ -307,9 +313,11 @@ def calls(written: Iterable[Said], facts: Facts) -> Calls:
             if call:
                 made.append((line, call))
             damaged += call is None and _BEGIN.match(line.text) is not None
-        elif " Bytes -> Algo " in line.text and (choice := _CHOSEN.match(line.text)):
-            chosen.append(choice)
-    # The ranks of the processes that call; if one is not said, they count in the order of their first calls.
+        elif " Bytes -> Algo " in line.text:
+            choice = _CHOSEN.match(line.text)
+            chosen += [choice] if choice else []
+    # The ranks of the processes that call; if one is not said, they count in the order of their
+    # first calls.
     processes = list(dict.fromkeys(line.process for line, _ in made))
     stated = {
         process: rank for process in processes if (rank := facts.rank_of(process)) is not None
@@ -454,21 +462,21 @@ def candidates(rows: Sequence[Row], ranks: int | None) -> list[str]:
         return []
     reduces, rooted = row.redop not in ("", "none"), row.root >= 0
     parted = row.bytes > row.count * ELEMENT_BYTES[row.dtype]
+    if rooted and parted:
+        return ["gather", "scatter"]
     if rooted:
-        return ["gather", "scatter"] if parted else ["reduce" if reduces else "broadcast"]
+        return ["reduce" if reduces else "broadcast"]
     if parted and reduces:
         return ["reduce_scatter"]
-    both = (
-        ["all_gather", "all_to_all"] if parted else ["all_reduce", "send_recv"] if reduces else []
-    )
+    both = ["all_reduce", "send_recv"] if reduces else []
+    if parted:
+        both = ["all_gather", "all_to_all"]
     wrong = {timing.placement: timing.wrong for timing in row.timings}
     if both and wrong.get("out_of_place") is not None and "in_place" in wrong:
-        return [
-            both[0] if wrong["in_place"] is not None else both[1]
-        ]  # whether results in place were checked too
+        # Whether results in place were checked too
+        return [both[0] if wrong["in_place"] is not None else both[1]]
     if both and reduces and ranks is not None and ranks > 2:
         best = max(row.timings, key=lambda t: t.busbw)
-        return [
-            both[0] if best.busbw > 1.15 * best.algbw else both[1]
-        ]  # at least 4/3 from three ranks on, or 1
+        # At least 4/3 from three ranks on, or 1
+        return [both[0] if best.busbw > 1.15 * best.algbw else both[1]]
     return both

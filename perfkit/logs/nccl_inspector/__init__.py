@@ -1,9 +1,9 @@
 """NCCL Inspector: how long each collective took on each rank, one JSON object a line.
 
-Run the program with ``NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1`` and
-``NCCL_INSPECTOR_DUMP_DIR=DIR``; load the folder. Each process writes one file, plain or gzip. Tried with the format
-versions 4.0 to 4.2 as documented. A time contains the wait for the last rank: only the times of all ranks together
-tell the transfer.
+Run the program with ``NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1``
+and ``NCCL_INSPECTOR_DUMP_DIR=DIR``; load the folder. Each process writes one file, plain or gzip.
+Tried with the format versions 4.0 to 4.2 as documented. A time contains the wait for the last rank:
+only the times of all ranks together tell the transfer.
 """
 
 import gzip

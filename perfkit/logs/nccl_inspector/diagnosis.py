@@ -83,7 +83,7 @@ def _late(row: Mapping[str, object]) -> Finding:
     rate = float(str(row["bus_bytes_per_s"]))
     title = f"Rank {member} comes {wait.text} late to {message}"
     text = (
-        f"The other ranks wait for it. The transfer itself takes {duration(float(str(row['transfer_ns'])))}, "
-        f"a bus bandwidth of {size(rate)}/s."
+        "The other ranks wait for it. The transfer itself takes "
+        f"{duration(float(str(row['transfer_ns'])))}, a bus bandwidth of {size(rate)}/s."
     )
     return tell(INSPECTED_LATE, title, text, (wait, share), NO_GAIN, level="high")

@@ -9,12 +9,13 @@ INSPECTED_LATE = Rule(
     evidence=("inspected_wait_ns", "inspected_late_frac"),
     target="none",
     threshold=(
-        "A rank is the last to come in three quarters of at least three collectives of one size, and the "
-        "others wait a tenth of the transfer or more (conventions)"
+        "A rank is the last to come in three quarters of at least three collectives of one size, "
+        "and the others wait a tenth of the transfer or more (conventions)"
     ),
     advice=(
         now(
-            "Look at what this rank does before the collective: record a timeline on it and on another rank ({nsys})"
+            "Look at what this rank does before the collective: record a timeline on it and on "
+            "another rank ({nsys})"
         ),
         now("Leave the links alone: the transfer itself is as fast as it was"),
         soon("Give all ranks the same CPU work, or move the work of one rank out of the loop"),

@@ -1,9 +1,10 @@
 """How fast do messages cross the links, and which rank comes late?
 
-A rank that comes early to a collective waits in it for the last one, and its time contains that wait. The transfer is
-the shortest time over the ranks of one collective; the rest of each rank's time is waiting. The last rank to come has
-the shortest time: one that has it again and again is late. Collectives that not all ranks of their communicator
-recorded, or that the CPU timed, tell nothing.
+A rank that comes early to a collective waits in it for the last one, and its time contains that
+wait. The transfer is the shortest time over the ranks of one collective; the rest of each rank's
+time is waiting. The last rank to come has the shortest time: one that has it again and again is
+late. Collectives that not all ranks of their communicator recorded, or that the CPU timed, tell
+nothing.
 """
 
 import pandas as pd

@@ -1,11 +1,12 @@
 """nvidia-smi: the logs of ``dmon`` and ``--query-gpu``, the inventory of ``-q`` as text or XML, and the plain table.
 
-Record with ``nvidia-smi dmon -s pucvmet -o DT -f gpu.log`` or ``nvidia-smi --query-gpu=timestamp,index,name,...
---format=csv -l 1 -f gpu.csv``; the limits with ``nvidia-smi -q -x -f gpu.xml``. Tried with drivers 470 to 610. dmon is
-read with any columns, with ``-o`` D, T or DT and with ``--format csv``; ``--query-gpu`` with any columns in any order,
-with and without units, under the names before and after driver 535. The table that ``nvidia-smi`` prints without an
-option is read too, once or repeated; it has no clocks. What ``pmon`` and ``--query-compute-apps`` wrote is of
-processes: no table has a place for it, `refused` says what to record.
+Record with ``nvidia-smi dmon -s pucvmet -o DT -f gpu.log`` or ``nvidia-smi
+--query-gpu=timestamp,index,name,... --format=csv -l 1 -f gpu.csv``; the limits with ``nvidia-smi -q
+-x -f gpu.xml``. Tried with drivers 470 to 610. dmon is read with any columns, with ``-o`` D, T or
+DT and with ``--format csv``; ``--query-gpu`` with any columns in any order, with and without units,
+under the names before and after driver 535. The table that ``nvidia-smi`` prints without an option
+is read too, once or repeated; it has no clocks. What ``pmon`` and ``--query-compute-apps`` wrote is
+of processes: no table has a place for it, `refused` says what to record.
 """
 
 import re
@@ -18,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import tables
+from perfkit.analysis.intervals import Float, Int
 from perfkit.errors import ReadError
 from perfkit.format import duration, several
 from perfkit.logs.nvidia_smi import fields
@@ -51,7 +53,7 @@ READ = {
 HEAD = 1 << 16
 HEADLESS = re.compile(r"(?:\d+, )?\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, ")
 
-Values = dict[str, NDArray[np.float64]]
+Values = dict[str, Float]
 
 FAR = 10  # usual distances between rows; where two lie further apart, rows may be missing
 MANY = 10  # distances, at least, that make one of them usual
@@ -129,9 +131,15 @@ def refused(path: Path) -> str | None:
     if {"pid", "used_gpu_memory"} <= {*header_names(line)} or {"pid", "used_memory"} <= {
         *header_names(line)
     }:
-        return f"a list of processes (--query-compute-apps) says nothing of the GPUs. Record them with `{QUERY}`."
+        return (
+            "a list of processes (--query-compute-apps) says nothing of the GPUs. Record them "
+            f"with `{QUERY}`."
+        )
     if HEADLESS.match(line):
-        return f"rows of nvidia-smi without a header do not say what they are. Record without `noheader`: `{QUERY}`."
+        return (
+            "rows of nvidia-smi without a header do not say what they are. Record without "
+            f"`noheader`: `{QUERY}`."
+        )
     if line.startswith(FAILED):
         return f"nvidia-smi recorded nothing, it said {line[:200]!r}. Mend that and record again."
     return None
@@ -178,7 +186,8 @@ def _check_times(log: fields.Log) -> None:
     row = int(np.abs(from_most).argmax())
     years = 10 * float(from_most[row]) / TEN_YEARS_NS
     raise ReadError(
-        f"{log.path}: {log.where(row)} was written {abs(years):.0f} years {'before' if years < 0 else 'after'} most "
+        f"{log.path}: {log.where(row)} was written {abs(years):.0f} years "
+        f"{'before' if years < 0 else 'after'} most "
         "others. Take the line out of the log, or record the log again."
     )
 
@@ -193,8 +202,8 @@ def _holes(log: fields.Log) -> list[str]:
         return []
     longest, first = duration(float(steps[far].max())), log.where(int(rows[far[0] + 1]))
     return [
-        f"a row usually follows after {duration(usual)}, {len(far)} after up to {longest} (the first is {first}): "
-        "rows may be missing"
+        f"a row usually follows after {duration(usual)}, {len(far)} after up to {longest} (the "
+        f"first is {first}): rows may be missing"
     ]
 
 
@@ -220,7 +229,7 @@ def _metrics(log: fields.Log) -> tuple[Values, list[str]]:
     return values, [f"not available: {', '.join(absent)}"] if absent else []
 
 
-def _samples(gpu: NDArray[np.int32], times: NDArray[np.int64], values: Values) -> pd.DataFrame:
+def _samples(gpu: NDArray[np.int32], times: Int, values: Values) -> pd.DataFrame:
     order = np.lexsort((times, gpu))
     gpus, starts = np.unique(gpu[order], return_index=True)
     points = {}
@@ -239,7 +248,7 @@ def _devices(log: fields.Log, values: Values) -> pd.DataFrame:
     if name is None:
         return tables.DEVICES.empty()
 
-    def number(metric: str) -> NDArray[np.float64]:
+    def number(metric: str) -> Float:
         return values.get(metric, np.full(len(log.gpu), np.nan))[first]
 
     capability = log.columns.get("compute_cap")
@@ -258,7 +267,7 @@ def _devices(log: fields.Log, values: Values) -> pd.DataFrame:
     return tables.DEVICES.make(pd.DataFrame(columns).assign(rank=0))
 
 
-def _texts(column: fields.Column, rows: NDArray[np.int64]) -> list[str]:
+def _texts(column: fields.Column, rows: Int) -> list[str]:
     return [column.texts[code] for code in column.codes[rows]]
 
 

@@ -1,18 +1,21 @@
 """What a column of nvidia-smi is: which metric, in which unit, why the clock was lowered, and of which GPU a row is.
 
-Columns go by the names of ``--query-gpu``; those of ``-q`` are brought to them, with a few that only ``-q`` has. Of
-several columns for one metric the first in `FIELDS` that has a value is read: ``power.draw`` is a mean over 1 s since
-Ampere. dmon's MB of memory are MiB; its MB/s and the KB/s of ``-q`` are taken as printed, decimal.
+Columns go by the names of ``--query-gpu``; those of ``-q`` are brought to them, with a few that
+only ``-q`` has. Of several columns for one metric the first in `FIELDS` that has a value is read:
+``power.draw`` is a mean over 1 s since Ampere. dmon's MB of memory are MiB; its MB/s and the KB/s
+of ``-q`` are taken as printed, decimal.
 
-The bits of event reasons are those of ``nvmlClocksEventReasons`` (NVML API reference). Power is the software power cap
-and the hardware power brake, heat the software and the hardware thermal slowdown. ``hw_slowdown`` is set with either
-hardware cause, so it counts as another reason only where neither is set; with the cause unrecorded, power and heat are
-not denied. A metric is told where one of its reasons was recorded.
+The bits of event reasons are those of ``nvmlClocksEventReasons`` (NVML API reference). Power is the
+software power cap and the hardware power brake, heat the software and the hardware thermal
+slowdown. ``hw_slowdown`` is set with either hardware cause, so it counts as another reason only
+where neither is set; with the cause unrecorded, power and heat are not denied. A metric is told
+where one of its reasons was recorded.
 
-Without ``index`` GPUs are numbered in the order in which they appear, told apart by uuid, bus and name. With nothing
-but a name, equal rows may be of several GPUs, which nvidia-smi prints in bursts, milliseconds apart: the n rows of a
-burst are n GPUs if there are two bursts, every one has n, and lies further from the next than twice its length. Rows
-that are closer than nvidia-smi can sample one GPU and do not come in such bursts cannot be told apart: an error.
+Without ``index`` GPUs are numbered in the order in which they appear, told apart by uuid, bus and
+name. With nothing but a name, equal rows may be of several GPUs, which nvidia-smi prints in bursts,
+milliseconds apart: the n rows of a burst are n GPUs if there are two bursts, every one has n, and
+lies further from the next than twice its length. Rows that are closer than nvidia-smi can sample
+one GPU and do not come in such bursts cannot be told apart: an error.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit import profilers
+from perfkit.analysis.intervals import Float, Int
 from perfkit.errors import ReadError
 from perfkit.logs.text import EVERY, HARDWARE, HARDWARE_CAUSES, OTHER, THROTTLING, lowered
 from perfkit.profile import QUERY
@@ -34,10 +38,11 @@ from perfkit.readers.text import csv_rows
 
 DMON_COMMAND = f"{' '.join(profilers.DMON)} -f LOG"
 
-# By the name of --query-gpu: the metric; the path below a GPU in the text and in the XML of -q, empty where there is
-# none; dmon's column and its unit, for a log that lost the row of units. Of several rows of -q for a column the first
-# that has a value counts. XML's "max" is the threshold that the text calls shutdown. dmon's aggregated errors are
-# those that NVML counts over the life of the GPU, as nvidia-smi's manual says.
+# By the name of --query-gpu: the metric; the path below a GPU in the text and in the XML of -q,
+# empty where there is none; dmon's column and its unit, for a log that lost the row of units. Of
+# several rows of -q for a column the first that has a value counts. XML's "max" is the threshold
+# that the text calls shutdown. dmon's aggregated errors are those that NVML counts over the life of
+# the GPU, as nvidia-smi's manual says.
 ROWS = csv_rows(__file__, "fields.csv")
 METRICS = {row["column"]: row["metric"] for row in ROWS if row["metric"]}
 FIELDS = {
@@ -130,7 +135,7 @@ class Log:
     tool: str
     columns: Mapping[str, Column]
     gpu: NDArray[np.int32]
-    time_ns: NDArray[np.int64]
+    time_ns: Int
     t0_unix_ns: int | None
     where: Callable[[int], str]
     names: Mapping[str, str]
@@ -142,7 +147,10 @@ def unreadable(path: Path, where: Callable[[int], str], name: str, e: Unreadable
     """Return the error at a cell that is no value of the column `name`."""
     remedy = "Take the line out of the log, or record the log again."
     if name == "timestamp" and "T" in e.text:
-        remedy = f"nvidia-smi writes times such as 2026/01/31 12:00:00.000; another program wrote this. Record: {QUERY}"
+        remedy = (
+            "nvidia-smi writes times such as 2026/01/31 12:00:00.000; another program wrote this. "
+            f"Record: {QUERY}"
+        )
     return ReadError(f"{path}: {where(e.row)}: {name} is {e.text[:40]!r}. {remedy}")
 
 
@@ -156,7 +164,7 @@ def scale(unit: str, metric: str) -> float | None:
     return units.get(unit or next(iter(units)))
 
 
-def amounts(texts: Sequence[str], unit: str, metric: str) -> NDArray[np.float64]:
+def amounts(texts: Sequence[str], unit: str, metric: str) -> Float:
     """Return the value of each cell in the unit of `metric`, NaN where it says that there is none.
 
     ValueError with the position of the first cell that is neither.
@@ -184,10 +192,11 @@ def is_missing(text: str) -> bool:
     return text in MISSING or (text.startswith("[") and text.endswith("]"))
 
 
-def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
+def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, Float], list[str]]:
     """Return the metrics of THROTTLING and ``idle_frac``, 1 or 0 per row, NaN where no reason tells, and notes.
 
-    A note names each metric that only a part of its reasons tells; Unreadable at the first cell that is no reason.
+    A note names each metric that only a part of its reasons tells; Unreadable at the first cell
+    that is no reason.
     """
     named = {name.removeprefix(p): name for p in PREFIXES for name in columns if name.startswith(p)}
     if "active" in named:
@@ -207,7 +216,7 @@ def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, NDArray[np.floa
     }, _partly(asked)
 
 
-def _mask(name: str, column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _mask(name: str, column: Column) -> tuple[Int, Int]:
     """Read the column ``active``: a mask in hexadecimal."""
     masks = np.zeros(len(column.texts), np.int64)
     recorded = np.zeros(len(column.texts), np.int64)
@@ -224,7 +233,7 @@ def _mask(name: str, column: Column) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 def _from_singles(
     columns: Mapping[int, tuple[str, Column]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Int, Int]:
     """Join columns of one reason each."""
     rows = len(next(iter(columns.values()))[1].codes)
     active, recorded = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
@@ -251,7 +260,8 @@ def _partly(asked: int) -> list[str]:
         lacking = [name for bit, name in names.items() if bit & bits and not bit & asked]
         if lacking and bits & asked and bits != OTHER:
             notes.append(
-                f"{metric} knows nothing of {', '.join(sorted(lacking))}: query clocks_event_reasons.active"
+                f"{metric} knows nothing of {', '.join(sorted(lacking))}: query "
+                "clocks_event_reasons.active"
             )
     return notes
 
@@ -261,7 +271,7 @@ class Mixed(ValueError):
 
 
 def numbered(
-    columns: Mapping[str, Column], times: NDArray[np.int64] | None
+    columns: Mapping[str, Column], times: Int | None
 ) -> tuple[NDArray[np.int32], list[str]]:
     """Return the GPU of each row and notes; Unreadable if an index is none, Mixed if rows of GPUs look alike."""
     if "index" in columns:
@@ -287,7 +297,8 @@ def numbered(
         return gpu, [f"no index: GPUs are numbered in the order in which they appear ({ADD})"]
     count = int(gpu.max()) + 1
     return gpu, [
-        f"no index: the rows are taken to be of {count} GPU{'s' * (count > 1)}, in their order ({ADD})"
+        f"no index: the rows are taken to be of {count} GPU{'s' * (count > 1)}, in their order "
+        f"({ADD})"
     ]
 
 
@@ -299,7 +310,7 @@ def indices(name: str, column: Column) -> NDArray[np.int32]:
     return np.array([int(text) for text in column.texts], np.int32)[column.codes]
 
 
-def _in_burst(times: NDArray[np.int64]) -> int:
+def _in_burst(times: Int) -> int:
     """Return how many rows come together."""
     steps = np.diff(times)
     if not len(steps) or steps.min() < 0:

@@ -1,8 +1,8 @@
 """What ``nvidia-smi -q`` says of each GPU, as text or XML (``-x``), as rows under the names of ``--query-gpu``.
 
-The text is indented, also of some sections (``-d TEMPERATURE,POWER``) and repeated (``-l``). The XML has a DOCTYPE that
-names NVIDIA's DTD, which is neither needed nor fetched. Entities are not expanded: a document that declares or uses one
-is refused. Documents of ``-l`` follow each other.
+The text is indented, also of some sections (``-d TEMPERATURE,POWER``) and repeated (``-l``). The
+XML has a DOCTYPE that names NVIDIA's DTD, which is neither needed nor fetched. Entities are not
+expanded: a document that declares or uses one is refused. Documents of ``-l`` follow each other.
 """
 
 import re
@@ -215,11 +215,13 @@ def log(
     # Fewer GPUs are described than the node has: their numbers are not its indices.
     counts = [(len(taken.gpus), _head(taken, "attached gpus")) for taken in inventories]
     numbering = [
-        f"{count} of {printable(attached, 12)} GPUs are described: they are numbered in their order here"
+        f"{count} of {printable(attached, 12)} GPUs are described: they are numbered in their "
+        "order here"
         for count, attached in counts
         if attached.isdecimal() and attached.lstrip("0") != str(count)
     ]
-    # A limit that is a margin is no temperature, nor is the sum of margin and temperature a constant.
+    # A limit that is a margin is no temperature, nor is the sum of margin and temperature a
+    # constant.
     margins = {int(gpu[i]): row[MARGIN] for i, row in enumerate(named) if MARGIN in row}
     listed = ", ".join(
         f"GPU {number} at {value}" for number, value in margins.items() if not is_missing(value)

@@ -1,7 +1,8 @@
 """The logs of nvidia-smi: ``dmon``, rows of words under a header that comes again every screen, and ``--query-gpu``.
 
-A query has any columns in any order, with units in the values or only in the header. nvidia-smi prints local times,
-which are taken as UTC; a log without times has one second from row to row of a GPU.
+A query has any columns in any order, with units in the values or only in the header. nvidia-smi
+prints local times, which are taken as UTC; a log without times has one second from row to row of a
+GPU.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.analysis.intervals import Int
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.logs.nvidia_smi import fields
@@ -71,7 +73,7 @@ PRINTED = re.compile(r"\w{3} (\w{3}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})
 LOCAL = "the times are local ones without a zone, taken as UTC"
 BACKWARDS = "the clock was set back while the log was written"
 
-Times = NDArray[np.int64]
+Times = Int
 
 
 def is_dmon(line: str) -> bool:
@@ -154,7 +156,10 @@ def _trouble(names: list[list[str]]) -> str:
         return (
             f"a column is there twice ({printable(' '.join(names[0]), 200)}). Record the log again."
         )
-    return "the words of the header are not separated by spaces or commas. Keep the log as dmon wrote it."
+    return (
+        "the words of the header are not separated by spaces or commas. Keep the log as dmon wrote "
+        "it."
+    )
 
 
 def query_log(path: Path) -> Log:
@@ -204,7 +209,8 @@ def _query_header(lines: Lines) -> tuple[list[str], dict[str, str]]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ReadError(
-            f"{lines.path}: the column {printable(twice[0], 80)} is there more than once. Keep only one."
+            f"{lines.path}: the column {printable(twice[0], 80)} is there more than once. Keep "
+            "only one."
         )
     units = [match[1] if (match := UNIT.search(part)) else "" for part in header.split(",")]
     return names, dict(zip(names, units, strict=True))
@@ -212,7 +218,7 @@ def _query_header(lines: Lines) -> tuple[list[str], dict[str, str]]:
 
 def _placed(
     columns: dict[str, Column], stamps: Column | None, rows: int
-) -> tuple[NDArray[np.int64], int | None, NDArray[np.int32], list[str]]:
+) -> tuple[Int, int | None, NDArray[np.int32], list[str]]:
     """Return time and GPU of each row, the wall clock of the first, and notes."""
     if stamps is None:
         gpu, notes = fields.numbered(columns, None)
@@ -243,9 +249,8 @@ class Lines:
         from pyarrow import csv
 
         kinds = dict.fromkeys(wanted, pa.dictionary(pa.int32(), pa.binary()))
-        memory = (
-            pa.BufferOutputStream()
-        )  # not Python's: a thread of pyarrow that frees that at exit aborts
+        # Not Python's: a thread of pyarrow that frees that at exit aborts
+        memory = pa.BufferOutputStream()
         memory.write(self.rows)
         try:
             table = csv.read_csv(
@@ -258,9 +263,8 @@ class Lines:
             raise self._ragged(len(names), e) from e
         read = {}
         for name in kinds:
-            whole = (
-                table[name].unify_dictionaries().combine_chunks()
-            )  # however many chunks it came in
+            # However many chunks it came in
+            whole = table[name].unify_dictionaries().combine_chunks()
             texts = [text.decode(errors="replace").strip() for text in whole.dictionary.to_pylist()]
             read[name] = Column(
                 whole.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), texts
@@ -273,7 +277,8 @@ class Lines:
             count = line.count(self.separator.encode()) + 1
             if count != width:
                 return ReadError(
-                    f"{self.path}: {self.where(row)} has {count} fields, the header has {width}. {AGAIN}."
+                    f"{self.path}: {self.where(row)} has {count} fields, the header has {width}. "
+                    f"{AGAIN}."
                 )
         return ReadError(f"{self.path}: a line is damaged ({e}). {AGAIN}.")
 
@@ -306,7 +311,8 @@ def _lines(path: Path, spaced: bool = False) -> Lines:
             numbers.append(number)
     if not rows:
         raise ReadError(
-            f"{path}: the log has a header and no whole row. Let nvidia-smi run while the program does."
+            f"{path}: the log has a header and no whole row. Let nvidia-smi run while the program "
+            "does."
         )
     messages = [line.decode(errors="replace")[:200] for line in others if line.startswith(MESSAGES)]
     notes = [*told, *(f"nvidia-smi said {message!r}" for message in messages)]
@@ -319,8 +325,8 @@ def _lines(path: Path, spaced: bool = False) -> Lines:
 def _last_line(rest: bytes, header: bytes, spaced: bool) -> tuple[bytes, list[str]]:
     """Return what is certain of what follows the last line break, and what to note; nothing of a cut row.
 
-    The last cell may be cut, unless it ends with the unit that its header states or with a bracket, in dmon's log
-    before a space.
+    The last cell may be cut, unless it ends with the unit that its header states or with a bracket,
+    in dmon's log before a space.
     """
     if not rest.strip():
         return b"", []

@@ -1,7 +1,8 @@
 """The table that nvidia-smi prints when it is given no option, once or repeatedly (``-l``), as rows of a log.
 
-Each GPU has two lines: index, name and bus; then fan, temperature, power, memory and utilisation. What stands between
-and below (MIG devices, processes) is left out. Above each table nvidia-smi prints the time.
+Each GPU has two lines: index, name and bus; then fan, temperature, power, memory and utilisation.
+What stands between and below (MIG devices, processes) is left out. Above each table nvidia-smi
+prints the time.
 """
 
 import re

@@ -1,8 +1,9 @@
 """HPCToolkit: the database that `hpcprof` writes.
 
-Record with ``hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM``, then ``hpcstruct MEASUREMENTS`` and ``hpcprof
-MEASUREMENTS``. Reads format 4.x (meta.db, profile.db, trace.db; since 2022), tried with what 2023 to 2026 wrote for
-CPU and NVIDIA programs, and the older experiment.xml. All entry points, threads and streams are read.
+Record with ``hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM``, then ``hpcstruct MEASUREMENTS`` and
+``hpcprof MEASUREMENTS``. Reads format 4.x (meta.db, profile.db, trace.db; since 2022), tried with
+what 2023 to 2026 wrote for CPU and NVIDIA programs, and the older experiment.xml. All entry points,
+threads and streams are read.
 """
 
 import re
@@ -29,7 +30,8 @@ VERSION = 4
 KIND = "call_paths"
 FOLDER = True  # a profile is a folder, also if one of its files is named
 
-# Of samples of the GPU's program counter: GINS:STL_GMEM, GCYCLES:STL:GMEM. ANY is their sum, NONE is not stalled.
+# Of samples of the GPU's program counter: GINS:STL_GMEM, GCYCLES:STL:GMEM. ANY is their sum, NONE
+# is not stalled.
 STALL = re.compile(r"(?:GINS:STL_|GCYCLES:STL:)(?!ANY$|NONE$)(\w+)", re.IGNORECASE)
 NUMBERS = 2**16  # of metrics in profile.db
 WORDS = {"GPUDEVICE": "GPU", "GPUCONTEXT": "context", "GPUSTREAM": "stream"}
@@ -78,9 +80,8 @@ class Database:
         self._profiles = Profiles(File(folder, files.PROFILE))
         self._has_cct = (folder / files.CCT.name).exists()
         if self._has_cct:
-            File(
-                folder, files.CCT
-            )  # the values of profile.db in another order: only checked to be whole
+            # The values of profile.db in another order: only checked to be whole
+            File(folder, files.CCT)
         self._metrics = contexts.metrics(self._meta)
         self._kinds = contexts.identities(self._meta)
         self._entries = contexts.entries(self._meta)

@@ -40,8 +40,8 @@ def lost(totals: pd.DataFrame) -> list[str]:
     tolerated = CONSERVED * np.maximum(totals["whole"].abs(), totals["entries"].abs())
     apart = totals[(totals["whole"] - totals["entries"]).abs() > tolerated]
     notes = [
-        f"{printable(name, LONGEST)}: the entry points have {has:.12g} {unit} together, the whole program "
-        f"{whole:.12g}: the call paths do not hold all that was measured"
+        f"{printable(name, LONGEST)}: the entry points have {has:.12g} {unit} together, the whole "
+        f"program {whole:.12g}: the call paths do not hold all that was measured"
         for name, unit, whole, has in apart[["unit", "whole", "entries"]].itertuples()
     ]
     return notes[:SHOWN] + (
@@ -53,8 +53,9 @@ def incomplete(totals: pd.DataFrame, count: int) -> list[str]:
     """Say that metric files are missing: together they do not have what experiment.xml says of all threads."""
     apart = totals[(totals["stored"] - totals["stated"]).abs() > PRINTED * totals["stated"].abs()]
     return [
-        f"{printable(name, LONGEST)}: the {count} metric files have {stored:.6g} {unit} together, experiment.xml says "
-        f"{stated:.6g}: these are not the files of all its threads. Copy the database whole"
+        f"{printable(name, LONGEST)}: the {count} metric files have {stored:.6g} {unit} together, "
+        f"experiment.xml says {stated:.6g}: these are not the files of all its threads. Copy the "
+        "database whole"
         for name, unit, stored, stated in apart[["unit", "stored", "stated"]].head(1).itertuples()
     ]
 

@@ -68,9 +68,8 @@ class Functions:
 
 
 CONTEXT = 3  # section of meta.db
-HEAD = struct.Struct(
-    "<QQ7xB"
-)  # of a context: size and place of its children, words of its flexible part
+# Of a context: size and place of its children, words of its flexible part
+HEAD = struct.Struct("<QQ7xB")
 HEAD_BYTES, WORD = 32, 8
 HAS_FUNCTION, HAS_PLACE, HAS_POINT = 1, 2, 4
 FUNCTION, LOOP, LINE, INSTRUCTION = range(4)
@@ -111,7 +110,8 @@ class Contexts:
 
 KINDS = ["function", "loop", "line", "instruction", "gpu_operation", "entry"]
 GPU_OPERATION, ENTRY = 4, 5
-OPERATION = "<gpu "  # what the function that stands for an operation of the GPU is called, such as <gpu kernel>
+# what the function that stands for an operation of the GPU is called, such as <gpu kernel>
+OPERATION = "<gpu "
 BY_FUNCTION, BY_PLACE, BY_POINT, BY_NOTHING = range(4)  # what a context is called by
 
 
@@ -211,17 +211,14 @@ def function_names(meta: File, module: Listed, file: Listed) -> Functions:
         rows["module"], module.first, module.stride, len(module.texts), "a module"
     )
     in_file = meta.numbered(rows["file"], file.first, file.stride, len(file.texts), "a source file")
-    names = [
-        meta.text(row[0])
-        or (
-            address(module.texts[m], row[2])
-            if m >= 0
-            else place(file.texts[f], row[4])
-            if f >= 0
-            else UNKNOWN
-        )
-        for row, m, f in zip(rows.tolist(), in_module.tolist(), in_file.tolist(), strict=True)
-    ]
+    names = []
+    for row, m, f in zip(rows.tolist(), in_module.tolist(), in_file.tolist(), strict=True):
+        name = UNKNOWN
+        if m >= 0:
+            name = address(module.texts[m], row[2])
+        elif f >= 0:
+            name = place(file.texts[f], row[4])
+        names.append(meta.text(row[0]) or name)
     return Functions(
         Listed(first, stride, names), in_module, in_file, rows["line"].astype(np.int64)
     )
@@ -265,9 +262,8 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
     called, labels = _called(context, file, functions, files, modules)
     node = np.r_[[e.node for e in entries], context.node].astype(np.int64)
     order = np.argsort(node, kind="stable")
-    wrong = (
-        np.diff(node[order], prepend=0) == 0
-    )  # it is there twice, or has the number of the whole program
+    # It is there twice, or has the number of the whole program
+    wrong = np.diff(node[order], prepend=0) == 0
     if wrong.any():
         raise meta.damaged(f"the context {node[order][wrong][0]} is there more than once")
     roots = np.arange(len(entries))
@@ -276,9 +272,8 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
         of_all: Ints = np.r_[np.broadcast_to(of_roots, roots.shape), values].astype(np.int64)
         return of_all[order]
 
-    numbers: Ints = np.r_[
-        node[: len(roots)][::-1], node[len(roots) :]
-    ]  # entry point i is position -1 - i in `above`
+    # Entry point i is position -1 - i in `above`
+    numbers: Ints = np.r_[node[: len(roots)][::-1], node[len(roots) :]]
     parent, number = placed(-1, numbers[walked.above + len(roots)]), placed(-1, line)
     frame = {
         "rank": np.zeros(len(node), np.int32),

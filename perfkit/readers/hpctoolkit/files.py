@@ -1,7 +1,7 @@
 """The binary files of a database: a header with sections, a footer, and pointers into the file.
 
-Every number is little endian, every pointer an absolute offset. How far the entries of an array are apart is
-stored in the file, because a later minor version may append fields to them.
+Every number is little endian, every pointer an absolute offset. How far the entries of an array are
+apart is stored in the file, because a later minor version may append fields to them.
 """
 
 import struct
@@ -179,7 +179,8 @@ class Traces:
             file.sections[TRACES][0], "QIBxxxQQ", "the traces"
         )
         self._lines = file.records(first, count, stride, TRACE_PARTS, "the traces")
-        # Traces without elements have no times: their first is then after their last (2^63 - 1 and 2^63).
+        # Traces without elements have no times: their first is then after their last (2^63 - 1 and
+        # 2^63).
         is_empty = (self._lines["start"] == self._lines["end"]).all()
         if not is_empty and not self.start <= self.end < LATEST:
             raise file.damaged(f"the traces last from {self.start} to {self.end} ns")

@@ -22,19 +22,19 @@ from perfkit.tables import CALL_METRICS, CALLTREE
 
 FIRST = ("CPUTIME", "GPUOP")  # what a call path is looked at by, where it was measured
 NS_PER_S = 1_000_000_000
-AS_FRAME = str.maketrans(
-    {";": ":", "\n": " ", "\r": " "}
-)  # what separates frames and stacks of a flame graph
+# What separates frames and stacks of a flame graph
+AS_FRAME = str.maketrans({";": ":", "\n": " ", "\r": " "})
 
 
 class CallGraph(GraphFrame):  # type: ignore[misc]
     """A hatchet.GraphFrame whose methods work at their defaults on the call paths of a whole GPU program.
 
-    What Hatchet 2026.2 does otherwise: `filter` starts a process per core that cannot send back what it found (it waits
-    for ever) and sets Python's recursion limit to 1000; arithmetic on two frames that share a graph changes the first
-    of them; `squash` needs minutes where there are several roots or many metrics; `to_flamegraph` needs minutes to
-    hours, and rounds seconds to whole ones. Hatchet follows call paths by recursion: from about 900 levels on, its
-    traversals, `deepcopy`, `squash`, queries, `tree` (unless its `depth` is less) and arithmetic need
+    What Hatchet 2026.2 does otherwise: `filter` starts a process per core that cannot send back
+    what it found (it waits for ever) and sets Python's recursion limit to 1000; arithmetic on two
+    frames that share a graph changes the first of them; `squash` needs minutes where there are
+    several roots or many metrics; `to_flamegraph` needs minutes to hours, and rounds seconds to
+    whole ones. Hatchet follows call paths by recursion: from about 900 levels on, its traversals,
+    `deepcopy`, `squash`, queries, `tree` (unless its `depth` is less) and arithmetic need
     ``sys.setrecursionlimit(6 * levels)`` before.
     """
 
@@ -57,7 +57,8 @@ class CallGraph(GraphFrame):  # type: ignore[misc]
     ) -> CallGraph:
         """Return the contexts that a function of a row, or a query, keeps; as Hatchet's, in this process.
 
-        Inclusive values are added up anew of what is left, unless ``update_inc_cols=False`` keeps them as measured.
+        Inclusive values are added up anew of what is left, unless ``update_inc_cols=False`` keeps
+        them as measured.
         """
         limit = rec_limit or sys.getrecursionlimit()
         kept = _own(super().filter(filter_obj, False, False, num_procs, limit, multi_index_mode))
@@ -115,17 +116,20 @@ class CallGraph(GraphFrame):  # type: ignore[misc]
 def graph_frame(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> CallGraph:
     """Return call paths as a hatchet.GraphFrame: a node per context of `calltree`, which is whole.
 
-    Hatchet holds contexts for the same that have the same name and type below the same parent (and, of several ranks,
-    the same rank): `squash` adds them up, arithmetic on two frames pairs them. A value that was not measured is 0: the
-    metrics are sums of events, of which a context without a value had none, and on NaN Hatchet's difference keeps the
-    wrong operand, `to_dot` drops the node with all below it and `to_flamegraph` fails.
+    Hatchet holds contexts for the same that have the same name and type below the same parent (and,
+    of several ranks, the same rank): `squash` adds them up, arithmetic on two frames pairs them. A
+    value that was not measured is 0: the metrics are sums of events, of which a context without a
+    value had none, and on NaN Hatchet's difference keeps the wrong operand, `to_dot` drops the node
+    with all below it and `to_flamegraph` fails.
 
-    ``dataframe`` is indexed by node and has ``name``, ``type`` (CALLTREE's kind), ``file`` and ``module`` ("" where
-    unknown, which a query can match), ``line`` (int64, 0 where unknown), ``entry_point``, ``rank`` (int64, if there are
-    several), and per metric X ``X (inc)`` and ``X``: inclusive and exclusive, float64, never NaN, in the unit of
-    ``metadata["units"]``. ``default_metric`` is "CPUTIME (inc)", else "GPUOP (inc)", else the first. PerfkitError if
-    there is no metric, or a parent or a metric's context is not in `calltree`. Source: Bhatele et al. (2019), Hatchet:
-    Pruning the overgrowth in parallel profiles, SC '19, https://doi.org/10.1145/3295500.3356219.
+    ``dataframe`` is indexed by node and has ``name``, ``type`` (CALLTREE's kind), ``file`` and
+    ``module`` ("" where unknown, which a query can match), ``line`` (int64, 0 where unknown),
+    ``entry_point``, ``rank`` (int64, if there are several), and per metric X ``X (inc)`` and ``X``:
+    inclusive and exclusive, float64, never NaN, in the unit of ``metadata["units"]``.
+    ``default_metric`` is "CPUTIME (inc)", else "GPUOP (inc)", else the first. PerfkitError if there
+    is no metric, or a parent or a metric's context is not in `calltree`. Source: Bhatele et al.
+    (2019), Hatchet: Pruning the overgrowth in parallel profiles, SC '19,
+    https://doi.org/10.1145/3295500.3356219.
     """
     CALLTREE.check(calltree)
     CALL_METRICS.check(call_metrics)

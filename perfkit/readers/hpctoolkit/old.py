@@ -1,9 +1,10 @@
 """The older form of a database: experiment.xml with a *.metric-db per thread (before 2022).
 
-experiment.xml has the call tree, names and units. A metric file has the values of one thread: after a header a row per
-context, from 1 on, and in it a big-endian double per metric. Contexts are those of Hatchet: a call site is the
-function called there, and an inlined function without a name is the context around it. Of the values only the inclusive
-ones are used: `hpcprof` counts what a loop has alone for the function around it too.
+experiment.xml has the call tree, names and units. A metric file has the values of one thread: after
+a header a row per context, from 1 on, and in it a big-endian double per metric. Contexts are those
+of Hatchet: a call site is the function called there, and an inlined function without a name is the
+context around it. Of the values only the inclusive ones are used: `hpcprof` counts what a loop has
+alone for the function around it too.
 """
 
 import re
@@ -212,7 +213,8 @@ def _parsed(path: Path) -> ElementTree.Element:
 
     def declared(name: str, *_: object) -> None:
         raise ReadError(
-            f"{path}: the file declares an XML entity ({name!r}), which no `hpcprof` does. Do not trust this file."
+            f"{path}: the file declares an XML entity ({name!r}), which no `hpcprof` does. Do not "
+            "trust this file."
         )
 
     parser = expat.ParserCreate()
@@ -324,11 +326,13 @@ def metric_files(experiment: Experiment) -> Threads:
         name = METRIC_DB.search(path.name)
         if not name:
             raise ReadError(
-                f"{path}: the name does not end with rank, thread, host, process and number. Restore it."
+                f"{path}: the name does not end with rank, thread, host, process and number. "
+                "Restore it."
             )
         if (int(name[1]), int(name[2])) in files:
             raise ReadError(
-                f"{path}: another file is of the same rank and thread. Remove the one of another run."
+                f"{path}: another file is of the same rank and thread. Remove the one of another "
+                "run."
             )
         files[int(name[1]), int(name[2])] = path
         _check_whole(path, experiment)

@@ -1,13 +1,16 @@
 """Nsight Compute: the CSV pages raw and details, or a report when NVIDIA's module `ncu_report` is installed.
 
-Export with ``ncu --import REPORT.ncu-rep --csv --page raw --print-units base > REPORT.csv`` (or ``--page details``,
-which has the rules but not the attributes of the GPU, rounds, and leaves counters out), or install
+Export with ``ncu --import REPORT.ncu-rep --csv --page raw --print-units base > REPORT.csv`` (or
+``--page details``, which has the rules but not the attributes of the GPU, rounds, and leaves
+counters out), or install
 ``perfkit[ncu]`` and read the .ncu-rep. Tried with 2020.3 to 2026.2: what ncu and the program print
 around and between the rows is skipped, and every unit is brought to its base unit.
 
-The module takes what is there of a cut report without a word, so the container is checked first: after the
-magic and a header, blocks of a header and a payload, each preceded or announced by its length, to the end.
-On some damaged reports NVIDIA's library ends its process: `vendor` is that process, and its end an error here.
+The module takes what is there of a cut report without a word, so the container is checked first:
+after the magic and a header, blocks of a header and a payload, each preceded or announced by its
+length, to the end.
+On some damaged reports NVIDIA's library ends its process: `vendor` is that process, and its end an
+error here.
 """
 
 import os
@@ -127,7 +130,8 @@ def _read_report(path: Path) -> Report:
     answer = _answer(path)
     if answer.problem == "module":
         raise ReadError(
-            f"{path}: reading a report needs NVIDIA's module ncu_report, which does not load ({clean(answer.text)}). "
+            f"{path}: reading a report needs NVIDIA's module ncu_report, which does not load "
+            f"({clean(answer.text)}). "
             f'Install it with `pip install "perfkit[ncu]"`, or {_export(path)}.'
         )
     if answer.problem:
@@ -137,12 +141,13 @@ def _read_report(path: Path) -> Report:
         )
     if not answer.launches and (announced or answer.unreadable):
         raise ReadError(
-            f"{path}: the report is damaged: NVIDIA's library reads none of its launches ({announced:,} announced). "
-            f"{_AGAIN}."
+            f"{path}: the report is damaged: NVIDIA's library reads none of its launches "
+            f"({announced:,} announced). {_AGAIN}."
         )
     if not answer.launches:
         raise ReadError(
-            f"{path}: the report holds no kernel launch. Check the kernel filter (`-k`, `-c`) of ncu."
+            f"{path}: the report holds no kernel launch. Check the kernel filter (`-k`, `-c`) of "
+            "ncu."
         )
     return _report(answer, version, announced)
 
@@ -198,8 +203,9 @@ def _answer(path: Path) -> _Answer:
 
 def _failure(path: Path, end: str) -> str:
     return (
-        f"{path}: NVIDIA's library ncu_report {end} on this report. It is damaged, or newer than the library: "
-        f"copy it again, update the library (`pip install -U ncu-report`), or {_export(path)}."
+        f"{path}: NVIDIA's library ncu_report {end} on this report. It is damaged, or newer than "
+        "the library: copy it again, update the library (`pip install -U ncu-report`), or "
+        f"{_export(path)}."
     )
 
 
@@ -214,8 +220,8 @@ def _end(code: int, messages: bytes) -> str:
 
 def _export(path: Path) -> str:
     return (
-        f"export the report with `ncu --import {path.name} --csv --page raw --print-units base > {path.stem}.csv` "
-        "and read that"
+        f"export the report with `ncu --import {path.name} --csv --page raw --print-units base > "
+        f"{path.stem}.csv` and read that"
     )
 
 
@@ -255,7 +261,8 @@ def _report(answer: _Answer, version: str, announced: int) -> Report:
         lacks.append(f"NVIDIA's library reads {len(answer.launches):,} of {announced:,} launches")
     if answer.unreadable:
         lacks.append(
-            f"values that cannot be read and were left out: {answer.unreadable:,} (first: {answer.example})"
+            f"values that cannot be read and were left out: {answer.unreadable:,} (first: "
+            f"{answer.example})"
         )
     notes = (
         f"the report is damaged: {what}; copy it again from where it was recorded" for what in lacks
@@ -275,14 +282,16 @@ def _container(path: Path) -> tuple[str, int]:
             fields = _fields(header)
             if fields is None:
                 raise ReadError(
-                    f"{path}: the report is cut or damaged: no block begins at byte {at:,}. {_AGAIN}."
+                    f"{path}: the report is cut or damaged: no block begins at byte {at:,}. "
+                    f"{_AGAIN}."
                 )
             version = version or _VERSION.search(header)
             announced += sum(fields.get(field, 0) for field in RESULTS)
             at = end + fields.get(PAYLOAD_SIZE, 0)
     if at != size:
         raise ReadError(
-            f"{path}: the report is cut or damaged: it has {size:,} bytes, its own lengths lead to {at:,}. {_AGAIN}."
+            f"{path}: the report is cut or damaged: it has {size:,} bytes, its own lengths lead to "
+            f"{at:,}. {_AGAIN}."
         )
     return version[1].decode() if version else "", announced
 
@@ -303,10 +312,13 @@ def _fields(header: bytes) -> dict[int, int] | None:
         kind, field = key & 7, key >> 3
         if kind not in (0, 1, 2, 5) or not field:
             return None
-        value, at = _varint(header, at) if kind in (0, 2) else (0, at + (8 if kind == 1 else 4))
+        if kind in (1, 5):  # of 8 and 4 bytes
+            at += 8 if kind == 1 else 4
+            continue
+        value, at = _varint(header, at)
         if kind == 0:
             fields[field] = value
-        elif kind == 2:
+        else:
             at += value
     return fields if header else None
 

@@ -1,9 +1,10 @@
 """The CSV pages in what `ncu --csv` printed, among its own log lines and the program's output, and their units.
 
-A file is read line by line: what a program prints for hours costs no memory, and a quote that nothing closes costs one
-pass over the rest of the file. Base units are those of `ncu --print-units base`: ns for durations, byte, hz, % and
-plain counts; a rate is per second ("byte/s", "sector/s"), or per cycle. Prefixes are decimal: 1 Kbyte is 1000 bytes.
-What is no number ("n/a", "no data", "CachePreferNone", an empty cell) is NaN.
+A file is read line by line: what a program prints for hours costs no memory, and a quote that
+nothing closes costs one pass over the rest of the file. Base units are those of `ncu --print-units
+base`: ns for durations, byte, hz, % and plain counts; a rate is per second ("byte/s", "sector/s"),
+or per cycle. Prefixes are decimal: 1 Kbyte is 1000 bytes. What is no number ("n/a", "no data",
+"CachePreferNone", an empty cell) is NaN.
 """
 
 import csv
@@ -51,9 +52,8 @@ class Log:
     simulated: dict[str, None] = field(default_factory=dict)
     profiled: int = 0
     is_open: bool = False  # the last row has no line break
-    strange: list[str] = field(
-        default_factory=list
-    )  # where lines stand that look like rows and are none
+    # Where lines stand that look like rows and are none
+    strange: list[str] = field(default_factory=list)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -86,9 +86,8 @@ class _Rows:
     def take(self, number: int, line: str) -> bool:
         """Take a line that belongs to a page; False if it does not."""
         if not self._open:
-            cut = not line.endswith("\n") and line.startswith(
-                '"'
-            )  # no benefit of doubt for the last line
+            # No benefit of doubt for the last line
+            cut = not line.endswith("\n") and line.startswith('"')
             if not line.startswith(HEADER) and not (self.separators and (cut or _ROW.match(line))):
                 begins = line.startswith('"') or _LIKE_A_ROW.match(line)
                 if self.separators and begins and line.count('","') > self.separators // 2:
@@ -98,9 +97,8 @@ class _Rows:
         self._open.append(line.rstrip("\r\n"))
         self._size += len(line)
         self._ended = number
-        is_odd = (
-            line.count('"') % 2 == 1
-        )  # only the first line and the last of a row over several have an odd number
+        # Only the first line and the last of a row over several have an odd number
+        is_odd = line.count('"') % 2 == 1
         if is_odd == (len(self._open) > 1):
             record, self._open = "\n".join(self._open), []
             self._add(record)
@@ -180,7 +178,8 @@ _NOTHING = {
 _MISPRINT = re.compile(r"[-+]?[.,]?[0-9]")
 # Metrics that are whole numbers: a separator in them stands between thousands.
 _WHOLE = re.compile(
-    r"device__attribute_\w+|launch__(?:grid|block)_size|launch__thread_count|(?:Grid|Block) Size|Threads"
+    r"device__attribute_\w+|launch__(?:grid|block)_size|launch__thread_count|(?:Grid|Block) Size"
+    r"|Threads"
 )
 _THREE_DIGITS = re.compile(r"[-+]?[1-9][0-9]{0,2}[.,][0-9]{3}")
 
@@ -213,7 +212,8 @@ _DECISIVE = {False: _decisive(".", ","), True: _decisive(",", ".")}
 class Notation:
     """How a page writes its numbers: the first cell of each kind as (metric, text), None where there is none.
 
-    ``point`` and ``comma`` fit one way of writing only; 1.234 and 1,234 (``..._or_thousands``) fit both.
+    ``point`` and ``comma`` fit one way of writing only; 1.234 and 1,234 (``..._or_thousands``) fit
+    both.
     """
 
     point: tuple[str, str] | None = None
@@ -270,8 +270,8 @@ def _lines(path: Path) -> Iterator[str]:
         while line := text.readline(LONGEST):
             if len(line) == LONGEST:
                 raise ReadError(
-                    f"{path}: a line is longer than {LONGEST:,} characters (it begins {line[:40]!r}): "
-                    f"this is no page of Nsight Compute. {AGAIN}."
+                    f"{path}: a line is longer than {LONGEST:,} characters (it begins "
+                    f"{line[:40]!r}): this is no page of Nsight Compute. {AGAIN}."
                 )
             yield line
 
@@ -279,12 +279,24 @@ def _lines(path: Path) -> Iterator[str]:
 def _reason(log: Log, has_header: bool) -> str:
     """Say why a log holds no kernels, and what to do about it."""
     if log.errors:
-        return f"no kernels were profiled; ncu said: {' '.join([*log.errors][:5])} Mend that and run ncu again."
+        return (
+            f"no kernels were profiled; ncu said: {' '.join([*log.errors][:5])} Mend that and run "
+            "ncu again."
+        )
     if has_header:
-        return "the page has a header and no rows: no kernels were profiled. Check the kernel filter (`-k`, `-c`)."
+        return (
+            "the page has a header and no rows: no kernels were profiled. Check the kernel filter "
+            "(`-k`, `-c`)."
+        )
     if log.profiled:
-        return f"the log lists {log.profiled:,} profiled kernels and no CSV page. {AGAIN}, or run ncu with `--csv`."
-    return "no kernels were profiled. Check that the program launches kernels and the kernel filter (`-k`, `-c`)."
+        return (
+            f"the log lists {log.profiled:,} profiled kernels and no CSV page. {AGAIN}, or run ncu "
+            "with `--csv`."
+        )
+    return (
+        "no kernels were profiled. Check that the program launches kernels and the kernel filter "
+        "(`-k`, `-c`)."
+    )
 
 
 @cache
@@ -300,8 +312,8 @@ def base(unit: str) -> tuple[str, float]:
         return name, factor
     if per in _PER_SECOND:
         return ("hz" if name == "cycle" else f"{name}/s"), factor * _PER_SECOND[per]
-    # ncu scales the number and writes the prefix where the byte stands, also below the line: 2234 %/byte
-    # becomes 2.234 %/Kbyte.
+    # ncu scales the number and writes the prefix where the byte stands, also below the line: 2234
+    # %/byte becomes 2.234 %/Kbyte.
     below, prefix = _AMOUNTS.get(per, (per, 1.0))
     return f"{name}/{below}", factor * prefix
 
@@ -309,8 +321,9 @@ def base(unit: str) -> tuple[str, float]:
 def notation(columns: Iterable[tuple[str, Iterable[str]]]) -> Notation:
     """Return how the values of metrics are written.
 
-    ncu writes fractions with two or six digits and never with three: 5.40 tells, and so do 0.123, 1,234.5, 12345.678
-    and 1,234,567. 1,234 alone does not, except in a metric that is a whole number, where it is 1234.
+    ncu writes fractions with two or six digits and never with three: 5.40 tells, and so do 0.123,
+    1,234.5, 12345.678 and 1,234,567. 1,234 alone does not, except in a metric that is a whole
+    number, where it is 1234.
 
     >>> notation([("a", ["54,207", "5,40"])]).comma, notation([("launch__grid_size", ["54,207"])]).point
     (('a', '5,40'), ('launch__grid_size', '54,207'))
@@ -367,7 +380,8 @@ def numbers(texts: Sequence[str], decimal_commas: bool = False) -> NDArray[np.fl
 def misprints(texts: Sequence[str], values: NDArray[np.float64], units: Sequence[str]) -> list[int]:
     """Return where a number should stand and none does, given what `numbers` made of the texts.
 
-    A text that begins as a number should be one, and so should all that has a unit, except words for nothing.
+    A text that begins as a number should be one, and so should all that has a unit, except words
+    for nothing.
 
     >>> texts = ["8x6", "1,23,4", "n/a", "all", "x7", "7"]
     >>> misprints(texts, numbers(texts), ["", "", "%", "", "%", "%"])

@@ -1,9 +1,10 @@
 """The CSV pages of Nsight Compute as a report: raw (one row per launch) and details (one row per metric).
 
-A page is refused where its rows, units or numbers contradict each other. What is left out of a page is counted in a
-note, with the first example. The details page prints labels for people, the raw page the metrics' names. The pairs are
-those of the section definitions stored in reports of 2020.3 to 2025.1; labels changed, metrics did not. What is not
-listed stays a counter under its own name, which `--metrics` runs print anyway.
+A page is refused where its rows, units or numbers contradict each other. What is left out of a page
+is counted in a note, with the first example. The details page prints labels for people, the raw
+page the metrics' names. The pairs are those of the section definitions stored in reports of 2020.3
+to 2025.1; labels changed, metrics did not. What is not listed stays a counter under its own name,
+which `--metrics` runs print anyway.
 """
 
 import re
@@ -40,10 +41,10 @@ NVTX = re.compile(r"\bDomain:(?:Push/Pop|Start/Stop)_Range")
 DEVICE_NAME = "device__attribute_display_name"
 SCOPES = {"local": "kernel", "global": "workload"}
 LARGEST = 1 << 27  # values of all metrics for all launches: 1 GB
-_UNNAMED = re.compile(
-    r"(?<![<\w])unnamed>"
-)  # ncu drops the bracket where it leaves out the namespace before it
-# What the figures of LAUNCHES are made of has one base unit; another one is a misprint that would scale it wrongly.
+# Ncu drops the bracket where it leaves out the namespace before it
+_UNNAMED = re.compile(r"(?<![<\w])unnamed>")
+# What the figures of LAUNCHES are made of has one base unit; another one is a misprint that would
+# scale it wrongly.
 _UNITS = [
     (re.compile(r"gpu__time_duration\.\w+"), "ns"),
     (re.compile(r"(?:dram|lts|l1tex)__\w*bytes\w*\.sum"), "byte"),
@@ -52,7 +53,8 @@ _UNITS = [
 ]
 MOST_BLOCKS = 2**63 - 1
 _SIZE = re.compile(r"[0-9]{1,10}")  # a grid has at most 2^31 blocks a side
-# The metric of each label; where one label stands for two metrics its unit tells them apart. "SOL" is of 2020.
+# The metric of each label; where one label stands for two metrics its unit tells them apart. "SOL"
+# is of 2020.
 LABELS = {(row["label"], row["unit"]): row["metric"] for row in csv_rows(__file__, "labels.csv")}
 
 
@@ -143,22 +145,22 @@ def _decimal_commas(pages: Sequence[log.Page], path: Path) -> tuple[bool, tuple[
             f"{text[:40]!r} of {name[:80]!r}" for name, text in (shown.point, shown.comma)
         )
         raise ReadError(
-            f"{path}: the page mixes decimal points ({point}) and decimal commas ({comma}): it was changed "
-            f"or joined from two. {log.AGAIN}."
+            f"{path}: the page mixes decimal points ({point}) and decimal commas ({comma}): it was "
+            f"changed or joined from two. {log.AGAIN}."
         )
     either = [cell for cell in (shown.comma_or_thousands, shown.point_or_thousands) if cell]
     if either and not shown.point and not shown.comma:
         name, text = either[0]
         return False, (
-            f"nothing in the page tells whether a comma or a point begins the decimals ({text!r} of {name!r}): "
-            "perfkit reads it with decimal points, as ncu writes it in English",
+            f"nothing in the page tells whether a comma or a point begins the decimals ({text!r} "
+            f"of {name!r}): perfkit reads it with decimal points, as ncu writes it in English",
         )
     doubtful = shown.comma_or_thousands if shown.comma else shown.point_or_thousands
     if doubtful:
         name, text = doubtful
         return shown.comma is not None, (
-            f"a number of the page has three decimals, which ncu does not write ({text!r} of {name!r}): "
-            "it may be a thousand times as large",
+            f"a number of the page has three decimals, which ncu does not write ({text!r} of "
+            f"{name!r}): it may be a thousand times as large",
         )
     return shown.comma is not None, ()
 
@@ -239,12 +241,13 @@ def _units(page: _Page) -> list[str]:
     launch = next((number for number, row in rows if row[name]), None)
     if launch is not None or len(rows) > 1:
         raise ReadError(
-            f"{page.path}: row {launch or rows[1][0]} has no number of a launch: the file was changed. {log.AGAIN}."
+            f"{page.path}: row {launch or rows[1][0]} has no number of a launch: the file was "
+            f"changed. {log.AGAIN}."
         )
     if not rows:
         raise ReadError(
-            f"{page.path}: the page has no row of units, so its numbers have no scale: the file was changed. "
-            f"{log.AGAIN}."
+            f"{page.path}: the page has no row of units, so its numbers have no scale: the file "
+            f"was changed. {log.AGAIN}."
         )
     return rows[0][1]
 
@@ -301,8 +304,8 @@ def _order_notes(
     last = [row[name] for launch, row in measured if launch == launches - 1]
     if last and len(last) < len(before) and last == before[: len(last)]:
         notes.append(
-            f"the last launch has only the first {len(last):,} of the {len(before):,} metrics of the one before it: "
-            "the page may be cut"
+            f"the last launch has only the first {len(last):,} of the {len(before):,} metrics of "
+            "the one before it: the page may be cut"
         )
     return tuple(notes)
 
@@ -363,8 +366,8 @@ def _check_size(launches: int, metrics: int, path: Path) -> None:
     """Refuse a page whose table would not fit into memory."""
     if launches * metrics > LARGEST:
         raise ReadError(
-            f"{path}: the page has {launches:,} launches and {metrics:,} different metrics, more than "
-            f"{LARGEST:,} values. Export fewer launches, for example with `--launch-count`."
+            f"{path}: the page has {launches:,} launches and {metrics:,} different metrics, more "
+            f"than {LARGEST:,} values. Export fewer launches, for example with `--launch-count`."
         )
 
 

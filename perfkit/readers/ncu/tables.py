@@ -1,13 +1,15 @@
 """A report of Nsight Compute, its tables (LAUNCHES, COUNTERS, STALLS, RULES, DEVICES, CAPTURE), and what is missing.
 
-COUNTERS holds every number of the report but the attributes of the device, also those LAUNCHES and STALLS are made
-of, so that each figure can be traced. STALLS holds one form per launch, never a mixture: average warps per issued
-instruction where measured, else warp cycles, else samples; the other forms stay in COUNTERS. Reasons are named
-as in the metrics (`long_scoreboard`); `selected` is the state of issuing, not a stall.
-Bytes are those of `dram__bytes`, `lts__t_bytes` and `l1tex__t_bytes`, or
-32 per sector; the L1 ones pass its tag stage (global, local, surface, texture), shared memory does not.
-An addition or multiplication is 1 FLOP, a fused multiply-add 2. Half-precision instructions on CUDA cores
-work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. NaN is not measured, never zero.
+COUNTERS holds every number of the report but the attributes of the device, also those LAUNCHES and
+STALLS are made of, so that each figure can be traced. STALLS holds one form per launch, never a
+mixture: average warps per issued instruction where measured, else warp cycles, else samples; the
+other forms stay in COUNTERS. Reasons are named as in the metrics (`long_scoreboard`); `selected` is
+the state of issuing, not a stall.
+Bytes are those of `dram__bytes`, `lts__t_bytes` and `l1tex__t_bytes`, or 32 per sector; the L1 ones
+pass its tag stage (global, local, surface, texture), shared memory does not.
+An addition or multiplication is 1 FLOP, a fused multiply-add 2. Half-precision instructions on CUDA
+cores work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. NaN is not
+measured, never zero.
 """
 
 import re
@@ -37,9 +39,11 @@ FLOPS = {"fp64": ("d", (1, 1, 2)), "fp32": ("f", (1, 1, 2)), "fp16": ("h", (2, 2
 V100_FLOP_PER_INSTRUCTION = (
     512  # one HMMA.884 step; no other GPU has one number for all its tensor instructions
 )
-# Tensor operations are counted per type of operand, some also per instruction (hgmma, hmma) and by sparsity.
+# Tensor operations are counted per type of operand, some also per instruction (hgmma, hmma) and by
+# sparsity.
 TENSOR = re.compile(
-    r"(?:sm|smsp)__(?P<name>ops_path_tensor(?:_op_(?P<op>[a-z]+))?(?P<types>_src_\w+?)(?P<sparsity>_sparsity_(?:on|off))?)"
+    r"(?:sm|smsp)__(?P<name>ops_path_tensor(?:_op_(?P<op>[a-z]+))?(?P<types>_src_\w+?)"
+    r"(?P<sparsity>_sparsity_(?:on|off))?)"
     r"\.sum(?:\.per_second|\.per_cycle_elapsed)?"
 )
 _PIPES = (
@@ -86,7 +90,8 @@ LIMITS = {
         "compute_capability_major",
     )
 }
-_STALLED = r"issue_stalled_(?!\w*(?:_pipe_(?!throttle)|_not_issued))(\w+?)"  # the whole of a reason, not its parts
+# the whole of a reason, not its parts
+_STALLED = r"issue_stalled_(?!\w*(?:_pipe_(?!throttle)|_not_issued))(\w+?)"
 STALL_FORMS = [
     re.compile(form)
     for form in (
@@ -375,8 +380,9 @@ def flops(report: Report, precision: str) -> Values:
 def tensor_flops(report: Report) -> Values:
     """Return the operations on tensor cores, of all types; sparse ones as the counter counts them.
 
-    Of hierarchical counters (total, by sparsity, by instruction) the highest measured counts; without any the number of
-    instructions, where one factor holds: 512 on V100 (capability 7.0), and 0 where none ran, up to Hopper.
+    Of hierarchical counters (total, by sparsity, by instruction) the highest measured counts;
+    without any the number of instructions, where one factor holds: 512 on V100 (capability 7.0),
+    and 0 where none ran, up to Hopper.
     """
     unknown = np.full(len(report.launches), np.nan)
     # What is known is added up; unknown only where all types are.
@@ -422,8 +428,8 @@ def untimed(launches: pd.DataFrame) -> tuple[str, ...]:
         return ()
     listed = ", ".join(map(str, lacking[:10])) + (" and more" if len(lacking) > 10 else "")
     return (
-        f"{len(lacking):,} of {len(launches):,} launches have no duration (number {listed}, from 0): "
-        "no figure of time counts them",
+        f"{len(lacking):,} of {len(launches):,} launches have no duration (number {listed}, from "
+        "0): no figure of time counts them",
     )
 
 
@@ -439,8 +445,8 @@ def sparse(report: Report) -> tuple[str, ...]:
         return ()
     listed = ", ".join(map(str, launches[:10])) + (" and more" if len(launches) > 10 else "")
     return (
-        f"launches {listed} ran structured-sparse tensor operations, which tensor_flops counts too: "
-        "compare them with the sparse peak",
+        f"launches {listed} ran structured-sparse tensor operations, which tensor_flops counts "
+        "too: compare them with the sparse peak",
     )
 
 
@@ -494,7 +500,7 @@ def whole(report: Report) -> Report:
         if wrong.any():
             values[metric] = np.where(wrong, np.nan, numbers)
             notes.append(
-                f"values of {metric} that are no whole number from 0 to {most:,} and were left out: "
-                f"{np.count_nonzero(wrong):,} (first: {numbers[wrong][0]:g})"
+                f"values of {metric} that are no whole number from 0 to {most:,} and were left "
+                f"out: {np.count_nonzero(wrong):,} (first: {numbers[wrong][0]:g})"
             )
     return replace(report, values=values, notes=(*report.notes, *notes)) if notes else report

@@ -1,10 +1,11 @@
 """A program that reads one report with NVIDIA's module `ncu_report` and writes what it holds as JSON.
 
-The reader runs it in a process of its own (``python vendor.py REPORT SECONDS``), because NVIDIA's library ends the
-process on some damaged reports. It imports nothing but the standard library and that module: it starts in 0.1 s. The
-module hands on whatever a damaged report holds: no metric for a name that it listed, names that are no text, launches
-without a name. Such values are left out and counted. The answer is one JSON object, as the reader's `_Answer` describes
-it; ``problem`` is "module" or "report".
+The reader runs it in a process of its own (``python vendor.py REPORT SECONDS``), because NVIDIA's
+library ends the process on some damaged reports. It imports nothing but the standard library and
+that module: it starts in 0.1 s. The module hands on whatever a damaged report holds: no metric for
+a name that it listed, names that are no text, launches without a name. Such values are left out and
+counted. The answer is one JSON object, as the reader's `_Answer` describes it; ``problem`` is
+"module" or "report".
 """
 
 import importlib
@@ -22,9 +23,8 @@ def main(path: str, seconds: int) -> None:
     os.dup2(2, 1)  # what the library prints goes where messages go
     with os.fdopen(answer, "w", encoding="ascii") as file:
         json.dump(_read(path), file, allow_nan=False)
-    os._exit(
-        0
-    )  # the answer is written: nothing that the library does when it is unloaded can spoil it
+    # The answer is written: nothing that the library does when it is unloaded can spoil it
+    os._exit(0)
 
 
 def _limit(seconds: int) -> None:

@@ -1,12 +1,12 @@
 """Nsight Systems: what `nsys export` wrote, or a report when `nsys` is on PATH.
 
-Export with ``nsys export -t sqlite REPORT.nsys-rep`` (or ``-t parquetdir``, ``-t arrowdir``). Tried with
-schemas 2.9 to 3.25, that is nsys 2022.1 to 2026.2; other versions differ in tables and columns that
-are looked up by name, and a column an export lacks is read as not recorded.
+Export with ``nsys export -t sqlite REPORT.nsys-rep`` (or ``-t parquetdir``, ``-t arrowdir``). Tried
+with schemas 2.9 to 3.25, that is nsys 2022.1 to 2026.2; other versions differ in tables and columns
+that are looked up by name, and a column an export lacks is read as not recorded.
 
-A parquetdir or arrowdir is a folder with one file per table. Files are read into memory, not mapped, so that what
-happens to a file afterwards changes no table; what is read is validated in full before anything looks at it, because
-pyarrow itself trusts the lengths and offsets in a file.
+A parquetdir or arrowdir is a folder with one file per table. Files are read into memory, not
+mapped, so that what happens to a file afterwards changes no table; what is read is validated in
+full before anything looks at it, because pyarrow itself trusts the lengths and offsets in a file.
 """
 
 import os
@@ -106,7 +106,8 @@ SINGLE = (
     types.is_null,
     types.is_binary,
 )  # values, not nested
-ROWS_PER_BYTE = 8  # a column of one bit per row: a table with more rows than this holds nothing that nsys writes
+# a column of one bit per row: a table with more rows than this holds nothing that nsys writes
+ROWS_PER_BYTE = 8
 MOST_DESCRIBED = 10**6  # rows of a table that describes the node or the capture
 THRIFT_LIMIT = 1 << 24  # bytes of text, and members, in the description of a Parquet file
 
@@ -225,7 +226,8 @@ def recorded(source: sources.Source, stacks: Stacks) -> set[str]:
 def missing(present: set[str], capture: pd.DataFrame) -> tuple[Missing, ...]:
     """Return what the capture did not record of what most questions need, with the option that records it.
 
-    What was asked for and is not there is left out: the same option would not record it the next time either.
+    What was asked for and is not there is left out: the same option would not record it the next
+    time either.
     """
     lacking = {name: remedy for name, remedy in REMEDIES.items() if name not in present}
     return tuple(
@@ -252,19 +254,23 @@ def notes(source: sources.Source, listed: list[tables.Gpu]) -> tuple[str, ...]:
         lines.append(f"{SCHEMA_ENTRY}: {sources.shown(schema)} is no version: read as not recorded")
     if version and int(version[1]) > NEWEST_SCHEMA:
         lines.append(
-            f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have changed meaning"
+            f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have "
+            "changed meaning"
         )
     if source.has_rows(tables.KERNEL) and "globalPid" not in source.columns(tables.KERNEL):
         lines.append(
-            "kernels carry no process: they are taken to belong to the one process that made CUDA calls"
+            "kernels carry no process: they are taken to belong to the one process that made CUDA "
+            "calls"
         )
     if source.has_rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
         lines.append(
-            "CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node to see their kernels"
+            "CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node to see "
+            "their kernels"
         )
     if len({gpu.name for gpu in listed if not gpu.numbered}) > 1:
         lines.append(
-            "the export does not say which listed GPU is which CUDA device: their listing order is used"
+            "the export does not say which listed GPU is which CUDA device: their listing order is "
+            "used"
         )
     if nameless := source.nameless():
         lines.append(f"{nameless}: what they name is called unnamed, with the number of the string")

@@ -69,9 +69,8 @@ def overhead(source: sources.Source) -> pd.DataFrame:
 def _kinds(types: sources.Int, codes: NDArray[Any], labels: list[str]) -> NDArray[np.int8]:
     """Return the place in KINDS of each row: by its name where that tells, else by its type."""
     least, most = min(TYPES), max(TYPES)
-    kinds = [
-        TYPES.get(number, "other") for number in range(least, most + 2)
-    ]  # the last is of all other numbers
+    # The last is of all other numbers
+    kinds = [TYPES.get(number, "other") for number in range(least, most + 2)]
     places = np.where((types < least) | (types > most), most + 1, types) - least
     by_type = np.array([KINDS.index(kind) for kind in kinds], np.int8)[places]
     told = [overhead_kind(label) for label in labels]
@@ -111,7 +110,8 @@ MESSAGE_MAP: sources.Reads = {
 def asked(source: sources.Source) -> dict[str, str]:
     """Return the columns of CAPTURE that say what was asked for: traced, sampled, platform; empty where not recorded.
 
-    PROCESS_0:COLLECT_CUDA_TRACE is no answer: it is false since schema 3.24 also where CUDA was traced.
+    PROCESS_0:COLLECT_CUDA_TRACE is no answer: it is false since schema 3.24 also where CUDA was
+    traced.
     """
     entries = [
         row for row in source.rows(ASKED, ("name", "value")) if isinstance(row["value"], str)

@@ -1,8 +1,9 @@
 """Columns of whole numbers straight from the pages of an SQLite file (https://www.sqlite.org/fileformat2.html).
 
-SQLite decodes one cell after the other. Here NumPy does each step for all rows of a thousand pages, in a third of the
-time. Only the plain case is read: a table with row ids, each row in one page, whole numbers in the columns asked for.
-All else, damage too, raises Unusual, and the caller asks SQLite.
+SQLite decodes one cell after the other. Here NumPy does each step for all rows of a thousand pages,
+in a third of the time. Only the plain case is read: a table with row ids, each row in one page,
+whole numbers in the columns asked for. All else, damage too, raises Unusual, and the caller asks
+SQLite.
 """
 
 from collections.abc import Sequence
@@ -19,12 +20,15 @@ Int = NDArray[np.int64]
 HEADER = 100  # bytes of the file's header
 INTERIOR, LEAF = 5, 13  # kinds of pages
 PLACES = {INTERIOR: 12, LEAF: 8}  # where a page says where its cells are
-DEEPEST = 20  # levels of pages: no table has so many, but those of a damaged file may lead to each other in circles
+# levels of pages: no table has so many, but those of a damaged file may lead to each other in
+# circles
+DEEPEST = 20
 LARGEST = 2**62  # row ids; their differences fit
 OVERFLOW = 35  # a longer row than the page less these bytes goes on elsewhere
 BATCH = 1024  # pages at once: what is made of them fits the processor's cache
 MARGIN = 256  # bytes behind the pages, for what is read where a row should end
-# By serial type, of those of one byte: bytes in the row, and how far a word from there on is shifted to be the number.
+# By serial type, of those of one byte: bytes in the row, and how far a word from there on is
+# shifted to be the number.
 SIZES = np.array(
     [0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, 128))]
 )
@@ -53,7 +57,8 @@ class Pages:
     def leaves(self, root: object, first: object, last: object) -> tuple[Int, Int]:
         """Return the pages with the rows of a table, and how many rows lie before each of them, and in all.
 
-        `root`: its first page; `first`, `last`: its least and largest row id. There must be a row of each id between.
+        `root`: its first page; `first`, `last`: its least and largest row id. There must be a row
+        of each id between.
         """
         if not (isinstance(root, int) and isinstance(first, int) and isinstance(last, int)):
             raise Unusual
@@ -144,9 +149,8 @@ def _stored(data: Bytes, at: Int) -> NDArray[np.uint64]:
 def _words(data: Bytes, at: Int) -> NDArray[np.uint64]:
     """Return the eight bytes from each place on as a number."""
     words = _stored(data, at)
-    return words.byteswap(inplace=True).view(
-        words.dtype.newbyteorder()
-    )  # `astype` takes four times as long
+    # `astype` takes four times as long
+    return words.byteswap(inplace=True).view(words.dtype.newbyteorder())
 
 
 def _varint(data: Bytes, at: Int) -> tuple[Int, Int]:

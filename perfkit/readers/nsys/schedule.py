@@ -30,8 +30,9 @@ EXPLAINS = 2  # numbers below mean unknown, running or not blocked
 def schedule(source: sources.Source) -> pd.DataFrame:
     """Return SCHEDULE: a stretch from each time a thread was put on a core to its next event.
 
-    A thread whose first event takes it off a core was on it since the first event of any thread; one that was put on
-    a core last stayed there to the last event of any thread. What came before and after was not recorded.
+    A thread whose first event takes it off a core was on it since the first event of any thread;
+    one that was put on a core last stayed there to the last event of any thread. What came before
+    and after was not recorded.
     """
     columns = sources.read(source, SWITCHES, MAP, ("start", "isSchedIn", "globalTid"))
     is_in = columns["on"] != 0

@@ -1,8 +1,9 @@
 """What the parts of the reader ask of an export, whichever form it was written in.
 
-An export comes from outside: any cell of it can hold anything. What is read is checked here, in one place: a column
-of numbers is int64 (`integers`) before any part of the reader sees it, and a single value is a `whole` number or a
-`text`, or not recorded. Arithmetic on them does not wrap around (`difference`, `product`, `total`).
+An export comes from outside: any cell of it can hold anything. What is read is checked here, in one
+place: a column of numbers is int64 (`integers`) before any part of the reader sees it, and a single
+value is a `whole` number or a `text`, or not recorded. Arithmetic on them does not wrap around
+(`difference`, `product`, `total`).
 """
 
 import math
@@ -62,9 +63,8 @@ FLAGS = (
 NEVER = np.iinfo(
     np.int64
 ).min  # a time that is NULL or does not fit: no time of a capture lies there
-LONGEST = (
-    10 * 365 * 86_400 * 10**9
-)  # ns: no capture lasts longer, no event lies farther from its start
+# Ns: no capture lasts longer, no event lies farther from its start
+LONGEST = 10 * 365 * 86_400 * 10**9
 EXACT = 2**53  # up to here a float is the number that was stored
 
 
@@ -80,7 +80,8 @@ class Combined:
 class Read:
     """How one column of ours is made: by a function of columns of the export, whole numbers each.
 
-    A cell that is null is `missing`, as is the whole column where the export lacks it, unless `lacking` says otherwise.
+    A cell that is null is `missing`, as is the whole column where the export lacks it, unless
+    `lacking` says otherwise.
     """
 
     values: Callable[..., NDArray[Any]]
@@ -151,7 +152,8 @@ def values(rows: pa.Table, reads: Reads) -> Columns:
 def framed(table: Table, columns: dict[str, Any]) -> pd.DataFrame:
     """Return a table of rank 0 of columns, which are taken out of `columns`: held twice they would fill the memory.
 
-    NEVER in a quantity is a missing value. SchemaError names the table and the columns that no map reads.
+    NEVER in a quantity is a missing value. SchemaError names the table and the columns that no map
+    reads.
     """
     absent = [name for name in table.column_names if name not in columns and name != "rank"]
     if absent:
@@ -221,9 +223,8 @@ def _reduced(operation: np.ufunc, counts: list[Int], *, fits: bool) -> Int:
     """Return columns of counts reduced to one; unless it `fits` for sure, what does not is looked for."""
     made = counts[0].copy()
     for count in counts[1:]:
-        operation(
-            made, count, out=made
-        )  # in place: a column more is memory that the system must clear first
+        # In place: a column more is memory that the system must clear first
+        operation(made, count, out=made)
     if not fits or _lowest(counts) < 0:
         size = reduce(operation, [count.astype(float) for count in counts])
         made[(size >= 2.0**62) | reduce(np.logical_or, [count < 0 for count in counts])] = -1
@@ -398,10 +399,8 @@ def thread_of(global_tid: Int) -> Int:
     return np.where(global_tid < 0, np.int64(-1), global_tid & 0xFFFFFF)
 
 
-def whole(
-    value: object, name: str, notes: list[str], least: int = 0, most: int = 2**63 - 1
-) -> int | None:
-    """Return a value as a whole number from `least` to `most`; None, with a note, for anything but that and null.
+def whole(value: object, name: str, notes: list[str], most: int = 2**63 - 1) -> int | None:
+    """Return a value as a whole number from 0 to `most`; None, with a note, for anything but that and null.
 
     >>> notes = []
     >>> whole(108, "SMs", notes), whole(None, "SMs", notes), whole("many", "SMs", notes)
@@ -410,7 +409,7 @@ def whole(
     ["SMs: 'many' is not a whole number of this quantity: read as not recorded"]
     """
     number = int(value) if isinstance(value, float) and value.is_integer() else value
-    if isinstance(number, int) and not isinstance(number, bool) and least <= number <= most:
+    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= most:
         return number
     if value is not None:
         notes.append(

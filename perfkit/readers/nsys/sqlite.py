@@ -1,8 +1,8 @@
 """An export in one SQLite file: numeric columns from its pages, or through sqlite3; text through sqlite3.
 
-sqlite3 makes an object of each cell, which takes six times as long as the pages do. It reads the tables that are not
-the plain case of `pages`. A cell of SQLite holds any type, whatever its column declares: where one is no whole number,
-the first such cell is looked for, to name it.
+sqlite3 makes an object of each cell, which takes six times as long as the pages do. It reads the
+tables that are not the plain case of `pages`. A cell of SQLite holds any type, whatever its column
+declares: where one is no whole number, the first such cell is looked for, to name it.
 """
 
 import hashlib
@@ -80,7 +80,8 @@ class SqliteSource:
     def _rows_of(self, name: str) -> str:
         """Return what SQL selects the rows of a table or view from; each has a `rowid`.
 
-        SQLite may return the rows of a view in another order for other columns, so a view is made whole first.
+        SQLite may return the rows of a view in another order for other columns, so a view is made
+        whole first.
         """
         if name not in self._views:
             return _quoted(name)
@@ -174,7 +175,8 @@ class SqliteSource:
         if name in self._views or any(hidden for *_, hidden in described):
             raise pages.Unusual  # computed
         row_id = _row_id(described)
-        # One aggregate at a time is answered from the index's ends; both in one SELECT read every row.
+        # One aggregate at a time is answered from the index's ends; both in one SELECT read every
+        # row.
         ends = ", ".join(f"(SELECT {end}(rowid) FROM {of})" for end in ("min", "max"))
         where = "FROM sqlite_master WHERE type = 'table' AND name = ?"
         ((root, first, last),) = self._fetched(f"SELECT rootpage, {ends} {where}", (name,))
@@ -251,7 +253,10 @@ class SqliteSource:
                 f"WHERE {others} LIMIT 1"
             )
             for row, kind, value in cells:
-                return f"{name}.{column} holds {sources.shown(value)} ({kind}) in row {row}, not a whole number"
+                return (
+                    f"{name}.{column} holds {sources.shown(value)} ({kind}) in row {row}, not a "
+                    "whole number"
+                )
         return ""
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
@@ -327,7 +332,8 @@ class _Texts(dict[bytes, str]):
 def connected(path: Path) -> sqlite3.Connection:
     """Open `path` read-only; text that is not UTF-8 (user names, paths) is read with replacements.
 
-    A query that takes more steps, or makes a longer text, than a file of this size explains is an sqlite3.Error.
+    A query that takes more steps, or makes a longer text, than a file of this size explains is an
+    sqlite3.Error.
     """
     database = sqlite3.connect(uri(path), uri=True)
     database.text_factory = _Texts().__getitem__
@@ -386,8 +392,8 @@ def exported(report: Path) -> SqliteSource:
     program = shutil.which("nsys")
     if not program:
         raise ReadError(
-            f"{report}: an Nsight Systems report, which only `nsys` itself can open, and `nsys` is not on PATH. "
-            f"Export it where Nsight Systems is installed: `{command}`."
+            f"{report}: an Nsight Systems report, which only `nsys` itself can open, and `nsys` is "
+            f"not on PATH. Export it where Nsight Systems is installed: `{command}`."
         )
     lent = os.environ.get(EXPORTS)
     if lent:
@@ -424,7 +430,8 @@ def _export(program: str, report: Path, target: Path, command: str) -> None:
     try:
         done = subprocess.run(
             [program, "export", "-t", "sqlite", "-o", str(target), str(report.absolute())],
-            stdin=subprocess.DEVNULL,  # an nsys that asks something gets no answer instead of waiting for one
+            # an nsys that asks something gets no answer instead of waiting for one
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",

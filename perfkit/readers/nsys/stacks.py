@@ -167,7 +167,8 @@ def _symbol(unresolved: sources.Int, symbol: sources.Int) -> sources.Int:
     return np.where(unresolved > 0, np.int64(-1), symbol)
 
 
-# What tables are made of: our column <- columns of the export; `stack` is a number of the export's own.
+# What tables are made of: our column <- columns of the export; `stack` is a number of the export's
+# own.
 SAMPLE_MAP: sources.Reads = {
     **sources.THREAD,
     "start_ns": column("start", missing=sources.NEVER),
@@ -218,7 +219,8 @@ def _positions(lengths: sources.Int) -> sources.Int:
 def distinct(codes: sources.Int, lengths: sources.Int) -> sources.Int:
     """Return a number for each sequence of codes, from 0 in the order of the first of each; equal ones have one number.
 
-    Sequences follow each other in `codes`. Neighbours are paired, and pairs numbered, until one number is left of each.
+    Sequences follow each other in `codes`. Neighbours are paired, and pairs numbered, until one
+    number is left of each.
 
     >>> distinct(np.array([5, 6, 5, 5, 6, 6]), np.array([2, 1, 2, 1])).tolist()
     [0, 1, 0, 2]

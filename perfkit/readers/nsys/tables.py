@@ -341,7 +341,8 @@ def _depth(events: pd.DataFrame) -> sources.Int:
     lane, start, dur = lane[order], start[order], dur[order]
     lasts = dur > 0
     started: sources.Int = np.cumsum(lasts) - lasts
-    # Ends and starts on one axis, by lane and time, ends before starts of the same time (the sort is stable).
+    # Ends and starts on one axis, by lane and time, ends before starts of the same time (the sort
+    # is stable).
     time, of = np.r_[(start + dur)[lasts], start], np.r_[lane[lasts], lane]
     is_start = order_of([of, time]) >= lasts.sum()
     ended = np.cumsum(~is_start)[is_start]
@@ -475,7 +476,8 @@ def samples(source: sources.Source, numbering: Ordinals) -> pd.DataFrame:
     metrics, numbers = pd.factorize(columns["metric"])
     codes, pairs = pd.factorize(sets.astype(np.int64) * len(numbers) + metrics)
     keys = [(int(types[pair // len(numbers)]), int(numbers[pair % len(numbers)])) for pair in pairs]
-    # The spelling of each metric by its set and number; what is not a number and a name names nothing.
+    # The spelling of each metric by its set and number; what is not a number and a name names
+    # nothing.
     listed = source.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"))
     named = (r for r in listed if isinstance(r["metricName"], str))
     whole_ids = (
@@ -516,5 +518,6 @@ def canonical(spelling: str) -> str:
         return CANONICAL.get(plain, "_".join([*words, "hz"]))
     if not unit or "%" in unit:
         return CANONICAL.get(plain, "_".join([*words, "frac"]))
-    # One quantity is listed in several units (Avg, Avg Warps per Cycle), which must not become one metric.
+    # One quantity is listed in several units (Avg, Avg Warps per Cycle), which must not become one
+    # metric.
     return "_".join([*words, *re.findall(r"[a-z0-9]+", unit), "count"])

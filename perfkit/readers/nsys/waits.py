@@ -12,7 +12,8 @@ from perfkit.readers.text import category
 
 WAIT, CALL = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_RUNTIME"
 UNKNOWN = "unknown"
-# Parts of the names of calls, of the runtime and the driver. syncType means other things in other versions.
+# Parts of the names of calls, of the runtime and the driver. syncType means other things in other
+# versions.
 KINDS = {
     "EventQuery": "query",
     "StreamQuery": "query",

@@ -1,9 +1,10 @@
 """ROCm profiler (rocpd): what ``rocprofv3`` and ``rocprof-sys`` write, one file for each process.
 
-Record with ``rocprofv3 --sys-trace --output-format rocpd -- PROGRAM`` on AMD's GPUs; load the folder of several ranks.
-Databases of the schemas 3 and 4 are read, also those of several processes in one file, and the formats ``json`` and
-``csv``. The CSV files of a process are one recording, and any of them stands for all. Counters (``--pmc SQ_WAVES``)
-are read too. Times are those of the machine's clock since it booted, so that ranks of two nodes share no axis.
+Record with ``rocprofv3 --sys-trace --output-format rocpd -- PROGRAM`` on AMD's GPUs; load the
+folder of several ranks. Databases of the schemas 3 and 4 are read, also those of several processes
+in one file, and the formats ``json`` and ``csv``. The CSV files of a process are one recording, and
+any of them stands for all. Counters (``--pmc SQ_WAVES``) are read too. Times are those of the
+machine's clock since it booted, so that ranks of two nodes share no axis.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """rocpd: the SQLite database of ``rocprofv3`` and ``rocprof-sys``, in the schemas 3 and 4.
 
-Names of tables end with a suffix for each process that wrote into the file; numbers and names of one process are its
-own.
+Names of tables end with a suffix for each process that wrote into the file; numbers and names of
+one process are its own.
 """
 
 import json
@@ -215,7 +215,9 @@ def _selected(
     wanted.append(f"{'v.stack_id' if is_linked else 'NULL'} AS link")
     wanted.append(f"{'v.category_id' if has_event else 'NULL'} AS category")
     for column in columns:
-        place = f"d.{column}" if column in own else f"t.{column}" if column in track else "NULL"
+        place = f"t.{column}" if column in track else "NULL"
+        if column in own:
+            place = f"d.{column}"
         wanted.append(f"{place} AS {column}")
     query = f"SELECT {', '.join(wanted)} FROM {_joined(file, name)}"
     rows = database.execute(query).fetchall()

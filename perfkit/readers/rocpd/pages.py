@@ -1,7 +1,7 @@
 """The CSV files of ``rocprofv3 --output-format csv``: one for each kind of row, of one process.
 
-Their names differ in the end: ``4242_kernel_trace.csv``, ``4242_hip_api_trace.csv``. The header of a file tells its
-kind. One of them stands for all.
+Their names differ in the end: ``4242_kernel_trace.csv``, ``4242_hip_api_trace.csv``. The header of
+a file tells its kind. One of them stands for all.
 """
 
 import csv
@@ -156,7 +156,8 @@ def _frame(given: Path, path: Path, notes: list[str]) -> pd.DataFrame:
     """Return the rows of a file as texts, without a last line that may be cut."""
     if path.stat().st_size > LARGEST:
         raise ReadError(
-            f"{given}: {path.name} has more than {LARGEST:,} bytes: too much to read as CSV. {AGAIN}"
+            f"{given}: {path.name} has more than {LARGEST:,} bytes: too much to read as CSV. "
+            f"{AGAIN}"
         )
     text = content(path)
     whole = text[: text.rfind(b"\n") + 1]

@@ -1,7 +1,7 @@
 """What a recording of ``rocprofv3`` holds, whichever of its formats it is in, and the tables that are made of it.
 
-A format gives the columns that are named here, as lists: `database` reads them with SQL, `results` from JSON and
-`pages` from CSV. None is what was not recorded.
+A format gives the columns that are named here, as lists: `database` reads them with SQL, `results`
+from JSON and `pages` from CSV. None is what was not recorded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,8 @@ Columns = Mapping[str, Sequence[Any]]
 
 AGAIN = "Record again: rocprofv3 --sys-trace --output-format rocpd -- PROGRAM."
 SIZES = tuple(f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz")
-# The columns of what ran: times, the link between a call and what it started, and what each kind has.
+# The columns of what ran: times, the link between a call and what it started, and what each kind
+# has.
 TIMES = ("start", "end", "link")
 DISPATCH = ("gpu", "name", "registers", "group_segment_size", *SIZES)
 KERNELS = (*TIMES, "process", "stream", *DISPATCH)
@@ -67,8 +68,8 @@ class Agent(NamedTuple):
 class Recording:
     """What a file holds: its extent on the machine's clock, its devices, and the columns of each kind of row.
 
-    `rows` has a function for each of "kernels", "copies", "regions" and "counted" that has rows. `categories` are those
-    of the regions.
+    `rows` has a function for each of "kernels", "copies", "regions" and "counted" that has rows.
+    `categories` are those of the regions.
     """
 
     begin: int

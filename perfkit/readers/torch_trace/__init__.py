@@ -1,7 +1,8 @@
 """PyTorch profiler (Kineto): the JSON that ``export_chrome_trace`` or ``tensorboard_trace_handler`` wrote.
 
 Record with ``torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`` and
-``prof.export_chrome_trace("trace.json.gz")``. Tried with traces of 2021 (PyTorch 1.8) to 2026, of NVIDIA and
+``prof.export_chrome_trace("trace.json.gz")``. Tried with traces of 2021 (PyTorch 1.8) to 2026, of
+NVIDIA and
 AMD GPUs, plain and gzip, also as rewritten by other programs (minified, keys in another order).
 """
 
@@ -63,13 +64,15 @@ class Reading:
             self.header = msgspec.convert(keys, Header)
         except UNREADABLE as e:
             raise ReadError(
-                f"{path}: the trace holds what no PyTorch profiler writes ({e}). Copy it again, or record it again."
+                f"{path}: the trace holds what no PyTorch profiler writes ({e}). Copy it again, or "
+                "record it again."
             ) from e
         self.repeated = self._leave_out_repeats()
         self.extents = self._extents()
         if not self.extents and not self.source.finished:
             raise ReadError(
-                f"{path}: the file is cut before its first whole event. Copy it again, or record it again."
+                f"{path}: the file is cut before its first whole event. Copy it again, or record "
+                "it again."
             )
         if self.last - self.first > TEN_YEARS:
             # Events ten years away from most others would make zero and end of the tables theirs.
@@ -99,8 +102,8 @@ class Reading:
     def _leave_out_repeats(self) -> int:
         """Leave out events that were written again, and count them.
 
-        Two operators or Python functions can look alike, two kernels, copies or calls of one thread cannot. What looks
-        alike is the same event if there are such, or if it is half of a table.
+        Two operators or Python functions can look alike, two kernels, copies or calls of one thread
+        cannot. What looks alike is the same event if there are such, or if it is half of a table.
         """
         alike = {
             table: spans.repeats()
@@ -180,9 +183,8 @@ BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
 VERSION = 4
 ONE_PASS = True  # one pass fills all tables, so the cache stores them all at once
 KIND = "framework"
-WALL_CLOCK = (
-    10**18
-)  # ns since 1970 (the year 2001); less is not a wall clock but the machine's uptime or a test's
+# Ns since 1970 (the year 2001); less is not a wall clock but the machine's uptime or a test's
+WALL_CLOCK = 10**18
 
 
 def read(path: Path) -> Profile:
@@ -235,7 +237,8 @@ def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     for table, make in of_threads.items():
         if table in spans:
             frames[table] = make(spans[table], columns.pop(table))
-    # The process that launched the GPU's work, which GPU events do not name; -1 if there are several.
+    # The process that launched the GPU's work, which GPU events do not name; -1 if there are
+    # several.
     calling = next((name for name in ("API_CALLS", "OPS", "RANGES") if name in frames), None)
     processes = frames[calling]["process"].unique().tolist() if calling else []
     process = int(processes[0]) if len(processes) == 1 else -1
@@ -278,7 +281,8 @@ def _of_the_file(reading: Reading) -> list[str]:
         lines.append(f"simulated, not measured: {printable(simulated, 200)}")
     if not reading.source.finished or reading.source.text.cut:
         lines.append(
-            "the file ends before its trace does (a killed job, or a copy cut short): it is read up to its last "
+            "the file ends before its trace does (a killed job, or a copy cut short): it is read "
+            "up to its last "
             f"whole event, and {reading.source.dropped} bytes of what follows are dropped"
         )
     if backwards := sum(spans.backwards for spans in reading.spans.values()):
@@ -289,7 +293,8 @@ def _of_the_file(reading: Reading) -> list[str]:
         )
     if reading.pairs.lost:
         lines.append(
-            f"begins of events without an end, or ends without a begin, are left out ({reading.pairs.lost})"
+            "begins of events without an end, or ends without a begin, are left out "
+            f"({reading.pairs.lost})"
         )
     if reading.repeated:
         lines.append(
@@ -297,7 +302,8 @@ def _of_the_file(reading: Reading) -> list[str]:
         )
     if reading.misdated:
         lines.append(
-            f"events more than ten years before or after most others, or as long, are left out ({reading.misdated})"
+            "events more than ten years before or after most others, or as long, are left out "
+            f"({reading.misdated})"
         )
     if reading.left_out:
         listed = ", ".join(
@@ -313,11 +319,13 @@ def _of_the_tables(frames: Mapping[str, pd.DataFrame], amd: bool) -> list[str]:
     lines = []
     if "OPS" in frames and frames["OPS"]["shapes"].isna().all():
         lines.append(
-            "no shapes of operators were recorded: torch.profiler.profile(record_shapes=True) records them"
+            "no shapes of operators were recorded: torch.profiler.profile(record_shapes=True) "
+            "records them"
         )
     if "RANGES" in frames and not (frames["RANGES"]["kind"] == "step").any():
         lines.append(
-            "no profiler steps were recorded: prof.step() after every step of the program marks them"
+            "no profiler steps were recorded: prof.step() after every step of the program marks "
+            "them"
         )
     used = {
         int(gpu)
@@ -333,15 +341,16 @@ def _of_the_tables(frames: Mapping[str, pd.DataFrame], amd: bool) -> list[str]:
         )
     if "COPIES" in frames and (unsized := int((frames["COPIES"]["bytes"] == 0).sum())):
         lines.append(
-            f"{unsized} of {len(frames['COPIES'])} copies and memsets carry no size, their bytes are 0"
+            f"{unsized} of {len(frames['COPIES'])} copies and memsets carry no size, their bytes "
+            "are 0"
         )
     if "KERNELS" in frames:
         sized = len(frames.get("COLLECTIVES", ()))
         silent = int((frames["KERNELS"]["family"] == "communication").sum()) - sized
         if silent > 0:
             lines.append(
-                f"{silent} of {silent + sized} collective kernels tell no message size (PyTorch 2.4 or newer does) "
-                "and are not in COLLECTIVES"
+                f"{silent} of {silent + sized} collective kernels tell no message size (PyTorch "
+                "2.4 or newer does) and are not in COLLECTIVES"
             )
     return lines
 
@@ -354,14 +363,16 @@ def _of_the_launches(frames: Mapping[str, pd.DataFrame]) -> list[str]:
     operations = pd.concat(ids)
     if "API_CALLS" not in frames:
         return [
-            f"none of the {len(operations)} GPU operations has a call that launched it: no calls were recorded"
+            f"none of the {len(operations)} GPU operations has a call that launched it: no calls "
+            "were recorded"
         ]
     calls = frames["API_CALLS"]
     lines = []
     if orphans := int((~operations.isin(calls["correlation"])).sum()):
         share = f"{orphans / len(operations):.1%}"
         lines.append(
-            f"{orphans} of {len(operations)} GPU operations ({share}) have no call that launched them"
+            f"{orphans} of {len(operations)} GPU operations ({share}) have no call that launched "
+            "them"
         )
     names = [name for name in calls["name"].cat.categories if GRAPH_LAUNCH in name]
     graphs = calls.loc[calls["name"].isin(names), "correlation"]

@@ -171,7 +171,8 @@ FORMS: dict[str, tuple[str, type]] = {
     "python_function": ("PYTHON_CALLS", Event),
     **dict.fromkeys(("overhead", "Overhead"), ("OVERHEAD", Event)),
 }
-# Links between events, the profiler's own window, and what is repeated on the GPU's streams and is no work.
+# Links between events, the profiler's own window, and what is repeated on the GPU's streams and is
+# no work.
 IGNORED = ("ac2g", "fwdbwd", "async", "async_gpu", "Trace", "gpu_user_annotation", "cuda_sync")
 MEMORY = "[memory]"
 KINDS = FORMS | {"cpu_instant_event": ("SAMPLES", Memory)} | dict.fromkeys(IGNORED, ("", Ignored))
@@ -310,9 +311,10 @@ class Spans:
 class Nesting:
     """Spans of threads and their places in each other.
 
-    ``order`` sorts the spans by process, thread, start, the longer first, then as given; ``parent`` is the position
-    in that order of the innermost span that encloses one (-1 if none), ``depth`` how many do, and ``crossing`` whether
-    a span overlaps another of its thread without one lying in the other.
+    ``order`` sorts the spans by process, thread, start, the longer first, then as given; ``parent``
+    is the position in that order of the innermost span that encloses one (-1 if none), ``depth``
+    how many do, and ``crossing`` whether a span overlaps another of its thread without one lying in
+    the other.
     """
 
     order: Int
@@ -425,7 +427,8 @@ def nesting(process: Int, thread: Int, start: Int, dur: Int) -> Nesting:
     fresh = np.concatenate([[True], (process[1:] != process[:-1]) | (thread[1:] != thread[:-1])])[
         : len(order)
     ]
-    # How many open spans precede each: those of its thread so far, less the empty ones and those that ended.
+    # How many open spans precede each: those of its thread so far, less the empty ones and those
+    # that ended.
     bounds = [*np.flatnonzero(fresh).tolist(), len(order)]
     depth = np.arange(len(order))
     for first, last in pairwise(bounds):

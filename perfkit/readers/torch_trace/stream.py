@@ -18,7 +18,8 @@ from perfkit.readers.torch_trace.events import Small, decoded
 GZIP = b"\x1f\x8b"
 BLOCK = 1 << 20
 PACKED = 1 << 20
-# Bytes of text that any packed file may hold, and how many times its own size beyond: real traces reach 35 times.
+# Bytes of text that any packed file may hold, and how many times its own size beyond: real traces
+# reach 35 times.
 MOST, TIMES = 256 << 20, 50
 ESCAPED = re.compile(rb'\\+"')
 MARK = np.zeros(256, bool)
@@ -62,15 +63,16 @@ class Text:
                     return
                 try:
                     text = member.decompress(packed, self._size)
-                except igzip_lib.IsalError as e:  # type: ignore[misc]  # the stub declares an instance of it
+                # The stub of IsalError declares an instance of it.
+                except igzip_lib.IsalError as e:  # type: ignore[misc]
                     raise ReadError(
                         f"{self.path}: the gzip stream is damaged ({e}). Copy the file again."
                     ) from e
                 unpacked += len(text)
                 if unpacked > max(MOST, TIMES * size):
                     raise ReadError(
-                        f"{self.path}: its {size} bytes unpack to more than {unpacked}, as no trace does. "
-                        "If you trust the file, unpack it with `gunzip` and load that."
+                        f"{self.path}: its {size} bytes unpack to more than {unpacked}, as no "
+                        "trace does. If you trust the file, unpack it with `gunzip` and load that."
                     )
                 if text:
                     yield text
@@ -209,9 +211,8 @@ class Source:
             if chunk and len(rest) < enough:
                 continue
             events, rest, closed = self._taken(_without_comma(rest))
-            enough = (
-                0 if events else 2 * len(rest)
-            )  # so that a long event is not looked through for each chunk
+            # So that a long event is not looked through for each chunk
+            enough = 0 if events else 2 * len(rest)
             if events:
                 yield events
             if closed:
@@ -231,7 +232,8 @@ class Source:
     def _taken(self, text: bytearray) -> tuple[list[Any], bytearray, bool]:
         """Return the whole events at the start of `text`, the text after them, and whether the array ended.
 
-        The last place that looks like one between two events is tried: decoding fails unless it is one.
+        The last place that looks like one between two events is tried: decoding fails unless it is
+        one.
         """
         likely = list(BETWEEN.finditer(text, max(len(text) - NEAR_END, 0)))
         if likely:
@@ -277,8 +279,8 @@ class Source:
 
     def _damaged(self, text: bytes | bytearray, why: str) -> ReadError:
         return ReadError(
-            f"{self.path}: the trace is damaged between bytes {self._at} and {self._at + len(text)} of its text "
-            f"({why}). Copy it again, or record it again."
+            f"{self.path}: the trace is damaged between bytes {self._at} and "
+            f"{self._at + len(text)} of its text ({why}). Copy it again, or record it again."
         )
 
 
@@ -344,5 +346,8 @@ def _without_events(text: bytearray) -> str:
     if keys is None:
         return "the file is cut or damaged before the events of the trace"
     if "nodes" in keys:
-        return "a PyTorch execution trace (it has nodes, no traceEvents), which says nothing about time"
+        return (
+            "a PyTorch execution trace (it has nodes, no traceEvents), which says nothing about "
+            "time"
+        )
     return f"a JSON object without traceEvents (its keys: {', '.join(map(repr, list(keys)[:5]))})"

@@ -50,7 +50,8 @@ MOST = np.iinfo(np.int32).max
 ELEMENTS = {
     row["name"]: (row["format"], int(row["bytes"])) for row in csv_rows(__file__, "elements.csv")
 }
-# In this order: the letters of ProcessGroupNCCL's names, without their underscores, that tell the operation.
+# In this order: the letters of ProcessGroupNCCL's names, without their underscores, that tell the
+# operation.
 OPERATIONS = {
     **{
         name.replace("_", ""): name
@@ -348,9 +349,9 @@ def operation(name: str) -> str | None:
 def message_bytes(message: forms.Collective) -> int | None:
     """Return the message size as nccl-tests defines it: what the largest buffer of a rank holds, of all ranks together.
 
-    Of a gather or scatter only the root has the large buffer; elsewhere it is the rank's part times the number of
-    ranks. None if not recorded. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md and the ``size`` column of src/common.cu
-    (the larger of both buffers).
+    Of a gather or scatter only the root has the large buffer; elsewhere it is the rank's part times
+    the number of ranks. None if not recorded. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md and the
+    ``size`` column of src/common.cu (the larger of both buffers).
     """
     buffers = [elements for elements in (message.sent, message.received) if elements is not None]
     if not buffers or message.dtype not in ELEMENTS:

@@ -6,14 +6,14 @@ from frames import tuples
 from sampled import devices, samples, together
 
 from perfkit.logs.monitoring import checks
-from perfkit.tables import DEVICES, SAMPLES
+from perfkit.tables import DEVICES
 
 NO_DEVICES = DEVICES.empty()
 NAMES = ["utilisation", "memory", "power", "throttling", "traffic"]
 
 
-def check(name: str, links: dict[str, float] | None = None, **metrics: list[float]) -> pd.Series:
-    found = checks(samples(**metrics), NO_DEVICES, **(links or {}))
+def check(name: str, **metrics: list[float]) -> pd.Series:
+    found = checks(samples(**metrics), NO_DEVICES)
     return found[found["check"] == name].iloc[0]
 
 
@@ -162,23 +162,3 @@ def test_traffic_without_a_peak_is_a_value() -> None:
     assert ("cannot tell", 2e9, "bytes_per_s") == tuple(found[["verdict", "value", "unit"]])
     assert pd.isna(found["threshold"])
     assert "PCIe to the GPU 1.00 GB/s, PCIe from the GPU 2.00 GB/s" in found["reason"]
-
-
-def test_traffic_against_the_peak_of_its_link() -> None:
-    links = {"pcie_bytes_per_s": 32e9, "nvlink_bytes_per_s": 450e9}
-    found = check("traffic", links, pcie_rx_bytes_per_s=[26e9], nvlink_bytes_per_s=[450e9])
-    assert ("attention", 0.8125, 0.8, "frac") == tuple(
-        found[["verdict", "value", "threshold", "unit"]]
-    )
-    assert found["reason"].endswith("PCIe to the GPU is nearest to its peak")
-    found = check("traffic", links, nvlink_bytes_per_s=[450e9])
-    assert ("ok", 0.5) == tuple(found[["verdict", "value"]])
-    one = check(
-        "traffic",
-        {"nvlink_bytes_per_s": 450e9},
-        pcie_rx_bytes_per_s=[26e9],
-        nvlink_tx_bytes_per_s=[90e9],
-    )
-    assert ("ok", 0.2) == tuple(one[["verdict", "value"]])
-    with pytest.raises(ValueError, match="nvlink_bytes_per_s: 0 is not a number above 0"):
-        checks(SAMPLES.empty(), NO_DEVICES, nvlink_bytes_per_s=0)
