@@ -45,6 +45,7 @@ def _lost_launches(view: Selection) -> Iterator[Doubt]:
         return
     launches = completeness.launches(kernels, copies, calls)
     lost = int(launches["lost"].sum())
+    lost -= len(view.run.left_out("KERNELS"))  # which another doubt tells
     if lost < max(TOLD * len(launches), 1):
         return
     of = spans(view)

@@ -165,7 +165,7 @@ def test_shares_are_those_of_the_known_time() -> None:
     untold = [("unknown", "lost", None, 40), ("collector", "profiler", None, 10)]
     spec = checked(time(lines(*recorded, *untold)))
 
-    assert title(spec) == "The GPU is idle 50.0 % of 50 ns"
+    assert title(spec) == "The GPU is idle 50.0 % of the known 50 ns"
     assert drawn(spec, "part", "share") == [
         ("computation", "50.0 %"),
         ("idle: CPU waits for GPU", "50.0 %"),

@@ -162,8 +162,8 @@ def test_a_vendor_and_an_empty_run_are_asked_for_what_is_missing(profiles: Path)
         perfkit.load(profiles / "torch" / "TraceLens__torch_compile_triton__trace.json.gz")
     )
     commands = " ".join(refusal.record for refusal in asked)
-    assert "hpcrun -e gpu=rocm,pc" in commands
-    assert "rocm-smi" in commands
+    assert "rocprof-compute profile" in commands
+    assert "amd-smi" in commands
     assert not re.search(r"\b(?:ncu|nsys|nvidia-smi)\b", commands)
     empty = view()
     assert ({}, []) == (diagnosis.figures(empty), diagnosis.findings(empty))

@@ -103,7 +103,8 @@ READERS_OF_TEXT = {
     "report/blocks.py:with_command": "summary.json holds steps as texts that end with a command",
     "report/blocks.py:_title": "the figure that a title names becomes a link, whatever it says",
     "report/pages.py:markdown": "summary.json holds the verdict as a text",
-    "report/pages.py:presentable": "a cell of prose is no object: its headings get their numbers",
+    "report/pages.py:_sections": "a cell of prose is no object: a heading begins its section",
+    "report/pages.py:heading": "a cell of prose is no object: its heading is its first line",
 }
 
 
