@@ -54,7 +54,7 @@ HOMES = {
     "altair": "charts|logs|dumps",
     "ipywidgets": "widgets|logs",
     "torch": "workloads",
-    "click": "cli|options|terminal|recorders|logs",
+    "click": "cli|options|terminal|recorders|logs|course",
     "mcp": "agents",
     "mcp_types": "agents",
 }

@@ -191,7 +191,7 @@ def _by_design(view: Selection, known: Known, _: Finding) -> str:
 
 
 def _another_works(view: Selection, _: Known, finding: Finding) -> str:
-    """A GPU of a run whose busiest GPU sets the pace has time to spare: that is no fault of its CPU code."""
+    """Where the busiest GPU sets the pace, the others have time to spare, whatever their CPU code does."""
     gpus = timeline.busy(view)
     if len(gpus) < 2:
         return ""

@@ -372,10 +372,7 @@ def _allocation(known: dict[str, Figure]) -> Iterator[Finding]:
         "paths_allocation_frac", "Allocation in GPU operations", value, "1", definition, SOURCE
     )
     title = f"Allocating memory takes {share.text} of the time of all GPU operations"
-    text = (
-        f"Allocations take {time.text} of {whole.text}. Meanwhile no kernel of the same stream "
-        "runs."
-    )
+    text = f"Allocations take {time.text} of {whole.text}. Meanwhile no kernel of the stream runs."
     gain = _of_wall(known, "paths_allocation_ns", "best case: the run saves all allocations")
     yield tell(
         PATHS_ALLOCATION, title, text, (share, time, whole), gain, level=_severity(share, gain)
@@ -390,9 +387,7 @@ def _main_stall(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     said = stall_words.get(reason)
     title = f"The stall “{reason}” causes {share.text} of the stall samples"
     text = said.means if said else "perfkit has no description of this stall."
-    helps = (
-        said.helps if said else "Look at the kernel's source lines with the most samples."
-    ).rstrip(".")
+    helps = said.helps.rstrip(".") if said else "Look at the source lines with the most samples"
     best = "best case: the time of all kernels, because a share of samples is not a share of time"
     gain = _of_wall(known, "paths_kernel_ns", best)
     yield tell(PATHS_STALL, title, text, (share,), gain, level=_severity(share, gain), first=helps)

@@ -13,10 +13,12 @@ from perfkit import hardware
 from perfkit.analysis.efficiency import (
     credible,
     flops_per_token,
+    hfu,
     implied_peak_ratio,
     mfu,
     reported_mfu,
     samples_per_s,
+    tokens_per_s,
     verdict,
 )
 from perfkit.errors import PerfkitError
@@ -25,19 +27,23 @@ from perfkit.hardware import Peaks
 H100, SPARSE = (Peaks("H100", {"bf16_tensor": factor * 989e12}) for factor in (1, 2))
 A100 = Peaks("A100", {"bf16_tensor": 312e12, "fp16_tensor": 312e12, "fp32": 19.5e12})
 RUN = {"flops_per_token": 6 * 70e9, "gpus": 1, "peaks": H100, "precision": "bf16_tensor"}
+GUIDE_70B = {"parameters": 70e9, "layers": 80, "heads": 64, "head_size": 128, "sequence": 4096}
 ONE = {"tokens_per_s": 1, **RUN}
 
 
-def test_flops_per_token_and_samples_per_second() -> None:
-    # 832,571 samples in 6283.2402 s are 132.51 per second.
-    assert flops_per_token(parameters=70e9) == 420e9
+def test_flops_per_token_and_tokens_per_second() -> None:
+    # 832,571 samples in 6283.2402 s are 132.51 per second; 256 samples of 4096 tokens in 2.5 s 419,430.4 tokens.
+    attention = flops_per_token(**GUIDE_70B) - flops_per_token(parameters=70e9)
+    assert attention == 32_212_254_720
+    assert attention / 420e9 == pytest.approx(0.0767, abs=5e-5)
     assert samples_per_s(global_batch=832_571, step_ns=6283.2402e9) == pytest.approx(
         132.51, abs=5e-3
     )
+    assert 419_430.4 == tokens_per_s(global_batch=256, sequence=4096, step_ns=2.5e9)
 
 
 def test_the_guides_second_example_is_flagged() -> None:
-    for flops, expected in ((6 * 70e9, 0.8186), (452_212_254_720, 0.8813)):
+    for flops, expected in ((6 * 70e9, 0.8186), (flops_per_token(**GUIDE_70B), 0.8813)):
         found = mfu(tokens_per_s=16384 / 8.5, **{**RUN, "flops_per_token": flops}).iloc[0]
         assert found["mfu_frac"] == pytest.approx(expected, abs=5e-5)
         assert "suspicious" == found["verdict"]
@@ -65,6 +71,11 @@ def test_the_columns_are_what_was_divided() -> None:
     figures |= {"precision": "bf16_tensor", "verdict": "good", "note": ""}
     assert figures == found[[*figures]].to_dict()
     assert found["mfu_frac"] == pytest.approx(380 * 6 * 65.2e9 / 312e12, rel=1e-12)
+    # With full recomputation 8 N / 6 N = 4/3; a third of the forward pass 10/9; none nothing.
+    for part, factor in ((1, 4 / 3), (1 / 3, 10 / 9), (0, 1)):
+        found = hfu(**LLAMA, recomputed_frac=part).iloc[0]
+        assert found["hfu_frac"] / found["mfu_frac"] == pytest.approx(factor, rel=1e-12)
+        assert "good" == found["verdict"]
 
 
 def test_gpus_share_the_work() -> None:
@@ -106,6 +117,13 @@ def test_the_rungs_begin_with_their_bound() -> None:
             PerfkitError,
             r"2\.783 of .* at least 3 such GPUs and 1 are",
         ),
+        # 0.8186 with full recomputation is 1.0914: the GPU cannot have done that.
+        (
+            hfu,
+            {**ONE, "tokens_per_s": 16384 / 8.5, "recomputed_frac": 1},
+            PerfkitError,
+            r"hfu: 1\.091 of the peak",
+        ),
         # An unknown GPU, a precision it lacks and one that does not exist are told apart.
         (
             mfu,
@@ -121,7 +139,13 @@ def test_the_rungs_begin_with_their_bound() -> None:
         ),
         (mfu, {**ONE, "precision": "bf16"}, ValueError, "precision: 'bf16' is not one of"),
         (mfu, {**ONE, "tokens_per_s": 0}, ValueError, "tokens_per_s: 0 is not a number above 0"),
-        (flops_per_token, {"parameters": 0}, ValueError, "parameters: 0 is not"),
+        (
+            hfu,
+            {**ONE, "recomputed_frac": 1.1},
+            ValueError,
+            "recomputed_frac: 1.1 is not within 0 and 1",
+        ),
+        (flops_per_token, {"parameters": 1, "layers": 2}, ValueError, "heads: 0 is not"),
     ],
 )
 def test_arguments_that_cannot_be(

@@ -8,6 +8,7 @@ from perfkit import hardware
 from perfkit.analysis.scaling import (
     RUNS,
     all_reduce_time,
+    checkpoint_time,
     decode_floor,
     scaling,
     training_time,
@@ -64,8 +65,13 @@ def test_all_reduce_over_a_ring() -> None:
     ):
         found = all_reduce_time(size_bytes=size, ranks=64, bytes_per_s=rate)
         assert found == pytest.approx(expected * 1e9, rel=1e-12)
-    # One rank has nothing to exchange.
-    assert 0 == all_reduce_time(size_bytes=1e9, ranks=1, bytes_per_s=1e9)
+    # 2 * 63 steps of 10 us are 1.26 ms; a message of 1 byte takes little else; one rank has nothing to exchange.
+    plain, late = (
+        all_reduce_time(size_bytes=1, ranks=64, bytes_per_s=50e9, latency_ns=a) for a in (0, 10_000)
+    )
+    assert late - plain == pytest.approx(1_260_000, rel=1e-12)
+    assert plain < 1
+    assert 0 == all_reduce_time(size_bytes=1e9, ranks=1, bytes_per_s=1e9, latency_ns=5)
     # nccl-tests on 8 GPUs: 8,589,934,592 B in 31,533 us are 476.72 GB/s of bus bandwidth, printed with five digits.
     found = all_reduce_time(size_bytes=8_589_934_592, ranks=8, bytes_per_s=476.72e9)
     assert found == pytest.approx(31_533e3, rel=2e-5)
@@ -88,6 +94,14 @@ def test_decoding_reads_every_weight_once() -> None:
     ):
         with pytest.raises(PerfkitError, match=why):
             decode_floor(**(known | more))
+
+
+def test_a_checkpoint_holds_the_optimizers_state_too() -> None:
+    run = {"parameters": 70e9, "weight_bytes_each": 2, "bytes_per_s": 140e9 / 60}
+    for each, seconds in ((0, 60), (12, 420)):
+        assert checkpoint_time(**run, optimizer_bytes_each=each) == pytest.approx(
+            seconds * 1e9, rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(

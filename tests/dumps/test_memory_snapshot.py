@@ -289,5 +289,5 @@ def test_a_snapshot_with_wrong_values_is_refused(change: dict[str, Any], tmp_pat
 
 def test_the_kinds_over_time_add_up_to_the_peak(tmp_path: Path) -> None:
     run = made(tmp_path, steps())
-    drawn = held.over_time(run.allocations, bins=1000)
+    drawn = held.over_time(run.allocations)
     assert peak(run)["bytes"] == drawn.groupby("event")["bytes"].sum().max()
