@@ -169,11 +169,12 @@ def _few_blocks_of_library(view: Selection) -> bool:
     return found is not None and library_of(found["full_name"]) in (*COMPILED, "PyTorch")
 
 
-def _dram_limits(view: Selection) -> bool:
+def _limits(view: Selection, unit: str) -> bool:
+    """A unit of the GPU limits launches with half of the measured time."""
     if view.launches.empty:
         return False
     limits = limited(view)
-    return _share(limits["limit"].eq("dram"), limits["dur_ns"]) >= HALF
+    return _share(limits["limit"].eq(unit), limits["dur_ns"]) >= HALF
 
 
 def _occupancy_limits(view: Selection, pattern: str) -> bool:
@@ -331,7 +332,8 @@ FACTS: dict[Fact, Callable[[Selection], object]] = {
     Fact.REGISTERS_FREE: lambda view: _occupancy_limits(view, "^(?!.*registers)"),
     Fact.REGISTERS_FULL: _registers_full,
     Fact.FEW_LANES: _few_lanes,
-    Fact.DRAM_LIMITS: _dram_limits,
+    Fact.DRAM_LIMITS: lambda view: _limits(view, "dram"),
+    Fact.TENSOR_LIMITS: lambda view: _limits(view, "tensor"),
     Fact.TENSOR_CORES: has_tensor_cores,
     Fact.MATRIX: lambda view: _computes(view, MATRIX_FAMILIES),
     Fact.ELEMENTWISE: lambda view: _computes(view, ELEMENTWISE),
@@ -359,7 +361,9 @@ FACTS: dict[Fact, Callable[[Selection], object]] = {
     Fact.INFERENCE: _inference,
     Fact.ANOMALY: _anomaly,
     Fact.COMPILED: _compiled,
-    Fact.FLOAT64: lambda view: formats(view)["format"].head(1).eq("fp64").any(),
+    Fact.FLOAT64: lambda view: (
+        bool(formats(view)["format"].head(1).eq("fp64").any()) or _limits(view, "fp64")
+    ),
     Fact.FLOAT32_PRODUCTS: lambda view: _without_tf32(view, "gemm"),
     Fact.FLOAT32_CONVOLUTIONS: lambda view: _without_tf32(view, "convolution"),
     Fact.BEFORE_AMPERE: lambda view: capability(view) < AMPERE,

@@ -214,13 +214,19 @@ def _nearest(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _under_roof(view: Selection, points: pd.DataFrame) -> pd.DataFrame:
-    """Return a point of each launch that its roof can describe: its limit is no cache, no integer work and no issue."""
+    """Return a point of each launch that its roof can describe: its limit is no cache, no integer work, no issue.
+
+    Nor is it a pipe whose operations were not counted.
+    """
     under = _nearest(points[points["roof_share_frac"].notna()])
     limits = limiters.limiters(view.launches, view.counters)
     on_integers = limits["pipe"].isin(INTEGER) & (limits["pipe_frac"] >= WORKING)
     on_integers &= limits["pipe_frac"] > limits["dram_frac"].fillna(0.0)
     has_other_limit = limits["limit"].isin([*limiters.CACHES, "issue"])
-    return under[~_launches(under).isin(_launches(limits[on_integers | has_other_limit]))]
+    other = _launches(under).isin(_launches(limits[on_integers | has_other_limit]))
+    of_pipes = _launches(under).isin(_launches(limits[limits["limit"].isin(access.PIPES)]))
+    is_uncounted = under["flops"].fillna(0).eq(0).to_numpy()  # only memory has a roof then
+    return under[~(other | (of_pipes & is_uncounted))]
 
 
 def _launches(rows: pd.DataFrame) -> pd.MultiIndex:

@@ -16,6 +16,7 @@ LEVELS = {
     "lsu": "load/store pipe",
     "issue": "issue slots",
 }
+TENSOR = "tensor"  # the pipe that has a word for its name
 
 
 def limits_named(rows: pd.DataFrame) -> tuple[str, float]:
@@ -47,14 +48,23 @@ def unit_name(limit: str) -> str:
     >>> unit_name("alu"), unit_name("dram")
     ('The ALU pipe', 'DRAM')
     """
-    return access.UNITS[limit].name if limit in access.UNITS else f"The {limit.upper()} pipe"
+    return access.UNITS[limit].name if limit in access.UNITS else f"The {pipe_name(limit)}"
+
+
+def pipe_name(pipe: str) -> str:
+    """Return a pipe inside of a sentence.
+
+    >>> pipe_name("fma"), pipe_name("tensor")
+    ('FMA pipe', 'tensor pipe')
+    """
+    return f"{pipe if pipe == TENSOR else pipe.upper()} pipe"
 
 
 def busy_units(row: pd.Series) -> str:
     """Return how busy the units of the GPU are in a launch, and what that means, in sentences."""
     parts = {name: row[f"{unit}_frac"] for unit, name in LEVELS.items()}
     if pd.notna(row["pipe_frac"]):
-        parts[f"{str(row['pipe']).upper()} pipe"] = row["pipe_frac"]
+        parts[pipe_name(str(row["pipe"]))] = row["pipe_frac"]
     known = {name: share for name, share in parts.items() if pd.notna(share)}
     ranked = sorted(known, key=lambda name: -known[name])[:4]
     units = ", ".join(f"{name} {percent(known[name])}" for name in ranked)

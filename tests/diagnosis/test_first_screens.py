@@ -318,3 +318,23 @@ def test_what_is_left_of_idle_time_is_an_average_and_not_the_range_of_all(
     assert timeline.whose_idle(view, "", 0.5) == (
         "GPU 0 of rank 1 idle 60.0 % of the time (GPU 0 of rank 0: 40.0 %)"
     )
+
+
+def test_a_launch_at_the_peak_of_the_tensor_pipe_has_no_roof_of_memory_alone(
+    tmp_path: Path,
+) -> None:
+    """The pipe is 93 % busy and no operation was counted: "17 times to the roof" would be memory's."""
+    busy = {
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed": "93.0",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "93.0",
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": "5.0",
+        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": "20.0",
+    }
+    path = counters(tmp_path / "ncu.csv", **busy)
+    text = path.read_text().replace("scale(float*)", "ampere_h16816gemm_128x128")
+    text = text.replace('"(8, 1, 1)"', '"(256, 1, 1)"').replace('"(2, 1, 1)"', '"(9000, 1, 1)"')
+    path.write_text(text.replace('"8"', '"256"').replace('"2"', '"9000"'))
+    verdict, tiles, findings = screen(path)
+    assert verdict.startswith("The tensor pipe limits the measured kernels 100 % of their time.")
+    assert "Share of the roof" not in tiles
+    assert not any("on tensor cores" in step for step in steps(findings))

@@ -242,14 +242,23 @@ FOR_COMPUTATION = (
             "Run the model under mixed precision (torch.autocast): tensor cores compute faster in "
             "16 bits than in float32 or TF32"
         ),
-        when=Fact.PYTORCH & Fact.TENSOR_CORES & ~Fact.REDUCED & ~Fact.NO_MATRIX,
+        when=Fact.PYTORCH
+        & Fact.TENSOR_CORES
+        & ~Fact.REDUCED
+        & ~Fact.NO_MATRIX
+        & ~Fact.TENSOR_LIMITS,
     ),
     soon(
         (
             "Compute matrix products on tensor cores in 16 bits or TF32, as cuBLAS does "
             "(cublasSetMathMode)"
         ),
-        when=Fact.TENSOR_CORES & Fact.MATRIX & ~Fact.REDUCED & ~Fact.PYTORCH,
+        when=Fact.TENSOR_CORES
+        & Fact.MATRIX
+        & ~Fact.REDUCED
+        & ~Fact.PYTORCH
+        & ~Fact.TENSOR_LIMITS
+        & ~Fact.FLOAT64,
     ),
     soon(
         "Fuse chains of elementwise operations (torch.compile)",

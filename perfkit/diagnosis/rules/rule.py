@@ -110,6 +110,7 @@ class Fact(Enum):
     SENDS = "sends"
     ALL_TO_ALL = "all_to_all"
     HELD_BEFORE = "held_before"
+    TENSOR_LIMITS = "tensor_limits"
 
     def __and__(self, other: "Fact | Condition") -> "Condition":
         """Return the condition that both hold."""
