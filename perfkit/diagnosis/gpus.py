@@ -58,7 +58,7 @@ SAME_COUNT = 0.02  # by how much the numbers of communication kernels may differ
 # Of the waiting for the GPU that causes most of it; collectives, and GPUs that are named
 # (conventions).
 MOST_IN_TURN = 0.6
-FEWEST_MET = 10
+FEWEST_MET = 5
 SHOWN = 4
 # Causes of idle time under which a wait for another GPU is counted.
 WAITING = (
@@ -281,9 +281,13 @@ def _waits(view: Selection) -> pd.DataFrame | None:
 
 
 def waiting(view: Selection) -> float:
-    """Return the share of the time in which GPUs communicate, unhidden, while they wait for another GPU."""
+    """Return the share of the time in which GPUs communicate, unhidden, while they wait for another GPU.
+
+    Only what another finding tells of counts.
+    """
+    told = excess(view) + launching.waiting(view)
     found = spread(view)
-    return max(excess(view) + launching.waiting(view), found.mean_frac if found else 0.0)
+    return max(told, found.mean_frac) if found and _of_late(view) else told
 
 
 def idle_causes(view: Selection) -> dict[str, float]:
@@ -307,8 +311,15 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         yield _slow(found)
     elif share := excess(view):
         yield _uneven(view, known, share)
-    late = list(_late(view))
-    yield from late or _in_turn(view)
+    yield from _of_late(view)
+
+
+@kept
+def _of_late(view: Selection) -> list[Finding]:
+    """Return the finding on a GPU that is late always, or on GPUs that are late in turn."""
+    if unrecorded(view):
+        return []
+    return [*_late(view)] or [*_in_turn(view)]
 
 
 def _slow(found: Slow) -> Finding:

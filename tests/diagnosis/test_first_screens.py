@@ -9,6 +9,9 @@ from pathlib import Path
 import extras
 import pandas as pd
 import pytest
+from diagnosis.test_gpus import kernel
+from diagnosis.traces import view
+from frames import kernels
 
 import perfkit
 from perfkit import diagnosis
@@ -338,3 +341,21 @@ def test_a_launch_at_the_peak_of_the_tensor_pipe_has_no_roof_of_memory_alone(
     assert verdict.startswith("The tensor pipe limits the measured kernels 100 % of their time.")
     assert "Share of the roof" not in tiles
     assert not any("on tensor cores" in step for step in steps(findings))
+
+
+def met(turns: int) -> perfkit.Selection:
+    """Return two GPUs that meet in collectives of 1 ms, to which each comes 8 ms late in turn."""
+    rows = []
+    for turn in range(turns):
+        for gpu in (0, 1):
+            late, begin = 8 * (turn % 2 == gpu), 11 * turn
+            rows += [kernel(gpu, begin + late, 1), kernel(gpu, begin + late + 1, 9 - late, "nccl")]
+    return view(kernels=kernels(*rows))
+
+
+@pytest.mark.parametrize(("turns", "rule"), [(8, "late_in_turn"), (4, "exposed_communication")])
+def test_a_wait_for_other_gpus_that_no_finding_tells_stays_exposed_communication(
+    turns: int, rule: str
+) -> None:
+    """Of each 11 ms a GPU waits 4 on average: by 4 meetings nobody can tell that they alternate."""
+    assert rule in [found.rule for found in diagnosis.findings(met(turns))]
