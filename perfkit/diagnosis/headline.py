@@ -443,8 +443,9 @@ def _only_recorded(view: Selection) -> str:
     inspected = view.run.inspected
     if len(inspected):
         members, ranks = inspected["member"].nunique(), int(inspected["ranks"].max())
+        counted = f"{len(inspected):,} operation{'s' * (len(inspected) > 1)} of NCCL"
         return (
-            f"The recording holds {len(inspected):,} operations of NCCL, of {members} of {ranks} ranks. "
+            f"The recording holds {counted}, of {members} of {ranks} ranks. "
             "Record every rank: only the times of all ranks show the transfer without the wait."
         )
     if len(view.ops):

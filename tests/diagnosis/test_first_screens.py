@@ -186,7 +186,7 @@ def test_a_file_of_one_rank_of_nccl_inspector_is_not_called_a_machine_without_wo
         },
     }
     verdict, _, _ = screen(written(tmp_path / "host-pid1.log", json.dumps(line) + "\n"))
-    assert verdict.startswith("The recording holds 1 operations of NCCL, of 1 of 8 ranks.")
+    assert verdict.startswith("The recording holds 1 operation of NCCL, of 1 of 8 ranks.")
 
 
 def test_a_hang_is_to_be_mended_today_and_not_within_weeks() -> None:

@@ -130,8 +130,13 @@ def test_a_late_gpu_is_told_by_who_waits_for_it() -> None:
         rows += [kernel(first, start, 1), kernel(first, start + 1, 8, "nccl")]
         rows += [kernel(1 - first, start, 1), kernel(1 - first, start + 7, 2, "nccl")]
     chosen = view(kernels=kernels(*rows))
-    assert 12 / 36 == pytest.approx(gpus.waiting(chosen))
-    assert "late_gpu" not in told(chosen)
+    waits = gpus.spread(chosen)
+    assert waits is not None
+    assert 12 / 36 == pytest.approx(waits.mean_frac)
+    assert 0 == gpus.waiting(chosen), "no finding tells of it, so it stays with communication"
+    found = told(chosen)
+    assert "late_gpu" not in found
+    assert "exposed_communication" in found
 
 
 def test_a_gpu_that_does_nothing_is_told() -> None:
