@@ -448,6 +448,11 @@ def _only_recorded(view: Selection) -> str:
             f"The recording holds {counted}, of {members} of {ranks} ranks. "
             "Record every rank: only the times of all ranks show the transfer without the wait."
         )
+    enqueued = view.run.enqueued
+    if len(enqueued):
+        ranks = enqueued["rank"].nunique()
+        held = f"{len(enqueued):,} operations of NCCL on {ranks} rank{'s' * (ranks > 1)}"
+        return f"The dumps hold {held}. None of them shows a rank that waits for another."
     if len(view.ops):
         held = f"{len(view.ops):,} operators of the CPU"
         return f"The recording holds {held} and no work of a GPU.{_of_python(view)}"

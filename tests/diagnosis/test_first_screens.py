@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from diagnosis.test_gpus import kernel
 from diagnosis.traces import view
+from dumps.dump_files import entry, job
 from frames import kernels
 
 import perfkit
@@ -359,3 +360,14 @@ def test_a_wait_for_other_gpus_that_no_finding_tells_stays_exposed_communication
 ) -> None:
     """Of each 11 ms a GPU waits 4 on average: by 4 meetings nobody can tell that they alternate."""
     assert rule in [found.rule for found in diagnosis.findings(met(turns))]
+
+
+def test_dumps_of_a_program_that_does_not_hang_are_not_called_a_machine(tmp_path: Path) -> None:
+    """Three ranks, of which each ended the same two collectives."""
+    done = [entry(number, state="completed") for number in (1, 2)]
+    chosen = perfkit.select(perfkit.load(job(tmp_path, done, done, done)))
+    said = headline(chosen, diagnosis.figures(chosen), diagnosis.findings(chosen)).verdict
+    assert said == (
+        "The dumps hold 6 operations of NCCL on 3 ranks. None of them shows a rank that waits for "
+        "another."
+    )
