@@ -85,7 +85,8 @@ def computation_findings(view: Selection, figures: dict[str, Figure]) -> Iterato
     parts = timeline.breakdown(view)
     if len(parts) > 1:
         (_, least), (_, most) = timeline.extremes(parts, parts["computation_ns"] / parts["span_ns"])
-        title = f"{len(parts)} GPUs compute {percent(least)} to {percent(most)} {of_the_time(view)}"
+        reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
+        title = f"{len(parts)} GPUs compute {reach} {of_the_time(view)}"
     gain = Gain(1.0, math.inf, "the recording does not show how much faster the kernels can be")
     text = f"{computing.label}: {computing.definition}."
     kernels = cut(view.kernels, view.window)
