@@ -246,6 +246,7 @@ class Refusal:
     absent = "the recording has no such data"  # the most common reason
 
 
+ONE_DECIMAL = 1.095  # factors from here on: two decimals would say 1.10
 LEAST = 1.01  # gains below are not worth a number
 WIDE = 10.0  # a bound above needs a reason
 APART = 2.0  # times its beginning; a wider range that ends beyond WIDE says nothing (convention)
@@ -260,7 +261,7 @@ def _factor(value: float) -> str:
     """Return a speed-up with one decimal, two where that would say nothing."""
     if value >= 10:
         return number(value)
-    return f"{value:.2f}" if LEAST <= value < 1.1 else f"{value:.1f}"
+    return f"{value:.2f}" if LEAST <= value < ONE_DECIMAL else f"{value:.1f}"
 
 
 def removing(share: float, reason: str, *, worst: str = "") -> Gain:

@@ -346,10 +346,12 @@ def _slow(found: Slow) -> Finding:
         ),
         "KERNELS",
     )
+    ratios = number(found.least_ratio), number(found.most_ratio)
+    reach = " to ".join(dict.fromkeys(ratios))
     text = (
         f"Kernels with the same name, grid and block take {number(found.ratio)} times as long on {found.name} as on "
         f"the other GPUs. These kernels are {percent(found.share_frac)} of its computing time; the longest ones take "
-        f"{number(found.least_ratio)} to {number(found.most_ratio)} times as long. The longest is "
+        f"{reach} times as long. The longest is "
         f"“{printable(found.longest, 60)}”. In collectives, all GPUs wait for the slowest."
     )
     title = (

@@ -1,17 +1,19 @@
 """Why is the GPU idle in pauses that are no part of each repetition?"""
 
+import re
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import on_one_axis
+from perfkit.analysis.causes import on_one_axis, where
 from perfkit.diagnosis import phases, timeline
 from perfkit.diagnosis.rules import by_kind, idle
 from perfkit.diagnosis.rules.rule import Rule
 from perfkit.diagnosis.stored import kept
 from perfkit.selection import Selection
 
+STEP = re.compile("ProfilerStep#")
 HALF = 0.5  # of the time of pauses: a cause or an owner that is told (convention)
 
 
@@ -39,8 +41,9 @@ def reason(view: Selection) -> Reason:
     if rule is None or not rule.reason:
         return Reason()
     mine = owned[(cause == longest).to_numpy()]
+    mine = mine[~where(mine["owner"], STEP.match)]  # a profiler's mark is no place in a program
     by_owner = mine.groupby("owner", observed=True)["dur_ns"].sum()
-    is_one = len(by_owner) > 0 and by_owner.max() >= HALF * mine["dur_ns"].sum()
+    is_one = len(by_owner) > 0 and by_owner.max() >= HALF * lasted.max()
     return Reason(rule, str(by_owner.idxmax()) if is_one else "")
 
 

@@ -241,7 +241,7 @@ def _outside(found: pd.DataFrame, is_outside: pd.Series, told: str = "") -> str:
     span, rest = int(mine["dur_ns"].sum()), int(mine.loc[~is_outside, "dur_ns"].sum())
     sentences = [text for phase, text in _sentences(mine[is_outside], span) if phase != told]
     sentences += _other_work(mine, is_outside)
-    if rest <= (1 - BASE) * span:
+    if rest <= (1 - BASE) * span and not told:  # else the verdict is of the whole recording
         sentences.append(f"Shares and gains are of the other {duration(rest)}.")
     text = " ".join(sentences)
     return f"On rank {rank}: {text}" if text and len(share) > 1 else text

@@ -89,6 +89,8 @@ def among(gpus: pd.DataFrame, shares: pd.Series) -> str:
     if len(gpus) < 2:
         return ""
     (least_of, least), (most_of, most) = extremes(gpus, shares)
+    if percent(least) == percent(most):
+        return f"; average of {len(gpus)} GPUs"
     return (
         f"; average of {len(gpus)} GPUs, from {percent(least)} ({least_of}) to {percent(most)} "
         f"({most_of})"

@@ -43,6 +43,7 @@ from perfkit.analysis.intervals import (
     union,
 )
 from perfkit.analysis.memory import SMALL_BYTES
+from perfkit.analysis.stacks import PYTHON_LINE
 from perfkit.diagnosis import gpus, launching
 from perfkit.diagnosis.finding import Figure, Finding, removing
 from perfkit.diagnosis.recording import of_the_time
@@ -331,14 +332,16 @@ def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:
 
 
 def _in_own_code(view: Selection, gaps: pd.DataFrame) -> Int:
-    """Return how much of each gap lies in ranges and operators of its thread that begin and end in a gap, ns.
+    """Return how much of each gap lies in ranges, operators and functions of its thread that begin and end in it, ns.
 
     Operators that copy, or make room for it, do not count.
     """
     ops = view.framework.ops
     working = ops[~where(ops["name"], COPYING.fullmatch)]
     columns = [*THREAD, "start_ns", "dur_ns"]
-    code = pd.concat([view.ranges[columns], working[columns]])
+    calls = view.framework.python_calls
+    functions = calls[where(calls["name"], PYTHON_LINE.search)]
+    code = pd.concat([view.ranges[columns], working[columns], functions[columns]])
     (start, end), (first, last) = on_one_axis([code, gaps], ["rank"])
     order = np.argsort(first, kind="stable")
     place = np.searchsorted(first[order], start, side="right") - 1

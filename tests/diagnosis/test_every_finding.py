@@ -159,7 +159,6 @@ PRODUCED: dict[str, Found] = {
     "ranks": lambda *_: (meeting(10, 10, 16, grids=(8, 8, 16)), ""),
     "few_blocks": lambda *_: (few(), ""),
     "slowed_kernels": slowed,
-    "gpu_never_used": real("nsys/mamedov__parallel_course_2__report4.sqlite"),
     "log_throttling": real("reports/power_limit_reached/gpu.csv"),
     "gpu_unused": lambda *_: (beside(1), ""),
     "idle_launch": lambda *_: (perfkit.select(perfkit.load(sample("bert_a100_optimised"))), ""),
@@ -189,7 +188,6 @@ PRODUCED: dict[str, Found] = {
     "log_memory": logged(memory__used="80000 MiB", memory__total="81920 MiB"),
     "memory_growth": lambda *_: (perfkit.select(leaking(100)), ""),
     "paths_allocation": real("hpctoolkit/hpctoolkit-leo-amd-database"),
-    "idle_edge": real("nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_sys_report.sqlite"),
     "paths_barriers": real("hpctoolkit/HPCToolkit__hpcviewer.e4__lmp-openmp-database"),
     "network_tcp": network,
     "network_shm": network,
@@ -200,7 +198,6 @@ PRODUCED: dict[str, Found] = {
     "allocator_off": situation(programs.allocating_each_tensor),
     "step_lengths": situation(programs.freeing_in_some_steps),
     "late_in_turn": situation(programs.routing_to_one_expert, by_ranks),
-    "too_little": real("nsys/Qcompiler__MIXQ__src_report1.sqlite"),
     "training_mfu": training(700),
 }
 # Gaps whose launch was lost, or waits that no rule about waits tells of.

@@ -3,18 +3,19 @@
 import pandas as pd
 import pytest
 from diagnosis.traces import MS, of_tables
-from frames import api_calls, kernels, lasting, ranges
-from ops import launch, launched
+from frames import api_calls, copies, kernels, lasting, ranges
+from ops import launch, launched, op, ops, python_calls
 
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import pausing, phases
 from perfkit.diagnosis.computing import _twice_as_fast
 from perfkit.diagnosis.evidence import holds
-from perfkit.diagnosis.finding import Finding
+from perfkit.diagnosis.finding import Finding, Gain
 from perfkit.diagnosis.picture import _enough
 from perfkit.diagnosis.rules.idle import IDLE_DATA_LOADING, IDLE_MEMORY
 from perfkit.diagnosis.rules.rule import Fact
+from perfkit.diagnosis.transfers import _before
 from perfkit.names import parts
 from perfkit.run import Run
 from perfkit.tables import API_CALLS
@@ -115,3 +116,49 @@ def test_without_a_loop_nothing_is_steady() -> None:
     assert not holds(once, fact=Fact.STEPS)
     again = of_kernels(*(lasting(n * MS, MS // 2, "abcd"[n % 4]) for n in range(40)))
     assert holds(again, fact=Fact.STEPS)
+
+
+def test_gpus_that_compute_alike_are_given_one_share() -> None:
+    view = of_kernels(lasting(0, 10 * MS, "a"), lasting(0, 10 * MS, "a", gpu=1))
+    found = {each.rule: each for each in diagnosis.findings(view)}["computation"]
+    assert found.title == "2 GPUs compute 100 % of the time"
+    assert "from" not in found.explanation.split(";")[1]
+
+
+def test_a_range_of_gains_that_reads_alike_is_one_number() -> None:
+    assert (Gain(1.098, 1.147, "").text, Gain(1.02, 1.147, "").text) == ("1.1x", "1.02x to 1.1x")
+
+
+def test_a_verdict_on_pauses_is_of_the_whole_recording() -> None:
+    view = diagnosis.judged(perfkit.select(paused()))
+    assert "Shares and gains are of the other" in phases.outside(view)
+    assert "Shares and gains are of the other" not in phases.outside(view, told="pause")
+
+
+@pytest.mark.parametrize(("name", "share"), [("train.py(7): cpu_adam", 0.0), ("<built-in>", 2 / 3)])
+def test_what_a_function_computes_before_a_copy_is_no_cost_of_the_copy(
+    name: str, share: float
+) -> None:
+    """12 rounds of a kernel of 1 ms, 4 ms of Python and a copy of 1 ms: 48 of 72 ms lie before copies."""
+    begun = [6 * n * MS for n in range(12)]
+    works = [launch(at - 10_000, at, MS) for at in begun]
+    of_gpu, calls = launched(*works)
+    copied = copies(
+        *(lasting(at + 5 * MS, MS, correlation=100 + n, bytes=MS) for n, at in enumerate(begun))
+    )
+    issued = api_calls(
+        *(
+            lasting(at + 5 * MS - 10_000, 5_000, "cudaMemcpyAsync", correlation=100 + n)
+            for n, at in enumerate(begun)
+        )
+    )
+    functions = python_calls(*(lasting(at + MS + 10_000, 4 * MS - 30_000, name) for at in begun))
+    run = of_tables(
+        KERNELS=of_gpu,
+        COPIES=copied,
+        API_CALLS=API_CALLS.make(pd.concat([calls, issued])),
+        OPS=ops(op("aten::add_", 0, 1000)),
+        PYTHON_CALLS=functions,
+    )
+    before = _before(phases.whole(perfkit.select(run)), run.copies)
+    assert before.get("host_code", 0.0) == pytest.approx(share, abs=0.02)
