@@ -27,24 +27,14 @@ from perfkit.diagnosis.finding import (
     Gain,
 )
 from perfkit.diagnosis.gain import together
+from perfkit.diagnosis.interconnect import explained, ranks_connected, transports
 from perfkit.diagnosis.logged import is_logged
 from perfkit.diagnosis.machine import PHASES
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.rules.call_paths import PATHS_GPU_IDLE
 from perfkit.diagnosis.rules.rule import Hides
-from perfkit.diagnosis.tiles import (
-    RATES,
-    READ,
-    Tile,
-    explained,
-    ranks_connected,
-    read_in_log,
-    readings,
-    shares,
-    tiles,
-    transports,
-)
+from perfkit.diagnosis.tiles import RATES, READ, Tile, read_in_log, readings, shares, tiles
 from perfkit.diagnosis.timeline import STEADY, too_few
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.names.parts import LIMIT, SMALL, TIME, WORK

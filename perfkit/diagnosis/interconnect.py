@@ -18,6 +18,12 @@ from perfkit.format import percent, size
 from perfkit.selection import Selection
 
 STILL_GROWING = 0.1  # of the next smaller messages; a plateau is flatter (convention)
+# What a reader who does not know NCCL learns from the first part of a transport's name.
+WAYS = {
+    "NET": "cross the network",
+    "P2P": "go from GPU to GPU in a node",
+    "SHM": "go through the CPU's memory",
+}
 
 
 @dataclass(frozen=True)
@@ -165,3 +171,33 @@ def growing(view: Selection) -> str:
     if growth.max() < STILL_GROWING:
         return ""
     return f"the bandwidth still grows by {percent(float(growth.max()))} up to the largest messages"
+
+
+def ranks_connected(links: pd.DataFrame) -> str:
+    """Return how many ranks LINKS connect: at least as many as the largest number that an excerpt names."""
+    seen = {*links["from_rank"].tolist(), *links["to_rank"].tolist()}
+    largest = max(seen) + 1
+    return str(largest) if len(seen) == largest else f"at least {largest}"
+
+
+def transports(view: Selection) -> pd.Series:
+    """Return how many connections use each transport, the most used first."""
+    return (
+        view.run.links["transport"]
+        .dropna()
+        .astype("string")
+        .str.split("/")
+        .str[:2]
+        .str.join("/")
+        .value_counts()
+    )
+
+
+def explained(transport: str) -> str:
+    """Return where a connection with one of NCCL's transports runs.
+
+    >>> explained("NET/IB"), explained("P2P/CUMEM"), explained("NVLS")
+    ('cross the network (NET/IB)', 'go from GPU to GPU in a node (P2P/CUMEM)', 'use NVLS')
+    """
+    way = WAYS.get(transport.partition("/")[0])
+    return f"{way} ({transport})" if way else f"use {transport}"

@@ -23,9 +23,8 @@ from perfkit.analysis import communication, efficiency, llm_operations
 from perfkit.analysis import scaling as analysis_scaling
 from perfkit.diagnosis import interconnect
 from perfkit.diagnosis.finding import Figure, Refusal
-from perfkit.diagnosis.interconnect import LineRate
+from perfkit.diagnosis.interconnect import LineRate, transports
 from perfkit.diagnosis.rules.machine import MFU, OPTIMIZER
-from perfkit.diagnosis.tiles import transports
 from perfkit.diagnosis.words import words
 from perfkit.errors import PerfkitError
 from perfkit.format import MISSING, number, percent, size

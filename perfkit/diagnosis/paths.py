@@ -177,10 +177,8 @@ def _stall(view: Selection) -> Iterator[Figure]:
             f"Main stall: {reason}",
             float(sums.max() / sums.sum()),
             "1",
-            (
-                "share of the stall samples (not of time) of all kernels; hidden stalls cost nothing "
-                "and do not count"
-            ),
+            "share of the stall samples (not of time) of all kernels; hidden stalls cost nothing "
+            "and do not count",
             "STALLS",
             subject=reason,
         )
@@ -450,10 +448,8 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         "Hottest procedure",
         float(shares.max()),
         "1",
-        (
-            "share of all threads' CPU time that this procedure itself takes, without the functions it "
-            "calls"
-        ),
+        "share of all threads' CPU time that this procedure itself takes, without the functions it "
+        "calls",
         "calltree.exclusive",
     )
     who = "The main thread" if entry else "The program"

@@ -10,9 +10,6 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
-
-import pandas as pd
 
 from perfkit.analysis import flops
 from perfkit.analysis.causes import where
@@ -22,7 +19,6 @@ from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import data_sheet, gpu_time
 from perfkit.diagnosis.rules.kernels import ELEMENTWISE_BANDWIDTH, FEW_TILES
 from perfkit.diagnosis.rules.rule import tell
-from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import unrecorded
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
@@ -35,18 +31,6 @@ TOO_FEW = (
 )
 PRODUCT = re.compile(r"aten::(?:mm|addmm)")
 TILE = re.compile(r"_MT(\d+)x(\d+)x\d+|_tilesize(\d+)x(\d+)x\d+")  # of Tensile, of cuBLAS
-
-
-class Tiles(NamedTuple):
-    """The products of most time whose output has few tiles: how many, of which size, and their rate."""
-
-    kernel: str
-    output: tuple[int, int]
-    tile: tuple[int, int]
-    tiles: int
-    flops_per_s: float
-    share: float
-    sms: float
 
 
 def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -103,44 +87,6 @@ def _elementwise(view: Selection, busy: float) -> Iterator[Finding]:
     yield tell(ELEMENTWISE_BANDWIDTH, title, text, (part, moved), gain)
 
 
-@kept
-def few_tiles(view: Selection) -> Tiles | None:
-    """Return the products with one shape and one kernel whose output has few tiles.
-
-    None where none is known. Their rate needs no launch: products of one shape and kernels of one
-    name that are equally many belong together.
-    """
-    products = view.ops[where(view.ops["name"], PRODUCT.fullmatch)]
-    kernels = view.kernels  # of all the recording: operators begin before their kernels do
-    tiled = kernels[where(kernels["full_name"], lambda name: TILE.search(name) is not None)]
-    shapes = products["shapes"].dropna().astype(str).unique()
-    names = tiled["full_name"].astype(str).unique()
-    if len(shapes) != 1 or len(names) != 1 or len(products) != len(tiled):
-        return None
-    rows, inner, columns = _sizes(shapes[0])
-    found = TILE.search(names[0])
-    if not rows or found is None:
-        return None
-    tile_rows, tile_columns = (int(length) for length in found.groups() if length is not None)
-    count = max(
-        math.ceil(rows / tile_rows) * math.ceil(columns / tile_columns),
-        math.ceil(rows / tile_columns) * math.ceil(columns / tile_rows),
-    )
-    # What a library launches before or after its product belongs to it.
-    of_product = kernels[
-        kernels["family"].eq("gemm") | where(kernels["full_name"], lambda name: "Cijk_" in name)
-    ]
-    time = float(of_product["dur_ns"].sum())
-    rate = 2.0 * rows * inner * columns * len(products) / time * 1e9
-    sms = (
-        float(view.devices["sm_count"].astype("Float64").max())
-        if view.devices["sm_count"].notna().any()
-        else math.nan
-    )
-    share = time / float(kernels["dur_ns"].sum())
-    return Tiles(names[0], (rows, columns), (tile_rows, tile_columns), count, rate, share, sms)
-
-
 def _sizes(shapes: str) -> tuple[int, int, int]:
     """Return rows, inner size and columns of a matrix product; zeros where the shapes are not those of one.
 
@@ -156,16 +102,39 @@ def _sizes(shapes: str) -> tuple[int, int, int]:
 
 
 def _few_tiles(view: Selection, busy: float) -> Iterator[Finding]:
-    found = few_tiles(view)
-    if found is None or found.share < TAKEN:
+    """The output of the products with one shape and one kernel has few tiles.
+
+    Their rate needs no launch: products of one shape and kernels of one name that are equally many
+    belong together.
+    """
+    products = view.ops[where(view.ops["name"], PRODUCT.fullmatch)]
+    kernels = view.kernels  # of all the recording: operators begin before their kernels do
+    tiled = kernels[where(kernels["full_name"], TILE.search)]
+    shapes = products["shapes"].dropna().astype(str).unique()
+    names = tiled["full_name"].astype(str).unique()
+    if len(shapes) != 1 or len(names) != 1 or len(products) != len(tiled):
         return
-    most = TOO_FEW if pd.isna(found.sms) else found.sms / 2
-    if found.tiles >= most:
+    rows, inner, columns = _sizes(shapes[0])
+    found = TILE.search(names[0])
+    # What a library launches before or after its product belongs to it.
+    is_gemm = kernels["family"].eq("gemm")
+    of_product = kernels[is_gemm | kernels["full_name"].astype(str).str.contains("Cijk_")]
+    time = float(of_product["dur_ns"].sum())
+    share = time / float(kernels["dur_ns"].sum())
+    if not rows or found is None or share < TAKEN:
+        return
+    high, wide = (int(length) for length in found.groups() if length is not None)
+    count = max(
+        math.ceil(rows / first) * math.ceil(columns / second)
+        for first, second in ((high, wide), (wide, high))
+    )
+    sms = float(view.devices["sm_count"].astype("float64").max())
+    if count >= (TOO_FEW if math.isnan(sms) else sms / 2):
         return
     tiles = Figure(
         "tiles_count",
         "Tiles of the output",
-        found.tiles,
+        count,
         "count",
         (
             "tiles of the output of a matrix product, by its shapes and the tile in the kernel's name"
@@ -175,19 +144,18 @@ def _few_tiles(view: Selection, busy: float) -> Iterator[Finding]:
     rate = Figure(
         "tiles_flops_per_s",
         "Rate of the products",
-        found.flops_per_s,
+        2.0 * rows * inner * columns * len(products) / time * 1e9,
         "FLOP/s",
         "operations of these products, by their shapes, per second of their kernels",
         "OPS, KERNELS",
     )
-    share = busy * found.share
+    share *= busy
     title = (
         f"The output of a matrix product has only {tiles.text} tiles: most of the GPU has no work"
     )
-    output, tile = (f"{first:,} x {second:,}" for first, second in (found.output, found.tile))
     text = (
-        f"The output is {output}, and “{printable(found.kernel, 60)}” cuts it into tiles of {tile}, "
-        "one per block. "
+        f"The output is {rows:,} x {columns:,}, and “{printable(names[0], 60)}” cuts it into tiles of "
+        f"{high:,} x {wide:,}, one per block. "
     )
     text += f"These products take {percent(share)} of the time and reach {rate.text}."
     gain = Gain(
@@ -195,6 +163,6 @@ def _few_tiles(view: Selection, busy: float) -> Iterator[Finding]:
         math.inf,
         "the recording does not show how many blocks share the inner dimension already",
     )
-    if pd.notna(found.sms):
-        gain = removing(share * (1 - found.tiles / found.sms), "best case: all SMs work on them")
+    if not math.isnan(sms):
+        gain = removing(share * (1 - count / sms), "best case: all SMs work on them")
     yield tell(FEW_TILES, title, text, (tiles, rate), gain, level=severity(share))

@@ -11,6 +11,7 @@ from perfkit.analysis import calltree, communication, memory, steps
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.readings import DEVICE, summary
 from perfkit.diagnosis.finding import Figure
+from perfkit.diagnosis.interconnect import explained, ranks_connected, transports
 from perfkit.diagnosis.lengths import lengths
 from perfkit.diagnosis.logged import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
@@ -22,12 +23,6 @@ from perfkit.selection import Selection
 
 MOST_TILES = 6
 FEWEST_TILES = 4
-# What a reader who does not know NCCL learns from the first part of a transport's name.
-WAYS = {
-    "NET": "cross the network",
-    "P2P": "go from GPU to GPU in a node",
-    "SHM": "go through the CPU's memory",
-}
 # Label of a tile and the figures that answer it, the first that a run has; what follows is a note with its figure.
 # Those of FURTHER are shown only where a run has fewer tiles than that.
 RATES, FURTHER = words("rate_tiles"), words("further_tiles")
@@ -355,33 +350,3 @@ def _connected(view: Selection) -> Iterator[Tile]:
             f"{count:,} of {used.sum():,}",
             f"connections {explained(str(name)).partition(' (')[0]}",
         )
-
-
-def ranks_connected(links: pd.DataFrame) -> str:
-    """Return how many ranks LINKS connect: at least as many as the largest number that an excerpt names."""
-    seen = {*links["from_rank"].tolist(), *links["to_rank"].tolist()}
-    largest = max(seen) + 1
-    return str(largest) if len(seen) == largest else f"at least {largest}"
-
-
-def transports(view: Selection) -> pd.Series:
-    """Return how many connections use each transport, the most used first."""
-    return (
-        view.run.links["transport"]
-        .dropna()
-        .astype("string")
-        .str.split("/")
-        .str[:2]
-        .str.join("/")
-        .value_counts()
-    )
-
-
-def explained(transport: str) -> str:
-    """Return where a connection with one of NCCL's transports runs.
-
-    >>> explained("NET/IB"), explained("P2P/CUMEM"), explained("NVLS")
-    ('cross the network (NET/IB)', 'go from GPU to GPU in a node (P2P/CUMEM)', 'use NVLS')
-    """
-    way = WAYS.get(transport.partition("/")[0])
-    return f"{way} ({transport})" if way else f"use {transport}"

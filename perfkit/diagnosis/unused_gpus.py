@@ -7,8 +7,6 @@ ranks do not communicate: else another rank, which was not recorded, may use it.
 
 from collections.abc import Iterator
 
-import pandas as pd
-
 from perfkit.analysis.grouping import largest
 from perfkit.diagnosis import programs
 from perfkit.diagnosis.finding import Figure, Finding, Gain
@@ -19,7 +17,6 @@ from perfkit.diagnosis.rules.collectives import (
     GPU_UNUSED,
 )
 from perfkit.diagnosis.rules.rule import tell
-from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import busy, named, unrecorded
 from perfkit.format import several
 from perfkit.selection import Selection
@@ -32,22 +29,12 @@ def findings(view: Selection) -> Iterator[Finding]:
         yield from _never_used(view)
 
 
-@kept
-def unused(view: Selection) -> pd.DataFrame:
-    """Return `timeline.busy` of the GPUs that are hardly busy beside another one of their rank, over one window.
-
-    Added are `most_ns`, the busy time of the busiest of them, and `count`, how many GPUs the rank
-    uses. A GPU that another rank keeps busy is not unused.
-    """
-    found = busy(view)
-    of_rank = found.groupby("rank")["device_busy_ns"]
-    found = found.assign(most_ns=of_rank.transform("max"), count=of_rank.transform("size"))
-    idle = found["device_busy_ns"] < UNUSED * found["most_ns"]
-    return found[idle & ~found["gpu"].isin(found.loc[~idle, "gpu"])]
-
-
 def _unused(view: Selection) -> Iterator[Finding]:
-    found = unused(view)
+    """GPUs that are hardly busy beside another one of their rank. One that another rank keeps busy is not unused."""
+    gpus = busy(view)
+    gpus = gpus.assign(most_ns=gpus.groupby("rank")["device_busy_ns"].transform("max"))
+    is_idle = gpus["device_busy_ns"] < UNUSED * gpus["most_ns"]
+    found = gpus[is_idle & ~gpus["gpu"].isin(gpus.loc[~is_idle, "gpu"])]
     if found.empty:
         return
     of = largest(found, "most_ns")
@@ -56,9 +43,7 @@ def _unused(view: Selection) -> Iterator[Finding]:
     names = [named(row, view.all_kernels) for _, row in found[GPU].iterrows()]
     listed = several(names, 8)
     value = 1 - float(found["device_busy_ns"].sum() / found["span_ns"].sum())
-    total = int(
-        found["span_ns"].sum() + busy(view)["span_ns"].max() * (len(busy(view)) - len(found))
-    )
+    total = int(found["span_ns"].sum() + gpus["span_ns"].max() * (len(gpus) - len(found)))
     share = float((found["span_ns"] - found["device_busy_ns"]).sum() / total)
     figure = Figure(
         "unused_gpu_idle_frac",
@@ -87,32 +72,23 @@ def _unused(view: Selection) -> Iterator[Finding]:
     yield tell(GPU_UNUSED, title, text, (figure, beside), gain)
 
 
-@kept
-def never_used(view: Selection) -> tuple[list[int], int]:
-    """Return the GPUs that the machine has and nobody uses, and how many are used.
-
-    None where GPUs were chosen. Nothing is known where ranks communicate (others may not have been
-    recorded), or where kernels are of GPUs that are not in the list, since both then number the
-    GPUs differently.
-    """
-    listed = {int(gpu) for gpu in view.run.devices["gpu"]}
-    used = {
-        int(gpu) for frame in (view.run.kernels, view.run.copies) for gpu in frame["gpu"].unique()
-    }
-    is_alone = not view.all_kernels["family"].eq("communication").any() and not _has_mpi(view)
-    if programs.is_chosen(view) or view.ranks or not is_alone or not used <= listed:
-        return [], len(used)
-    return sorted(listed - used), len(used)
-
-
 def _has_mpi(view: Selection) -> bool:
     names = view.run.ranges["name"].cat.categories
     return any(str(name).startswith("MPI_") for name in names)
 
 
 def _never_used(view: Selection) -> Iterator[Finding]:
-    """GPUs of the machine on which nothing ran. The list says what a machine has, not what the job was given."""
-    idle, used = never_used(view)
+    """GPUs of the machine on which nothing ran. The list says what a machine has, not what the job was given.
+
+    Nothing is known where GPUs were chosen, where ranks communicate (others may not have been recorded), or where
+    kernels are of GPUs that are not in the list, since both then number the GPUs differently.
+    """
+    listed = set(view.run.devices["gpu"])
+    working = {*view.run.kernels["gpu"].unique(), *view.run.copies["gpu"].unique()}
+    is_alone = not view.all_kernels["family"].eq("communication").any() and not _has_mpi(view)
+    if programs.is_chosen(view) or view.ranks or not is_alone or not working <= listed:
+        return
+    idle, used = sorted(listed - working), len(working)
     if not idle or not used:
         return
     count = len(idle)
@@ -124,8 +100,10 @@ def _never_used(view: Selection) -> Iterator[Finding]:
         f"share of the {used + count} GPUs in the recording's list on which nothing ran",
         "KERNELS, DEVICES",
     )
-    listed = several([f"GPU {gpu}" for gpu in idle], 8)
-    title = f"{count} of {used + count} GPUs {'is' if count == 1 else 'are'} never used: {listed}"
+    named_gpus = several([f"GPU {gpu}" for gpu in idle], 8)
+    title = (
+        f"{count} of {used + count} GPUs {'is' if count == 1 else 'are'} never used: {named_gpus}"
+    )
     text = f"The recording lists {used + count} GPUs. Kernels and copies run on {used} of them."
     reason = "best case: the work divides evenly over all GPUs of the machine"
     gain = Gain(1.0, (used + count) / used, reason, whole="the program on all GPUs")
