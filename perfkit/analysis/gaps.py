@@ -331,7 +331,8 @@ def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
 
 def longest(gaps: pd.DataFrame, most: int) -> pd.DataFrame:
     """Return the rows of the `most` longest gaps, with their index: longest first, ties in order."""
-    return GAPS.check(gaps).nlargest(most, "dur_ns")
+    order = np.argsort(-GAPS.check(gaps)["dur_ns"].to_numpy(), kind="stable")
+    return gaps.iloc[order[:most]]
 
 
 def histogram(gaps: pd.DataFrame) -> pd.DataFrame:
