@@ -106,6 +106,7 @@ def test_nothing_recorded_makes_an_empty_ledger():
 
 
 @pytest.mark.parametrize("name", SQLITE)
+@pytest.mark.sampled(3)
 def test_the_lines_of_a_gpu_add_up_to_its_span_in_a_real_capture(profiles: Path, name: str):
     run = perfkit.load(profiles / "nsys" / name)
     devices = ledger.spans(run.kernels, run.copies)

@@ -332,6 +332,7 @@ def external(event: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("name", real.TRACES)
+@pytest.mark.sampled(3)
 def test_kernels_with_and_without_operator_add_up(name: str, profiles: Path) -> None:
     ops, kernels, calls = traced(profiles, name)
     assert len(kernels) == len(operators.kernels_of(ops, kernels, calls))

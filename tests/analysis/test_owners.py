@@ -23,7 +23,6 @@ from perfkit.tables import (
 
 US = 1_000
 THREAD = {"rank": 0, "process": 1, "thread": 1}
-GAP_US = (100, 210)
 SYSTEM = "/usr/lib/libc.so.6"
 
 

@@ -25,7 +25,6 @@ LEAVES = "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite"
 JACOBI = "openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite"
 EX_GPU = "extra-p__extrap__ex-gpu.s10.sqlite"
 WINDOW = "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
-QUEUE = "GindaChen__nsys-ai__h100_2gpu_1s.sqlite"
 SAMPLED = [ICON, WEIGHTS, LOADER, SAXPY, LEAVES, JACOBI, EX_GPU, WINDOW]
 ENOUGH = 10  # samples in gaps
 # Owner of most of the idle time, in ms, its samples and all samples in gaps.

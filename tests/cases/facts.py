@@ -134,36 +134,6 @@ def places_follow_at() -> Test:
     return test
 
 
-def advice_before(earlier: str, later: str) -> Test:
-    """The first step with one word comes before the first step with the other."""
-
-    def test(judgement: Judgement) -> str:
-        steps = judgement.steps_of_advice
-        places = [
-            [number for number, step in enumerate(steps) if named(step, [word])]
-            for word in (earlier, later)
-        ]
-        if not places[0]:
-            return f"no advice says {earlier!r}"
-        if places[1] and places[1][0] < places[0][0]:
-            return f"it advises before that: {steps[places[1][0]]}"
-        return ""
-
-    return test
-
-
-def not_recorded_again(*words: str) -> Test:
-    """What is there is not asked for: neither a refusal nor a step of advice holds these words."""
-
-    def test(judgement: Judgement) -> str:
-        asked = [
-            refusal.question for refusal in judgement.refusals if named(refusal.question, words)
-        ]
-        return f"it asks: {asked[0]}" if asked else not_advised(*words)(judgement)
-
-    return test
-
-
 def share_told(value: Value, tolerance: float = 0.01) -> Test:
     """The verdict, a tile or a title holds this share of something, to a point of a percent or so."""
 
@@ -383,15 +353,3 @@ def only_kernels_means_most_of_the_time(judgement: Judgement) -> str:
     return (
         "" if 1 / computing < 1.25 else f"all else gains {1 / computing:.2f}x: {judgement.verdict}"
     )
-
-
-def sure_at_most(*levels: str) -> Test:
-    """The first finding has one of these confidences."""
-
-    def test(judgement: Judgement) -> str:
-        if judgement.error or not judgement.findings:
-            return judgement.error
-        first = judgement.findings[0]
-        return "" if first.confidence in levels else f"{first.title}: confidence {first.confidence}"
-
-    return test

@@ -57,12 +57,6 @@ def span(path: Path) -> int:
     return busy[-1][1] - busy[0][0]
 
 
-def longest_gap_share(path: Path) -> float:
-    """The share of the span that the longest gap takes."""
-    start, end = longest_gap(path)
-    return (end - start) / span(path)
-
-
 def busy_without_the_first_kernel(path: Path) -> float:
     """The share of the time in which an operation runs, after the second kernel and before the last.
 
@@ -80,22 +74,9 @@ def busy_without_the_longest_gap(path: Path) -> float:
     return length(union(operations(path))) / (span(path) - (end - start))
 
 
-def copied_share(path: Path) -> float:
-    """The share of the span that copies take, where none runs beside a kernel."""
-    ((taken,),) = rows(path, "SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_MEMCPY")
-    return taken / span(path)
-
-
 def heaviest_kernel(path: Path) -> str:
     """The name of the kernel that takes the most time."""
     return rows(path, HEAVIEST)[0][0]
-
-
-def heaviest_kernel_share(path: Path) -> float:
-    """The share of the span of one GPU that the kernel with the most time takes."""
-    taken = rows(path, HEAVIEST)[0][1]
-    ((gpus,),) = rows(path, "SELECT count(DISTINCT deviceId) FROM CUPTI_ACTIVITY_KIND_KERNEL")
-    return taken / span(path) / gpus
 
 
 def utilisation(path: Path, gpu: str) -> float:

@@ -182,7 +182,7 @@ def html_of(path: Path) -> str:
     return html.page(links.pages(kept, linked, [])[SUMMARY], title="page")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_the_html_of_the_page_is_short(name: str, profiles: Path) -> None:
     assert 50 < len(words(html_of(profiles / name))) <= WORDS
 
