@@ -186,7 +186,8 @@ def waits(stragglers: pd.DataFrame) -> alt.LayerChart | alt.VConcatChart:
         "Counted are collectives in which all ranks were at one moment; who comes last waits least."
     ]
     without = f"Left out: {left_out:,} kernels of collectives that do not match or never held all ranks at once."
-    notes += [without] if left_out else []
+    if left_out:
+        notes.append(without)
     return theme.together(pictures, _latest(met), notes, picture="Columns for each rank")
 
 
