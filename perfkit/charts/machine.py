@@ -227,14 +227,10 @@ def iterations(frame: pd.DataFrame) -> alt.LayerChart | alt.VConcatChart:
         if (rows["count"] > 1).any()
         else "Points: iterations, at the time when their line was written."
     ]
-    notes += (
-        [f"Fainter: {left_out:,} of {every:,} iterations lie outside the window."]
-        if left_out
-        else []
-    )
-    notes += (
-        [f"These are the first {MOST_LOGS} of {len(ranks)} logs."] if len(ranks) > MOST_LOGS else []
-    )
+    if left_out:
+        notes.append(f"Fainter: {left_out:,} of {every:,} iterations lie outside the window.")
+    if len(ranks) > MOST_LOGS:
+        notes.append(f"These are the first {MOST_LOGS} of {len(ranks)} logs.")
     time = unit(float(rows["time_ns"].max()), TIME)
     columns = {
         **{name: rows[f"{name}_ns"] / length.size for name in ("median", "least", "most")},

@@ -231,7 +231,8 @@ def _steps_notes(drawn: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
         if measured.groupby("rank").size().max() > MOST_STEPS
         else []
     )
-    limits += [f"the {ranks} ranks that wait most"] if ranks < every else []
+    if ranks < every:
+        limits.append(f"the {ranks} ranks that wait most")
     notes = [
         f"Time of the training thread in the data loader, in % of each step; {steps}{of_ranks}."
     ]
@@ -392,11 +393,8 @@ def memory(bins: pd.DataFrame, peaks: pd.DataFrame) -> alt.LayerChart | alt.VCon
     )
     length = duration(float(rows["dur_ns"].max()))
     notes = [f"Filled: held by tensors, fainter up to the most within each {length}. {line}"]
-    notes += (
-        [f"These are the highest {len(shown)} of {len(highest)} peaks."]
-        if len(shown) < len(highest)
-        else []
-    )
+    if len(shown) < len(highest):
+        notes.append(f"These are the highest {len(shown)} of {len(highest)} peaks.")
     first, reserved = highest.iloc[0], highest["max_reserved_bytes"].iloc[0]
     beside = "" if pd.isna(reserved) else f", at most {size(reserved)} reserved"
     title = f"At most {size(first['allocated_bytes'])} allocated on {first['label']}{beside}"

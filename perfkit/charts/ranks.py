@@ -186,7 +186,8 @@ def waits(stragglers: pd.DataFrame) -> alt.LayerChart | alt.VConcatChart:
         "Counted are collectives in which all ranks were at one moment; who comes last waits least."
     ]
     without = f"Left out: {left_out:,} kernels of collectives that do not match or never held all ranks at once."
-    notes += [without] if left_out else []
+    if left_out:
+        notes.append(without)
     return theme.together(pictures, _latest(met), notes, picture="Columns for each rank")
 
 
@@ -301,28 +302,19 @@ def step_times(steps: pd.DataFrame) -> alt.LayerChart:
     ranks = sorted(set(steps["rank"]))
     each = -(-len(ranks) // MOST_ROWS)
     many = -(-len(ranks[::each]) * steps["step"].nunique() // MOST_CELLS)
-    row_of = {rank: ranks[place // each * each] for place, rank in enumerate(ranks)}
-    taken = steps.assign(step=steps["step"] // many * many).pivot_table(
-        values="dur_ns", index="rank", columns="step"
-    )
-    cells = (
-        taken.reset_index().melt(id_vars="rank", value_name="dur_ns").sort_values(["rank", "step"])
-    )
-    absent, cells = cells[cells["dur_ns"].isna()], cells.dropna()
-    cells = cells.assign(
-        apart=cells["dur_ns"] / cells.groupby("step")["dur_ns"].transform("median") - 1
-    )
+    cells, absent = _step_cells(steps.assign(step=steps["step"] // many * many))
+    short = sorted(set(absent["rank"]))
     worst = cells.iloc[int(cells["apart"].to_numpy().argmax())]
     most = max(float(cells["apart"].abs().max()), 0.01)
-    cells, absent = (frame.assign(row=frame["rank"].map(row_of)) for frame in (cells, absent))
-    cells = (
-        cells.sort_values("apart", key=abs, kind="stable")
-        .drop_duplicates(["row", "step"], keep="last")
-        .sort_index()
+    said = f"All ranks take each step in the same time, within {percent(most)}"
+    if most >= EVEN:
+        behind = f"{percent(worst['apart'])} over the median in step {worst['step']:.0f}"
+        said = f"Rank {worst['rank']:.0f} is furthest behind: {behind}"
+    row_of = {rank: ranks[place // each * each] for place, rank in enumerate(ranks)}
+    cells, absent = (
+        frame.assign(row=frame["rank"].map(row_of)).drop_duplicates(["row", "step"])
+        for frame in (cells, absent)
     )
-    drawn = cells.assign(
-        time=cells["dur_ns"].map(duration), against=cells["apart"].map(percent)
-    ).drop(columns="dur_ns")
     limit = max(most, EVEN)  # an even run stays grey
     name, ends = "longer than the median rank", [-limit, 0.0, limit]
     legend = alt.Legend(title=name, format="+.0%", values=ends, titleLimit=WIDTH, orient="top")
@@ -332,32 +324,34 @@ def step_times(steps: pd.DataFrame) -> alt.LayerChart:
     x = alt.X("step:O", title="step", scale=bands, axis=alt.Axis(labelAngle=0, labelOverlap=True))
     y = alt.Y("row:O", title="rank", scale=bands, axis=alt.Axis(labelOverlap=True))
     shown = hover("rank", "step", "time", ("against", name))
-    behind = f"{percent(worst['apart'])} over the median in step {worst['step']:.0f}"
-    said = f"Rank {worst['rank']:.0f} is furthest behind: {behind}"
-    if most < EVEN:
-        said = f"All ranks take each step in the same time, within {percent(most)}"
-    layers = [alt.Chart(inline(drawn)).mark_rect().encode(x, y, shade, shown)]
+    layers = [theme.marked(cells.sort_index(), "rect", x, y, shade, shown)]
     if len(absent):
-        missing = absent.drop_duplicates(["row", "step"])[["rank", "row", "step"]].assign(
-            what=NOT_RECORDED
-        )
-        dark = alt.Color(
-            "what:N", scale=alt.Scale(range=[DARK]), legend=alt.Legend(title=None, orient="top")
-        )
-        layers += [
-            alt.Chart(inline(missing))
-            .mark_rect()
-            .encode(x, y, dark, hover("rank", "step", ("what", "time")))
-        ]
+        legend = alt.Legend(title=None, orient="top")
+        dark = alt.Color("what:N", scale=alt.Scale(range=[DARK]), legend=legend)
+        lacking = hover("rank", "step", ("what", "time"))
+        layers.append(theme.marked(absent, "rect", x, y, dark, lacking))
     chart = layered(
         layers,
         said,
-        _of_cells(many, each, sorted(set(absent["rank"])), len(ranks)),
+        _of_cells(many, each, short, len(ranks)),
         picture=f"A map of {len(ranks)} ranks by {cells['step'].nunique()} steps",
         size=(WIDTH, min(max(18 * len(ranks), 60), 400)),
     )
     made: alt.LayerChart = chart.resolve_scale(color="independent")
     return made
+
+
+def _step_cells(steps: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the mean of each rank's steps of a number, those furthest from the median first, and what ranks lack."""
+    taken = steps.pivot_table(values="dur_ns", index="rank", columns="step").reset_index()
+    every = taken.melt(id_vars="rank", value_name="dur_ns")
+    every = every.sort_values(["rank", "step"], ignore_index=True)
+    cells = every.dropna()
+    apart = cells["dur_ns"] / cells.groupby("step")["dur_ns"].transform("median") - 1
+    told = {"time": cells["dur_ns"].map(duration), "against": apart.map(percent)}
+    drawn = cells.drop(columns="dur_ns").assign(apart=apart, **told)
+    lacking = every.loc[every["dur_ns"].isna(), ["rank", "step"]].assign(what=NOT_RECORDED)
+    return drawn.sort_values("apart", key=abs, ascending=False, kind="stable"), lacking
 
 
 def _of_cells(many: int, each: int, short: Sequence[int], ranks: int) -> list[str]:

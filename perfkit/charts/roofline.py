@@ -115,7 +115,8 @@ def _left_out(points: pd.DataFrame, placed: pd.DataFrame) -> str:
     refused = int((points["bound"] == "refused").sum()) if "bound" in points else 0
     rest = len(points) - len(placed) - refused
     reasons = [f"{rest} without FLOP or bytes"] if rest else []
-    reasons += [f"{refused} refused, above 110 % of the roof"] if refused else []
+    if refused:
+        reasons.append(f"{refused} refused, above 110 % of the roof")
     if reasons:
         return f"Not drawn: {'; '.join(reasons)}."
     return "" if len(points) else "No launch was measured."

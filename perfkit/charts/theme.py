@@ -99,73 +99,56 @@ def _bundle(spec: dict[str, Any], follow: bool = False, **_: object) -> dict[str
 
 
 def following(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return pictures as wide as their cell, with titles and legends (changed in place) in lines that fit.
+    """Return pictures as wide as their cell, with titles and legends in lines that fit; these change in place.
 
     These are a single one, and several of the same width below each other; others stay as they are.
     """
     panels = spec.get("vconcat", [spec])
-    given = {"hconcat", "concat", "facet", "repeat", "row", "column"} & {
-        *spec,
-        *spec.get("encoding", {}),
-    }
-    width = panels[0].get("width", WIDTH)
-    if (
-        given
-        or not isinstance(width, int)
-        or width < LEAST
-        or any(one.get("width", WIDTH) != width for one in panels)
-    ):
+    if not _has_one_width(spec, panels):
         return spec
-    colours = [
-        layer.get("encoding", {}).get("color", {})
-        for one in panels
-        for layer in one.get("layer", [one])
-    ]
-    names = [
-        str(name) for colour in colours for name in (colour.get("scale") or {}).get("domain", [])
-    ]
-    if not names:  # a chart of one's own: what stands in its data
-        fields = {str(colour.get("field")) for colour in colours if colour.get("type") == "nominal"}
-        rows = [
-            row
-            for rows in spec.get("datasets", {}).values()
-            for row in rows
-            if isinstance(row, dict)
-        ]
-        names = [str(row.get(field)) for row in rows for field in fields]
-    columns = min(max(ROOM // (7 * max(map(len, names), default=0) + 30), 1), 5)
-    for own in (
-        colour["legend"]
-        for colour in colours
-        if (colour.get("legend") or {}).get("columns", 0) > columns
-    ):
-        own["columns"] = columns
-    config = spec.get("config", {})
+    encodings = [layer.get("encoding", {}) for one in panels for layer in one.get("layer", [one])]
+    columns = _columns(encodings, spec.get("datasets", {}))
     several = "vconcat" in spec
-    upward = {
-        one.get("encoding", {}).get("y", {}).get("type")
-        for of in panels
-        for one in of.get("layer", [of])
-    }
+    upward = {encoding.get("y", {}).get("type") for encoding in encodings}
     room = NAMES if {"nominal", "ordinal"} & upward else NUMBERS
-    patch = measured(True, room if several else None)
+    config = spec.get("config", {})
     look = {
+        **spec,
         "config": {**config, "legend": {**config.get("legend", {}), "columns": columns}},
-        "usermeta": {"embedOptions": {"patch": patch}},
+        "usermeta": {"embedOptions": {"patch": measured(True, room if several else None)}},
         "title": _broken(spec.get("title"), 52, 76),
     }
     if not several:
-        return {**spec, **look, "width": "container"}
+        return {**look, "width": "container"}
     # The parameter is there so that there are signals, to which the patch adds.
-    panels = [
-        {**one, "title": _broken(one["title"], 76, 76)} if "title" in one else one for one in panels
-    ]
-    return {
-        **spec,
-        **look,
-        "vconcat": panels,
-        "params": [*spec.get("params", []), {"name": "panels", "value": width}],
-    }
+    widths = [*spec.get("params", []), {"name": "panels", "value": panels[0].get("width", WIDTH)}]
+    for one in panels:
+        if "title" in one:
+            one["title"] = _broken(one["title"], 76, 76)
+    return {**look, "params": widths}
+
+
+def _has_one_width(spec: dict[str, Any], panels: Sequence[dict[str, Any]]) -> bool:
+    """Return whether a picture can be widened: one alone, or several of the same width below each other."""
+    beside = {"hconcat", "concat", "facet", "repeat", "row", "column"}
+    widths = {one.get("width", WIDTH) for one in panels}
+    is_wide = all(isinstance(width, int) and width >= LEAST for width in widths)
+    return is_wide and len(widths) == 1 and not beside & {*spec, *spec.get("encoding", {})}
+
+
+def _columns(encodings: Sequence[dict[str, Any]], datasets: Mapping[str, Any]) -> int:
+    """Return how many columns of a legend fit a narrow cell; a legend of more columns is changed in place."""
+    colours = [encoding.get("color", {}) for encoding in encodings]
+    names = [name for each in colours for name in (each.get("scale") or {}).get("domain", [])]
+    if not names:  # a chart of one's own: what stands in its data
+        fields = {str(each.get("field")) for each in colours if each.get("type") == "nominal"}
+        rows = [row for rows in datasets.values() for row in rows if isinstance(row, dict)]
+        names = [row.get(field) for row in rows for field in fields]
+    longest = max((len(str(name)) for name in names), default=0)
+    columns = min(max(ROOM // (7 * longest + 30), 1), 5)
+    for legend in (each.get("legend") or {} for each in colours):
+        legend["columns"] = min(legend.get("columns", columns), columns)
+    return columns
 
 
 def _broken(given: Any, longest: int, longest_below: int) -> dict[str, Any]:

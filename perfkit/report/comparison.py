@@ -161,17 +161,18 @@ def text(series: Series) -> str:
             )
         )
     unit = "per step" if len(series.whole.steps) else "in all"
-    lines += (
-        ["", *_aligned((f"kernel time {unit}", "before", "after", "ratio", "verdict"), moved)]
-        if moved
-        else []
-    )
+    if moved:
+        lines += [
+            "",
+            *_aligned((f"kernel time {unit}", "before", "after", "ratio", "verdict"), moved),
+        ]
     if len(series.lines):
         head = (f"time of a GPU per {series.whole.unit}", "before", "after", "difference")
         lines += ["", *_aligned(head, explained_rows(series.lines))]
     lines += _with_gap(_told(series))
     rows = verdict.side_rows(series.whole)[["figure", "before", "after", "ratio", "verdict"]]
-    lines += ["", *_aligned(tuple(rows.columns), rows.itertuples(index=False))] if len(rows) else []
+    if len(rows):
+        lines += ["", *_aligned(tuple(rows.columns), rows.itertuples(index=False))]
     missing = [
         f"unknown: {r.question} {r.reason}; record: {r.record}" for r in series.whole.refusals
     ]

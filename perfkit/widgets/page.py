@@ -417,28 +417,21 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
             rows=18,
             layout={"width": "auto", "display": "none"},
         )
-        choosing = [
-            *([self.last] if explorer.last else []),
-            *([] if self.controls.is_empty else [self.reset]),
-        ]
-        row = ipywidgets.HBox(
-            [*choosing, self.copy, self.reporting.button], layout={"flex_flow": "row wrap"}
-        )
-        drawn = [self.overview.chart] if self.overview else []
-        upper = [
-            *self.controls.rows,
-            self.steps.view,
-            *drawn,
-            self.status,
-            row,
-            self.parameters,
-            self.reporting.view,
-        ]
+        buttons = [self.copy, self.reporting.button]
+        if not self.controls.is_empty:
+            buttons.insert(0, self.reset)
+        if explorer.last:
+            buttons.insert(0, self.last)
+        row = ipywidgets.HBox(buttons, layout={"flex_flow": "row wrap"})
+        upper = [*self.controls.rows, self.steps.view]
+        if self.overview:
+            upper.append(self.overview.chart)
+        upper += [self.status, row, self.parameters, self.reporting.view]
         for box in (*self.controls.rows, self.steps.view, row):
             box.add_class("perfkit-more")
         make = maker(show)
         shown = [make(explorer)] if make else []
-        if make is None:
+        if make is None and not self.controls.is_empty:
             self.add_class("perfkit-stays")
         self.children = [*upper, *(getattr(one, "view", one) for one in shown)]
         explorer.observe(self._say, CHOICES)

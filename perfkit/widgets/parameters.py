@@ -51,7 +51,8 @@ def neighbours(run: Run) -> list[Path]:
     found = []
     for path in islice(beside, MOST_LOOKED):
         with suppress(ReadError):
-            found += [path] if discovered([path])[0] else []
+            if discovered([path])[0]:
+                found.append(path)
     return found[:MOST_NAMED]
 
 

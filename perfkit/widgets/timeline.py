@@ -399,7 +399,8 @@ class Zoomable:
                 made, drawn = timeline_data.metrics(
                     self.explorer.run.samples, seen, window, LINED[name]
                 )
-                lines += [drawn.assign(lane=drawn["lane"] + lined)] if len(drawn) else []
+                if len(drawn):
+                    lines.append(drawn.assign(lane=drawn["lane"] + lined))
                 lined += len(made.labels)
                 types += [detail.LINE] * len(made.labels)
                 parts.append(made)

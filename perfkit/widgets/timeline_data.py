@@ -221,7 +221,8 @@ def joined(parts: Sequence[Part]) -> tuple[list[str], pd.DataFrame, pd.DataFrame
     for lane_part in parts:
         for name, rows in frames.items():
             frame: pd.DataFrame = getattr(lane_part, name)
-            rows += [frame.assign(lane=frame["lane"] + len(labels))] if len(frame) else []
+            if len(frame):
+                rows.append(frame.assign(lane=frame["lane"] + len(labels)))
         labels += lane_part.labels
     bins = pd.concat(frames["bins"], ignore_index=True) if frames["bins"] else parts[0].bins
     return (
@@ -295,7 +296,8 @@ def explained(parts: Sequence[Part]) -> list[str]:
     counted = "; ".join(part.counted for part in beside if part.counted)
     notes = [part.said for part in parts if part.said]
     reading = [FILLED] if any(len(part.bins) for part in parts) else []
-    reading += [SINGLE] if len(first.spans) else []
+    if len(first.spans):
+        reading.append(SINGLE)
     return [line for line in (f"{counted}." if counted else "", *notes, " ".join(reading)) if line]
 
 

@@ -169,7 +169,8 @@ def _matching(run: Run, table: str, asked: Query, seen: Selection) -> Int:
     tests = []
     if asked.name:
         texts = [frame["direction" if table == "COPIES" else "name"].cat]
-        texts += [frame["full_name"].cat] if table == "KERNELS" else []
+        if table == "KERNELS":
+            texts.append(frame["full_name"].cat)
         hits = [
             np.array([*(bool(asked.name.search(str(t))) for t in one.categories), False])
             for one in texts
@@ -181,12 +182,13 @@ def _matching(run: Run, table: str, asked: Query, seen: Selection) -> Int:
             return np.zeros(0, np.int64)
         tests.append(np.logical_or.reduce(named))
     for column, chosen_ in (("rank", seen.ranks), ("gpu", seen.gpus)):
-        tests += (
-            [frame[column].isin(chosen_).to_numpy()] if len(chosen_) and column in frame else []
-        )
+        if len(chosen_) and column in frame:
+            tests.append(frame[column].isin(chosen_).to_numpy())
     dur = frame["dur_ns"].to_numpy()
-    tests += [dur > asked.least] if asked.least >= 0 else []
-    tests += [dur < asked.most] if asked.most < FOREVER else []
+    if asked.least >= 0:
+        tests.append(dur > asked.least)
+    if asked.most < FOREVER:
+        tests.append(dur < asked.most)
     return np.flatnonzero(np.logical_and.reduce(tests)) if tests else np.arange(len(frame))
 
 

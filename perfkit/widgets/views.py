@@ -273,7 +273,8 @@ def ranks(view: Selection) -> list[Part]:
     if len(rates):
         caption = "Collectives: algorithm and bus bandwidth as in nccl-tests"
         is_measured = (rates["bus_bytes_per_s"].notna() & rates["bytes"].gt(0)).any()
-        made += [charts.ranks.bandwidth(rates)] if is_measured else []
+        if is_measured:
+            made.append(charts.ranks.bandwidth(rates))
         made += [charts.tables.searchable(rates, caption=caption)]
     return made
 
