@@ -24,6 +24,7 @@ from perfkit.analysis.intervals import Window, ends
 from perfkit.analysis.whatif import Prepared, Replay
 from perfkit.analysis.whatif.changes import Change as Replayed
 from perfkit.analysis.whatif.replay import Stretch
+from perfkit.diagnosis.doubt import is_chosen
 from perfkit.diagnosis.finding import Gain
 from perfkit.diagnosis.framework import synchronisations
 from perfkit.diagnosis.kernel_loading import loaded_before, loading
@@ -403,13 +404,20 @@ def _prepared(whole: Selection) -> Prepared | str:
         run = whatif.prepared(kernels, copies, api_calls, window=window, ranges=ranges)
     except PerfkitError as e:
         return _refused(e)
-    if part or whole.window is None or window is None:
-        return run
-    # A replay lasts from the first to the last operation, and the window may begin and end with a gap.
-    edges = 1 - int(run.measured[-1]) / (window[1] - window[0])
+    # A replay lasts from the first to the last operation; a window or a step may begin and end with a gap.
+    edges = 0.0 if part else 1 - int(run.measured[-1]) / _looked_at_ns(whole, run)
     if edges < NOTABLE:
         return run
-    return f"perfkit did not simulate the window: no operation runs in {percent(edges)} of it at its begin and end"
+    what = "window" if is_chosen(whole) else "run"
+    return f"perfkit did not simulate the {what}: no operation runs in {percent(edges)} of it at its begin and end"
+
+
+def _looked_at_ns(whole: Selection, run: Prepared) -> int:
+    """Return how long the window is, or the longest time of a rank's steps, without pauses; else the replay, ns."""
+    windows = [whole.window] if whole.window else list(whole.stepped.values())
+    if not windows:
+        return int(run.measured[-1])
+    return int(np.diff(stopped(stops(whole), np.array(windows)), axis=1).max())
 
 
 def _without_pauses(whole: Selection, table: pd.DataFrame) -> pd.DataFrame:
