@@ -53,8 +53,8 @@ EXTENTS = {
 LARGEST = 2**62  # ns and bytes: differences of smaller numbers fit int64
 FIVE = 5  # ranks worth opening
 UNUSUAL = 0.05  # of the median over the ranks; less is even (convention)
-# Steps last longer than the GPUs' work by this factor, from which on they are the time that is measured: less is no
-# finding, and a CPU that runs ahead begins and ends its steps that much earlier than the GPU (convention).
+# Steps that last longer than the GPUs' work by this factor are the time that is measured. A tenth of
+# the time is worth a finding, less is not (convention).
 LONGER = 1.1
 CUT = "recorded_frac"
 CUT_REASON = "is recorded for a shorter time than the others, so its shares are not compared"
@@ -231,13 +231,14 @@ def lengthened(
     steps: pd.DataFrame,
     begun: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[int, tuple[int, int]]:
-    """Return the time of each rank whose steps last clearly longer than its GPUs' work, ns; no other rank.
+    """Return the time of each rank whose steps last clearly longer than its GPUs' work, ns.
 
-    `spans`: from the first to the last operation of each rank; `steps`: rank, start_ns, dur_ns. A CPU that prepares a
-    step first begins it before the GPU does anything: the run takes as long as its steps then. The time ends with the
-    last operation or the last step, whichever ends later. It holds all operations. Steps that were found by their
-    kernels never last longer. `begun`: when the last event in the steps of a rank begins. What follows in its last
-    step is unknown, often the profiler that ends, and does not count.
+    `spans`: from the first to the last operation of each rank; `steps`: rank, start_ns, dur_ns. A
+    CPU that prepares a step first begins it before the GPU does anything: the run takes as long as
+    its steps then. The time ends with the last operation or the last step, whichever ends later. It
+    holds all operations. Steps that were found by their kernels never last longer. `begun`: when
+    the last event in the steps of a rank begins. What follows in its last step is unknown, often
+    the profiler that ends, and does not count. Other ranks are not in the answer.
     """
     found = {}
     for rank, first, last in reach((steps,)).itertuples():
@@ -245,7 +246,7 @@ def lengthened(
         last = min(last, max(end, begun.get(rank, last)))
         if last - first > LONGER * (end - begin):
             until = max(end, last)
-            found[rank] = min(begin, until - (last - first)), until
+            found[int(rank)] = int(min(begin, until - (last - first))), int(until)
     return found
 
 
