@@ -14,8 +14,9 @@ import pandas as pd
 from perfkit import given
 from perfkit.analysis import steps as iterations
 from perfkit.analysis.causes import where
+from perfkit.analysis.completeness import last_starts
 from perfkit.analysis.intervals import devices, spans
-from perfkit.analysis.ranks import common, extents, reach
+from perfkit.analysis.ranks import common, extents, lengthened, reach
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
 from perfkit.names.families import FAMILIES, family
@@ -83,18 +84,52 @@ class Selection:
 
     @cached_property
     def measured(self) -> tuple[int, int] | dict[int, tuple[int, int]] | None:
-        """The time over which GPUs are measured: the window, else that of each of several ranks, else None.
+        """The time over which GPUs are measured: the window, else that of ranks, else None.
 
         Ranks on one clock are measured from the first to the last operation of all chosen GPUs, but no rank before
-        its first or after its last recorded event (`analysis.ranks.extents`). None: each rank over its own operations.
+        its first or after its last recorded event (`analysis.ranks.extents`). A rank is measured over its `stepped`
+        time where that is longer. None, and a rank that is not listed: over the rank's own operations.
         """
+        if self.window is not None:
+            return self.window
+        return {**self._compared, **self.stepped} or None
+
+    @cached_property
+    def stepped(self) -> dict[int, tuple[int, int]]:
+        """The time of each rank, ns, whose marked steps last clearly longer than its GPUs' work.
+
+        It is that of the whole recording (`analysis.ranks.lengthened`); a window that a user chose has none.
+        """
+        if self.window is not None and self.outside is None:
+            return {}
+        worked = reach((self.all_kernels, self.copies))
+        own = {int(rank): (int(first), int(last)) for rank, first, last in worked.itertuples()}
+        marked = iterations.detect(
+            self.ranges,
+            self.all_kernels,
+            api_calls=self.api_calls,
+            python_calls=self.python_calls,
+            by_kernels=False,
+        )
+        spans, marked = {**own, **self._compared}, marked[marked["rank"].isin(list(own))]
+        if not lengthened(spans, marked):
+            return {}
+        events = self.api_calls, self.os_calls, self.ranges, self.ops, self.python_calls
+        ended = reach((marked,))["last"]
+        inside = (table[table["start_ns"] < table["rank"].map(ended)] for table in events)
+        begun = pd.concat(map(last_starts, inside)).groupby(level=0).max()
+        return lengthened(spans, marked, begun)
+
+    @cached_property
+    def _compared(self) -> dict[int, tuple[int, int]]:
+        """The time over which each of several ranks on one clock is compared, ns; nothing without these."""
         ranks = {
             int(rank)
             for frame in (self.all_kernels, self.copies)
             for rank in frame["rank"].unique()
         }
-        if self.window is not None or len(ranks) < 2 or not self.run.is_on_one_clock:
-            return self.window
+        if len(ranks) < 2 or not self.run.is_on_one_clock:
+            return {}
         of_ranks = (self._on_ranks(frame) for frame in (self.run.kernels, self.run.copies))
         recorded = extents(*of_ranks, self.api_calls, self.ranges, self.ops)
         return common(

@@ -9,7 +9,7 @@ from weakref import ref
 import extras
 import pandas as pd
 import pytest
-from frames import api_calls, copies, kernels, profile
+from frames import api_calls, copies, kernels, profile, ranges
 from readers import hpctoolkit_files
 from real import MFU
 from sampled import samples
@@ -362,6 +362,41 @@ def test_ranks_on_one_clock_are_measured_over_the_time_of_the_run() -> None:
     assert [0, 0] == far.run.kernels["start_ns"].tolist()
     assert (True, False) == (near.run.is_on_one_clock, far.run.is_on_one_clock)
     assert (True, False) == tuple("rank_imbalance_frac" in figures for figures in (found, unknown))
+
+
+@pytest.mark.parametrize(
+    ("begun_s", "dur_s", "measured_s"),
+    [
+        (0, 10, (0, 10)),  # 4 s before the GPU begins, 2 s after it ends
+        (0, 6, (2, 8)),  # the CPU runs ahead, and its step takes longer than the GPU works
+        (4, 4, None),  # as long as the GPU works
+        (6, 3, None),  # shorter
+    ],
+)
+def test_a_run_is_measured_over_its_marked_step_where_that_lasts_longer(
+    begun_s: int, dur_s: int, measured_s: tuple[int, int] | None
+) -> None:
+    work = kernels({"start_ns": 4 * SECOND, "dur_ns": 4 * SECOND})
+    step = {"start_ns": begun_s * SECOND, "dur_ns": dur_s * SECOND, "name": "ProfilerStep#1"}
+    last = {"start_ns": (begun_s + dur_s) * SECOND - 1, "dur_ns": 1, "name": "report"}
+    recording = _recording("a.sqlite", 0, 20, KERNELS=work, RANGES=ranges(step, last))
+    measured = perfkit.select(perfkit.Run([recording])).measured
+    if measured_s is None:
+        assert measured is None
+    else:
+        assert measured == {0: pytest.approx([edge * SECOND for edge in measured_s], abs=1)}
+
+
+def test_what_follows_the_last_event_in_a_marked_step_is_not_measured() -> None:
+    work = kernels({"start_ns": 4 * SECOND, "dur_ns": 4 * SECOND})
+    step = {"start_ns": 0, "dur_ns": 20 * SECOND, "name": "ProfilerStep#1"}
+    last = {"start_ns": 9 * SECOND, "dur_ns": 1, "name": "report"}
+    recording = _recording("a.sqlite", 0, 20, KERNELS=work, RANGES=ranges(step, last))
+    view = perfkit.select(perfkit.Run([recording]))
+    assert {0: (0, 9 * SECOND)} == view.measured
+    # A window that a person chose keeps its edges.
+    chosen = perfkit.select(view.run, window=(0, 8 * SECOND))
+    assert ((0, 8 * SECOND), {}) == (chosen.measured, chosen.stepped)
 
 
 def test_no_figure_uses_a_share_above_1_that_a_tool_wrote(profiles: Path) -> None:

@@ -7,10 +7,13 @@ an edge; without a window a device that works from the start to the end of its r
 none. The operation that starts at a gap's end decides the cause, through its launch call, joined on
 (rank, process, correlation); of several that start together, the one whose call comes first in
 API_CALLS. No call launches a page of unified memory that the driver moves: the thread of the last
-call before the gap is taken to touch it. The causes are those of `perfkit.analysis.causes`.
+call before the gap is taken to touch it. A window that begins and ends with a step of the program
+has no edges: the gap before the first operation is one as any other, and the thread of the last
+call before it decides the cause of the gap after the last operation. The causes are those of
+`perfkit.analysis.causes`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -102,13 +105,14 @@ def idle_gaps(
     window: Windows | None = None,
     ranges: pd.DataFrame | None = None,
     os_calls: pd.DataFrame | None = None,
+    stepped: Collection[int] = (),
 ) -> pd.DataFrame:
     """Return the times at which a device does nothing, with what it was waiting for: table `GAPS`.
 
     The lengths of all gaps of a device add up to its idle time. A device that does nothing in the
     whole window is one edge. `at_least_ns` is the shortest gap to return, 0 or more, else
     ValueError; without `window` each device is seen over the span of the operations of all devices
-    of its rank.
+    of its rank. The window of `stepped` ranks is that of their steps.
 
     Source: Holistic Trace Analysis, ``get_idle_time_breakdown``.
     """
@@ -139,6 +143,7 @@ def idle_gaps(
     del operations, groups, start, end  # columns of all operations, when those of all gaps are made
     edge = ~reach.begun[gaps.device] & (gaps.start == reach.first[gaps.device])
     edge |= ~reach.continued[gaps.device] & (gaps.end == reach.last[gaps.device])
+    edge &= ~np.isin(index["rank"].to_numpy(), list(stepped))[gaps.device]
     call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
     touching = np.where(edge | (call >= 0), -1, _touching(gaps, tables, api_calls))
     table = (
@@ -237,18 +242,22 @@ def _free(operations: list[Int], first: Int, last: Int) -> _Gaps:
 def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
     """Return the row of the first call that launched an operation at the end of each gap, else -1."""
     gap, place = members(gaps.place, gaps.places)
-    row = gaps.order[place]
-    # Of the tables laid end to end, of which only these rows are copied
-    in_second = row >= len(tables[0])
-    in_first = (row >= 0) & ~in_second  # -1 is the end of a device's reach
-    ended = {key: np.full(len(row), -1, np.int64) for key in ("rank", "process", "correlation")}
-    for table, mine, shift in zip(tables, (in_first, in_second), (0, len(tables[0])), strict=True):
-        for key, values in ended.items():
-            values[mine] = table[key].to_numpy()[row[mine] - shift]
-    call = started_by(pd.DataFrame(ended), api_calls)
+    ended = _keys(tables, gaps.order[place], ["rank", "process", "correlation"])
+    call = started_by(ended, api_calls)
     first = np.full(len(gaps.start), len(api_calls))
     np.minimum.at(first, gap[call >= 0], call[call >= 0])
     return np.where(first < len(api_calls), first, -1)
+
+
+def _keys(tables: list[pd.DataFrame], row: Int, keys: list[str]) -> pd.DataFrame:
+    """Return the keys of rows of the tables laid end to end; -1 of row -1, which is the end of a device's reach."""
+    in_second = row >= len(tables[0])
+    in_first = (row >= 0) & ~in_second
+    values = {key: np.full(len(row), -1, np.int64) for key in keys}
+    for table, mine, shift in zip(tables, (in_first, in_second), (0, len(tables[0])), strict=True):
+        for key, column in values.items():
+            column[mine] = table[key].to_numpy()[row[mine] - shift]
+    return pd.DataFrame(values)
 
 
 def _usual_waits(
@@ -274,16 +283,22 @@ def _usual_waits(
 
 
 def _touching(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
-    """Return the last call before each gap that a page of unified memory ends, by the page's process; else -1."""
+    """Return the last call before each gap that no call ends, by the process of an operation beside it; else -1.
+
+    A page of unified memory ends such a gap, or the end of what is looked at: there the operation before counts.
+    """
     kernels, copies = tables
     found = np.full(len(gaps.start), -1, np.int64)
     if not len(api_calls):
         return found
-    row = np.maximum(gaps.order[gaps.place] - len(kernels), -1)
-    gap = np.flatnonzero(np.append(migrated(copies).to_numpy(bool), False)[row])
+    row = gaps.order[gaps.place]
+    is_page = np.append(migrated(copies).to_numpy(bool), False)[np.maximum(row - len(kernels), -1)]
+    beside = np.where(row < 0, gaps.order[gaps.place - 1], row)
+    gap = np.flatnonzero(is_page | ((row < 0) & (beside >= 0)))
     if not len(gap):
         return found
-    of_gap, of_call = numbered_together([copies.take(row[gap]), api_calls], ["rank", "process"])
+    keys = ["rank", "process"]
+    of_gap, of_call = numbered_together([_keys(tables, beside[gap], keys), api_calls], keys)
     begin = api_calls["start_ns"].to_numpy()
     axis = Axis.over(1 + int(max(of_gap.max(), of_call.max())), gaps.start[gap], begin)
     order = np.argsort(axis.at(of_call, begin), kind="stable")

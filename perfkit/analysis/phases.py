@@ -1,6 +1,7 @@
 """Which part of a recording is start-up, which is the loop, and which is a pause that happened once?
 
-The span of a rank lasts from the first to the last operation of its GPUs. Its phases cover that
+The span of a rank lasts from the first to the last operation of its GPUs, or as long as its marked
+steps where these last clearly longer (`perfkit.analysis.ranks.lengthened`). Its phases cover that
 exactly once:
 
 start_up  everything before the first typical repetition, slow first repetitions too: paid once per process
@@ -12,8 +13,9 @@ end       what follows the last repetition
 whole     all of a recording without a loop, but for its pauses
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -91,12 +93,14 @@ def phases(
     api_calls: pd.DataFrame,
     os_calls: pd.DataFrame,
     collecting: pd.DataFrame | None = None,
+    stepped: Mapping[int, Window] = MappingProxyType({}),
 ) -> pd.DataFrame:
     """Return the phases of each rank that has operations of a GPU: table `PHASES`.
 
     The lengths of a rank's phases add up to its span exactly, and each rank is judged by its own
     tables alone. `collecting`: STRETCHES in which the profiler itself worked and the GPU did not;
-    they make no step a longer one.
+    they make no step a longer one. `stepped`: the time of ranks whose steps last clearly longer
+    than the work of their GPUs.
     """
     marked = steps.of_program(RANGES.check(ranges), kernels, api_calls)
     tables = [marked, OPS.check(ops), PYTHON_CALLS.check(python_calls)]
@@ -108,7 +112,8 @@ def phases(
         spans, operators, functions, calls, system, launched, copied, collector = (
             _of_rank(table, rank) for table in tables
         )
-        of = repetitions.work(repetitions.operations(launched, copied), calls)
+        operations = repetitions.operations(launched, copied)
+        of = repetitions.work(operations, calls, stepped.get(int(rank)))
         found = repetitions.find(of, spans, operators, functions)
         saved = _saved(found, rank, launched, copied, spans, functions, calls, system)
         rows += _rows(of, int(rank), list(_parts(of, found, saved, collector)))
@@ -148,7 +153,7 @@ def busy(stretches: pd.DataFrame, operations: pd.DataFrame) -> Int:
 def _parts(
     of: Work, found: Repetitions, saved: Intervals, collecting: pd.DataFrame
 ) -> Iterator[_Part]:
-    """Yield the parts of a rank from its first to its last operation."""
+    """Yield the parts of a rank from the start to the end of its span."""
     first, last = of.span
     steady = np.flatnonzero(found.steady)
     if not len(steady) or _is_aside(of, found, steady):

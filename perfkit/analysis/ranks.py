@@ -12,8 +12,9 @@ and how it merges:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -52,6 +53,9 @@ EXTENTS = {
 LARGEST = 2**62  # ns and bytes: differences of smaller numbers fit int64
 FIVE = 5  # ranks worth opening
 UNUSUAL = 0.05  # of the median over the ranks; less is even (convention)
+# Steps that last longer than the GPUs' work by this factor are the time that is measured. A tenth of
+# the time is worth a finding, less is not (convention).
+LONGER = 1.1
 CUT = "recorded_frac"
 CUT_REASON = "is recorded for a shorter time than the others, so its shares are not compared"
 # Figures by which a rank can stand out, as shares of its span, and what a high value says.
@@ -108,6 +112,7 @@ class Reduction:
         spans = dict(zip(ranks.index, zip(ranks["first"], ranks["last"], strict=True), strict=True))
         if is_on_one_clock and len(ranks) > 1:
             spans = common(ranks)
+        spans |= lengthened(spans, self.by_step())
         how = {
             name: {"shortest_ns": "min", "longest_ns": "max"}.get(name, "sum")
             for name in DEVICES[2:]
@@ -219,6 +224,30 @@ def common(extents: pd.DataFrame) -> dict[int, tuple[int, int]]:
     return dict(
         zip(extents.index.tolist(), zip(begin.tolist(), end.tolist(), strict=True), strict=True)
     )
+
+
+def lengthened(
+    spans: Mapping[int, tuple[int, int]],
+    steps: pd.DataFrame,
+    begun: Mapping[int, int] = MappingProxyType({}),
+) -> dict[int, tuple[int, int]]:
+    """Return the time of each rank whose steps last clearly longer than its GPUs' work, ns.
+
+    `spans`: from the first to the last operation of each rank; `steps`: rank, start_ns, dur_ns. A
+    CPU that prepares a step first begins it before the GPU does anything: the run takes as long as
+    its steps then. The time ends with the last operation or the last step, whichever ends later. It
+    holds all operations. Steps that were found by their kernels never last longer. `begun`: when
+    the last event in the steps of a rank begins. What follows in its last step is unknown, often
+    the profiler that ends, and does not count. Other ranks are not in the answer.
+    """
+    found = {}
+    for rank, first, last in reach((steps,)).itertuples():
+        begin, end = spans.get(rank, (first, last))
+        last = min(last, max(end, begun.get(rank, last)))
+        if last - first > LONGER * (end - begin):
+            until = max(end, last)
+            found[int(rank)] = int(min(begin, until - (last - first))), int(until)
+    return found
 
 
 def to_open(devices: pd.DataFrame) -> list[int]:

@@ -51,7 +51,7 @@ class Work(NamedTuple):
 
     `tells`: whether it tells when the GPUs reach a step: it runs on the stream that computes
     longest, and its launch is known (all are taken to start with their launch where no launch is
-    known).
+    known). `span`: the time that is measured.
     """
 
     frame: pd.DataFrame
@@ -60,11 +60,7 @@ class Work(NamedTuple):
     launched: Int
     is_kernel: Bool
     tells: Bool
-
-    @property
-    def span(self) -> Window:
-        """Start of the first and end of the last operation."""
-        return int(self.start[0]), int(self.end.max())
+    span: Window
 
 
 def operations(kernels: pd.DataFrame, copies: pd.DataFrame) -> pd.DataFrame:
@@ -93,8 +89,11 @@ def _copy_name(direction: object) -> str:
     return "memset" if direction == "memset" else f"copy {direction}"
 
 
-def work(frame: pd.DataFrame, api_calls: pd.DataFrame) -> Work:
-    """Return the `operations` of one rank with the times of their launches: of their own start where none is known."""
+def work(frame: pd.DataFrame, api_calls: pd.DataFrame, stepped: Window | None = None) -> Work:
+    """Return the `operations` of one rank with the times of their launches: of their own start where none is known.
+
+    `stepped`: the time of the rank's steps, where that and not the time of the operations is measured.
+    """
     start, end = ends(frame)
     launched = start.copy()
     call = started_by(frame, api_calls)
@@ -104,7 +103,8 @@ def work(frame: pd.DataFrame, api_calls: pd.DataFrame) -> Work:
     tells = _main(frame, is_kernel)
     if (tells & known).any():
         tells &= known
-    return Work(frame, start, end, launched, is_kernel, tells)
+    span = stepped or (int(start[0]), int(end.max()))
+    return Work(frame, start, end, launched, is_kernel, tells, span)
 
 
 def _main(frame: pd.DataFrame, is_kernel: Bool) -> Bool:

@@ -93,8 +93,11 @@ def detect(
     window: Window | None = None,
     api_calls: pd.DataFrame | None = None,
     python_calls: pd.DataFrame | None = None,
+    by_kernels: bool = True,
 ) -> pd.DataFrame:
     """Return the iterations of each rank; none is found where nothing repeats at least three times.
+
+    Without `by_kernels` only those are found that a profiler or a person marked.
 
     PYTHON_CALLS tell layers from steps by the calls of modules, API_CALLS when the CPU launched the
     kernels; without API_CALLS a kernel counts as launched when it starts.
@@ -123,7 +126,7 @@ def detect(
     parts = zip(ranks.tolist(), _split(spans_of, ranks), _split(kernels, ranks), strict=True)
     modules, per_rank = layers.modules(python_calls), []
     for rank, spans, work in parts:
-        steps = _of_rank(spans, work, rank, api_calls, modules)
+        steps = _of_rank(spans, work, rank, api_calls, modules, by_kernels=by_kernels)
         if len(steps):
             per_rank.append(steps)
     table = STEPS.make(pd.concat(per_rank)[STEPS.column_names]) if per_rank else STEPS.empty()
@@ -300,6 +303,8 @@ def _of_rank(
     rank: int,
     api_calls: pd.DataFrame | None,
     modules: pd.DataFrame,
+    *,
+    by_kernels: bool,
 ) -> pd.DataFrame:
     """Return STEPS of one rank, by the first way that finds any."""
     marked = ranges[
@@ -318,7 +323,7 @@ def _of_rank(
         steps = iterations(ranges, kernels["start_ns"].to_numpy()).assign(how="nvtx")
         if layers.are_layers(steps["start_ns"].to_numpy(), passes):
             steps = steps.iloc[:0]
-    if not len(steps):
+    if by_kernels and not len(steps):
         steps = _sequence(kernels)
         begun = layers.launched(kernels.iloc[steps["place"]], api_calls)
         if layers.are_layers(begun, passes) or layers.is_one_forward(begun, ranges):

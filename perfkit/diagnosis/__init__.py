@@ -193,7 +193,7 @@ def _told(view: Selection, by_id: dict[str, Figure]) -> dict[str, float]:
     """Return the share of the span, by cause of idle time, that more special rules tell of."""
     claimed: list[Mapping[str, float]] = []
     claimed += [launching.launch_causes(view, by_id), gpus.idle_causes(view)]
-    claimed.append({"host_code": waiting.compiling(view)[0]})
+    claimed += [{"host_code": waiting.compiling(view)[0]}, waiting.preparing_causes(view)]
     claimed += [rule.claims(view) for rule in rules.rules().values() if rule.claims]
     claimed.append(transfers.idle_causes(view))
     told: dict[str, float] = {}

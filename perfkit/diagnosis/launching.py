@@ -377,7 +377,8 @@ def checkpoint_causes(view: Selection) -> dict[str, float]:
         return {}
     idle = idle_gaps(view)
     if idle is None:
-        idle = gaps.idle_gaps(view.all_kernels, view.copies, API_CALLS.empty(), window=view.window)
+        tables = view.all_kernels, view.copies, API_CALLS.empty()
+        idle = gaps.idle_gaps(*tables, window=view.measured)
         return {"idle": float(idle.loc[inside(view, idle), "dur_ns"].sum() / span)}
     by_cause = idle_parts(idle[inside(view, idle)]).sum()
     return {str(cause): float(ns / span) for cause, ns in by_cause.items() if ns}

@@ -44,6 +44,7 @@ def _of_recording(run: Run, *, ranks: tuple[int, ...], gpus: tuple[int, ...]) ->
         api_calls=every.api_calls,
         os_calls=every.os_calls,
         collecting=completeness.free(own, *operations),
+        stepped=every.stepped,
     )
     return _without_unknown_pauses(every, found)
 

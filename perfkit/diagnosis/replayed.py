@@ -59,6 +59,7 @@ BLOCKED = "launches wait for their kernels"  # what then follows may be gone wit
 # Of what a replay saves by overlapping, this is saved at least: the last copy or collective of a step has no work
 # beside it. The adversary's programs save 0.73 to 0.97 of it.
 OVERLAPPED = 0.7
+HALF = 0.5  # of a run is not replayed: then nothing is (convention)
 NOTABLE_ERROR = 0.01  # of a replay without a change
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
@@ -329,7 +330,7 @@ def _factors(view: Selection, told: Replay) -> tuple[float, float, float]:
     """Return how many times as fast the run would be, at least, usually and at most.
 
     A replay is trusted to LIMIT_FRAC; that of a part of the steps besides to how far that stands for all. What is no
-    steady step may stay as it is, or change alike.
+    steady step may stay as it is, or change alike; so may what steps hold before and after the work of the GPUs.
     """
     part = _part(view)
     of_part = part if isinstance(part, Stretch) else None
@@ -337,9 +338,9 @@ def _factors(view: Selection, told: Replay) -> tuple[float, float, float]:
     low = told.measured_ns / (told.high_ns * (1 + doubt))
     usual = told.measured_ns / told.span_ns
     high = told.measured_ns / (told.low_ns * (1 - doubt))
-    if of_part is None:
+    share = of_part.share_frac if of_part else _in_steps(view, told.measured_ns)
+    if share == 1:
         return low, usual, high
-    share = of_part.share_frac
     low, usual = (min(factor, 1 / (1 - share + share / factor)) for factor in (low, usual))
     return low, usual, max(high, 1 / (1 - share + share / high))
 
@@ -403,13 +404,26 @@ def _prepared(whole: Selection) -> Prepared | str:
         run = whatif.prepared(kernels, copies, api_calls, window=window, ranges=ranges)
     except PerfkitError as e:
         return _refused(e)
-    if part or whole.window is None or window is None:
+    # A replay lasts from the first to the last operation; a window or a step may begin and end with a gap.
+    lasted = int(run.measured[-1])
+    if part:
         return run
-    # A replay lasts from the first to the last operation, and the window may begin and end with a gap.
-    edges = 1 - int(run.measured[-1]) / (window[1] - window[0])
-    if edges < NOTABLE:
+    edges = 1 - _in_steps(whole, lasted)
+    if whole.window and window:
+        edges = 1 - lasted / (window[1] - window[0])
+    if edges < (NOTABLE if whole.window else HALF):
         return run
-    return f"perfkit did not simulate the window: no operation runs in {percent(edges)} of it at its begin and end"
+    what = "window" if whole.window else "run"
+    return f"perfkit did not simulate the {what}: no operation runs in {percent(edges)} of it at its begin and end"
+
+
+def _in_steps(view: Selection, lasted_ns: int) -> float:
+    """Return which share a replay is of the steps of a rank, where these last clearly longer; else 1."""
+    whole = _whole(view)
+    if whole.window or not whole.stepped:
+        return 1.0
+    steps_ns = np.diff(stopped(stops(whole), np.array(list(whole.stepped.values()))), axis=1)
+    return min(lasted_ns / int(steps_ns.max()), 1.0)
 
 
 def _without_pauses(whole: Selection, table: pd.DataFrame) -> pd.DataFrame:

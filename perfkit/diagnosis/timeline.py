@@ -1,7 +1,7 @@
 """What the timeline of a run shows: busy and idle time, steps, gaps and their owners.
 
 Without a window the span of a rank's GPUs lasts from the first to the last operation of any of
-them.
+them, or as long as the marked steps where these last clearly longer (`Selection.measured`).
 """
 
 from collections.abc import Mapping
@@ -226,7 +226,13 @@ def every_gap(view: Selection) -> pd.DataFrame:
     """Return `gaps.idle_gaps` of a selection; what is left out is no gap."""
     operations = (view.all_kernels, view.copies, view.api_calls)
     ranges = named_work(view)
-    found = gaps.idle_gaps(*operations, window=view.measured, ranges=ranges, os_calls=view.os_calls)
+    found = gaps.idle_gaps(
+        *operations,
+        window=view.measured,
+        ranges=ranges,
+        os_calls=view.os_calls,
+        stepped=view.stepped,
+    )
     return completeness.cut_gaps(found, left_out(view))
 
 

@@ -55,14 +55,7 @@ def system_figures(view: Selection) -> dict[str, Figure]:
     made: list[Figure] = []
     if span:
         source = "KERNELS, COPIES; timeline.busy"
-        of = "window, or from the first to the last operation of a rank's GPUs"
-        if isinstance(view.measured, dict):
-            of = (
-                "from the first to the last operation of all ranks, of each rank the part that it "
-                "recorded"
-            )
-        elif view.window is None and len(found["rank"].unique()) > 1:
-            of += "; the ranks have no common clock, so perfkit measures each over its own time"
+        of = _measured(view, found)
         made.append(
             Figure(
                 "gpu_count",
@@ -105,6 +98,24 @@ def system_figures(view: Selection) -> dict[str, Figure]:
         made.append(Figure("step_median_ns", "Median step", *_step(view, steady), source))
     made += _samples(view)
     return {figure.id: figure for figure in made}
+
+
+def _measured(view: Selection, found: pd.DataFrame) -> str:
+    """Return over which time the GPUs are measured, as a definition."""
+    of = "window, or from the first to the last operation of a rank's GPUs"
+    if view.window is not None:
+        return of
+    if len(found["rank"].unique()) > 1:
+        if view.run.is_on_one_clock:
+            of = (
+                "from the first to the last operation of all ranks, of each rank the part that it "
+                "recorded"
+            )
+        else:
+            of += "; the ranks have no common clock, so perfkit measures each over its own time"
+    if view.stepped:
+        of += "; as long as the marked steps, because they last longer"
+    return of
 
 
 def _judged_ns(view: Selection, found: pd.DataFrame) -> pd.Series:

@@ -15,12 +15,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import causes, memory, steps, timeline
-from perfkit.analysis.gaps import idle_gaps
+from perfkit.analysis import causes, memory, steps
 from perfkit.analysis.intervals import (
-    Int,
     Intervals,
     devices,
+    ends,
     intersect,
     subtract,
     total,
@@ -46,10 +45,18 @@ from perfkit.diagnosis.rules.operators import COMPILATION, MEMORY_GROWTH, RECOMP
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import INPUT, PREPARATION
 from perfkit.diagnosis.stored import kept
-from perfkit.diagnosis.timeline import STEADY, detected, of_steps, span_ns, unrecorded
+from perfkit.diagnosis.timeline import (
+    STEADY,
+    busy,
+    detected,
+    every_gap,
+    of_steps,
+    owned,
+    span_ns,
+    unrecorded,
+)
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
-from perfkit.tables import API_CALLS
 
 WORDS = re.compile(
     r"tokeni[sz]|preprocess|collate|augment|imdecode|jpeg|image\.open|transforms?[/\\.]",
@@ -108,17 +115,11 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     yield from _waiting_for_input(view, known)
     yield from _memory_growth(view, known)
     if not unrecorded(view):
-        busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
-        lead = int(_lead_ns(view).sum())
-        idle = 1 - float(busy["device_busy_ns"].sum() / (busy["span_ns"].sum() + lead or math.nan))
-        share = preparing(view) if idle >= NOTABLE else None
-        if (
-            share and share.value >= NOTABLE
-        ):  # case 4: the CPU prepares data while the GPU has nothing to do
+        share = preparing(view)
+        if share:  # case 4: the CPU prepares data while the GPU has nothing to do
             title = (
                 f"Data preparation on the CPU keeps the GPU idle {share.text} {of_the_time(view)}"
             )
-            title += " since the first step began" if lead else ""
             text = f"{share.label}: {share.definition}."
             gain = removing(share.value, AT_MOST, worst=WORST)
             yield tell(PREPARATION, title, text, (share,), gain, is_mean=True)
@@ -288,22 +289,48 @@ def loading(view: Selection) -> float | None:
     """Return the share of the time in which a thread is in a data loader and the GPU idle.
 
     None without a GPU. The time is that of the steady steps, of the whole span where there are
-    none; both begin with the first marked step, which loads before the GPU does anything.
+    none.
     """
     loaders = _loaders(view)
     steady = steps.steady(detected(view))
-    return _idle_share(
-        view, loaders, loaders.iloc[:0], lead=_lead_ns(view), within=steady if len(steady) else None
-    )
+    within = steady if len(steady) else None
+    return _idle_share(view, loaders, loaders.iloc[:0], within=within)
 
 
+@kept
 def preparing(view: Selection) -> Figure | None:
     """Return the share of the span in which the GPU is idle while a thread prepares data.
 
-    None if none does. Time that several threads spend at once counts once. The span begins with the
-    step in which the GPU's first operation lies, where steps are marked: a step that prepares first
-    begins before the GPU does anything.
+    None if that is less than a tenth. Time that several threads spend at once counts once.
     """
+    named = _preparations(view)
+    share = None if named.empty else _idle_share(view, named, _loaders(view))
+    if share is None or share < NOTABLE:
+        return None
+    definition = (
+        "share of the span during which the GPU is idle while a thread tokenises, decodes, augments or collates "
+        "(by names of functions and ranges, outside data loaders)"
+    )
+    longest = str(named.groupby("name")["dur_ns"].sum().idxmax())
+    label = f"Idle while preparing data ({printable(longest, 60)})"
+    return Figure("preparing_idle_frac", label, share, "1", definition, IN_OPS)
+
+
+def preparing_causes(view: Selection) -> dict[str, float]:
+    """Return the share of the span in which the GPU is idle while a thread prepares data, by cause of idle time."""
+    if view.framework is not view or unrecorded(view) or preparing(view) is None:
+        return {}
+    idle = owned(view)
+    cause = idle["detail"].astype(object).fillna(idle["cause"].astype(object))
+    named, loaders = _preparations(view), _loaders(view)
+    return {
+        str(of): _idle_share(view, named, loaders, idle=rows) or 0.0
+        for of, rows in idle.groupby(cause)
+    }
+
+
+def _preparations(view: Selection) -> pd.DataFrame:
+    """Return the ranges, functions and operators that prepare data by their names, and start no kernel."""
     columns = [*PLACE, "start_ns", "dur_ns", "name"]
     parts = [
         f.loc[causes.where(f["name"], WORDS.search), columns]
@@ -313,42 +340,11 @@ def preparing(view: Selection) -> Figure | None:
     named = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else parts[0]
     # Not those in which their thread launches a kernel.
     launches = view.api_calls[causes.where(view.api_calls["name"], causes.is_kernel_launch)]
-    named = named[causes.covered_by(named, launches.assign(dur_ns=1), PLACE) == 0]
-    share = _idle_share(view, named, _loaders(view), lead=_lead_ns(view))
-    if named.empty or share is None:
-        return None
-    definition = (
-        "share of the span during which the GPU is idle while a thread tokenises, decodes, augments or collates "
-        "(by names of functions and ranges, outside data loaders)"
-    )
-    definition += "; the span begins with the first step" if _lead_ns(view).any() else ""
-    longest = str(named.groupby("name")["dur_ns"].sum().idxmax())
-    label = f"Idle while preparing data ({printable(longest, 60)})"
-    return Figure("preparing_idle_frac", label, share, "1", definition, IN_OPS)
+    return named[causes.covered_by(named, launches.assign(dur_ns=1), PLACE) == 0]
 
 
 def _loaders(view: Selection) -> pd.DataFrame:
     return view.ranges[causes.where(view.ranges["name"], causes.DATA_LOADING.search)]
-
-
-@kept
-def _lead_ns(view: Selection) -> Int:
-    """Return the time from the start of a marked step to the first operation of each GPU in it, ns.
-
-    0 without one.
-    """
-    busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
-    marked = detected(view)
-    marked = marked[marked["how"] != "kernel sequence"].sort_values("start_ns", kind="stable")
-    if view.window is not None or marked.empty:
-        return np.zeros(len(busy), np.int64)
-    begun = marked[["rank", "start_ns", "dur_ns"]].assign(step_ns=marked["start_ns"])
-    first = busy[["rank", "start_ns"]].reset_index().sort_values("start_ns", kind="stable")
-    first = pd.merge_asof(first, begun, on="start_ns", by="rank").sort_values(
-        "index", kind="stable"
-    )
-    lead = (first["start_ns"] - first["step_ns"]).where(lambda since: since < first["dur_ns"], 0)
-    return lead.to_numpy(np.int64)
 
 
 def _idle_share(
@@ -356,35 +352,28 @@ def _idle_share(
     spans: pd.DataFrame,
     without: pd.DataFrame,
     *,
-    lead: Int | None = None,
     within: pd.DataFrame | None = None,
+    idle: pd.DataFrame | None = None,
 ) -> float | None:
     """Return the idle time of the GPUs that lies in spans of their rank and not in others, over the time looked at.
 
-    With `lead` that time begins so many ns before the first operation of each GPU; with `within` it
-    is that of steps.
+    With `within` that is the time of steps. `idle`: the idle time that counts, all by default.
     """
-    busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
-    if not busy["span_ns"].sum():
+    seen = busy(view)
+    if not seen["span_ns"].sum():
         return None
-    idle = idle_gaps(view.all_kernels, view.copies, API_CALLS.empty(), window=view.window)
-    _, (gpu, of_gap) = devices(busy, idle)
-    gpus = busy[["rank"]].assign(device=gpu)
+    idle = every_gap(view) if idle is None else idle
+    _, (gpu, of_gap) = devices(seen, idle)
+    gpus = seen[["rank"]].assign(device=gpu)
     wanted = subtract(_per_gpu(spans, gpus), _per_gpu(without, gpus))
-    lead = np.zeros(len(busy), np.int64) if lead is None else lead
-    first = busy["start_ns"].to_numpy()
-    start = np.r_[idle["start_ns"], first - lead]
-    both = intersect(
-        wanted, union(start, np.r_[start[: len(idle)] + idle["dur_ns"], first], np.r_[of_gap, gpu])
-    )
+    both = intersect(wanted, union(*ends(idle), of_gap))
     if within is not None:
-        inside = intersect(
-            _per_gpu(within, gpus), union(first - lead, first + busy["span_ns"].to_numpy(), gpu)
-        )
+        span = union(seen["start_ns"].to_numpy(), seen["end_ns"].to_numpy(), gpu)
+        inside = intersect(_per_gpu(within, gpus), span)
         return float(
-            total(intersect(both, inside), len(busy)).sum() / total(inside, len(busy)).sum()
+            total(intersect(both, inside), len(seen)).sum() / total(inside, len(seen)).sum()
         )
-    return float(total(both, len(busy)).sum() / (busy["span_ns"].sum() + lead.sum()))
+    return float(total(both, len(seen)).sum() / seen["span_ns"].sum())
 
 
 def _per_gpu(spans: pd.DataFrame, gpus: pd.DataFrame) -> Intervals:

@@ -320,3 +320,17 @@ def test_gaps_add_up_to_the_idle_part_of_the_timeline(window: tuple[int, int] | 
     assert by_cause.groupby(["rank", "gpu"])["share_frac"].sum().tolist() == pytest.approx(
         [1.0] * 4
     )
+
+
+def test_gaps_before_the_first_and_after_the_last_operation_of_steps_have_causes() -> None:
+    # A step of 200 us prepares for 100 us, launches, waits until 130 us, and goes on alone.
+    work = kernels(us(103, 120, 7))
+    calls = api_calls(us(100, 102, 7), us(120, 130, name="cudaDeviceSynchronize"))
+    window = {0: (0, 200 * US)}
+    gaps = idle_gaps(work, COPIES.empty(), calls, window=window, stepped=[0])
+    assert [(0, 0, 103, "host_wait"), (0, 120, 80, "host_wait")] == found_us(gaps)
+    assert ["host_code", "host_code"] == gaps["detail"].tolist()
+    assert {"host_code": 100, "launch": 2, "kernel_wait": 1} == parts_us(gaps.loc[0])
+    assert 70 == parts_us(gaps.loc[1])["host_code"]
+    edges = idle_gaps(work, COPIES.empty(), calls, window=window)
+    assert ["edge", "edge"] == edges["cause"].tolist()
