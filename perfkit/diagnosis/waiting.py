@@ -340,7 +340,8 @@ def _preparations(view: Selection) -> pd.DataFrame:
     named = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else parts[0]
     # Not those in which their thread launches a kernel.
     launches = view.api_calls[causes.where(view.api_calls["name"], causes.is_kernel_launch)]
-    return named[causes.covered_by(named, launches.assign(dur_ns=1), PLACE) == 0]
+    free: pd.DataFrame = named[causes.covered_by(named, launches.assign(dur_ns=1), PLACE) == 0]
+    return free
 
 
 def _loaders(view: Selection) -> pd.DataFrame:
