@@ -288,7 +288,10 @@ def _starts_work(view: Selection, rows: NDArray[np.int64]) -> bool:
 
 
 def _between_passes(view: Selection, moments: pd.DataFrame) -> NDArray[np.bool_]:
-    """Tell which moments lie between two batches of a DataLoader with workers without a CUDA call between the two."""
+    """Tell which moments lie before a batch of a DataLoader with workers, with no CUDA call since the batch before.
+
+    The first batch of a recording may have none before it.
+    """
     batches = view.ranges[where(view.ranges["name"], NEXT_BATCH.search)]
     if batches.empty:
         return np.zeros(len(moments), np.bool_)
@@ -304,8 +307,8 @@ def _between_passes(view: Selection, moments: pd.DataFrame) -> NDArray[np.bool_]
         times.sort()
     before = np.searchsorted(end, at, side="right") - 1
     after = np.searchsorted(start, at)
-    is_between = (before >= 0) & (after == before + 1) & (after < len(start))
-    last = np.searchsorted(call, end[before])
+    is_between = (after == before + 1) & (after < len(start))
+    last = np.where(before >= 0, np.searchsorted(call, end[before]), 0)
     following = np.searchsorted(call, np.append(start, 0)[after])
     answer: NDArray[np.bool_] = is_between & (last == following)
     return answer

@@ -167,7 +167,6 @@ PRODUCED: dict[str, Found] = {
     "log_power": logged(
         utilization__gpu="100 %", power__draw="180 W", enforced__power__limit="400 W"
     ),
-    "log_no_work": real("monitor/rocm-smi_json__mi100_rocm571.json"),
     "log_waited_for": real("reports/spinning_gpus/gpu.csv"),
     "log_little_power": logged(
         utilization__gpu="100 %", power__draw="100 W", enforced__power__limit="400 W"
@@ -185,7 +184,6 @@ PRODUCED: dict[str, Found] = {
     "memory_fragmented": remembered(steps(), reserved=1 << 32),
     "memory_grows": remembered(steps(keeps=1 << 24)),
     "inspected_late": real("nccl_inspector/h100x8_late_rank"),
-    "log_memory": logged(memory__used="80000 MiB", memory__total="81920 MiB"),
     "memory_growth": lambda *_: (perfkit.select(leaking(100)), ""),
     "paths_allocation": real("hpctoolkit/hpctoolkit-leo-amd-database"),
     "paths_barriers": real("hpctoolkit/HPCToolkit__hpcviewer.e4__lmp-openmp-database"),

@@ -45,7 +45,6 @@ DISPROVED = {
     f"ncu/{BERT}": ("latency_bound", BLOCK, Fact.LIBRARY_KERNELS),
     LATENT: ("latency_bound", r"Launch enough blocks|Raise occupancy", Fact.FULL_GRID),
     POWER: ("small_blocks", r"many blocks", Fact.FULL_GRID),
-    TIMESFORMER: ("computation", MIX, Fact.REDUCED),
     QWEN: ("computation", MIX, Fact.REDUCED),
     TWO_H100: ("copies_bound", PIN, Fact.PINNED),
     OPENACC: ("synchronisation", PIN, Fact.PINNED),

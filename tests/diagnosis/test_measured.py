@@ -59,7 +59,7 @@ CAUSES = {
 UNKNOWN = {case for case, rules in CASES.items() if rules == ("computation",)}
 ALONE = "the bound is that of fixing this alone; the mended program computes the same by fewer or other kernels, too"
 SLOWED = "nearly all of the time is the cause, and a profiler slows what remains by more than it is known to"
-BEYOND = dict.fromkeys(("chatbot_tune", "few_workers", "recompile"), SLOWED) | dict.fromkeys(
+BEYOND = dict.fromkeys(("few_workers", "recompile"), SLOWED) | dict.fromkeys(
     ("metric_pairs", "recsys_score"), ALONE
 )
 LAUNCHING = (
@@ -274,7 +274,7 @@ def test_no_severe_finding_where_nothing_is_badly_wrong(name: str, told: Told) -
         ("full_sort-bad", "computation", "torch.topk"),
         ("kv_cat-bad", "layout", "a tensor of full length that you allocate once"),
         ("kv_plan-bad", "idle_host_code", "makes a new plan for each new shape"),
-        ("offload-bad", "copies_pageable", "Keep what goes to the GPU and comes back"),
+        ("offload-bad", "copies_pageable", "Keep on the GPU what goes there and comes back"),
         ("one_hot-bad", "fusion", "the class numbers"),
         ("recompile-bad", "compilation", "dynamic=True"),
         ("recompute-bad", "recomputation", "Leave out torch.utils.checkpoint"),
@@ -297,7 +297,8 @@ def test_idle_code_of_the_cpu_names_its_operator(told: Told) -> None:
         "inside the Python function “<built-in function collect>”"
         in told("chatbot_tune-bad")[0].explanation
     )
-    passes = "For 63.9 % of it the CPU was between two passes"  # twice 79.2 of 248 ms: between batches without a call
+    # 73.0 ms before the first batch and twice 79.2 ms between batches, of 322 ms.
+    passes = "For 71.8 % of it the CPU was between two passes"
     assert passes in told("short_epochs-bad")[0].explanation
 
 
