@@ -65,13 +65,13 @@ class Commands:
     """Starts commands; all end with it."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
+        self._ours, theirs = socket.socketpair()
+        with theirs:
             argv = [sys.executable, "-c", PROGRAM, str(theirs.fileno())]
             self._process = subprocess.Popen(
                 argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
             )
-            self._lines = ours.makefile("rw")
+        self._lines = self._ours.makefile("rw")
 
     def ask(self, request: dict[str, Any]) -> Any:
         print(json.dumps(request), file=self._lines, flush=True)
@@ -106,7 +106,10 @@ class Commands:
         return Command(self, env=env or {**os.environ}, **request)
 
     def end(self) -> None:
+        """End all, even if a process that another test forked still holds the socket."""
+        self._ours.shutdown(socket.SHUT_RDWR)
         self._lines.close()
+        self._ours.close()
         self._process.wait()
 
 
