@@ -283,7 +283,7 @@ def _usual_waits(
 
 
 def _touching(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
-    """Return the last call before each gap that no call ends, by the process of an operation beside it; else -1.
+    """Return the last call before each gap that no call ends, of the process whose work borders on it; else -1.
 
     A page of unified memory ends such a gap, or the end of what is looked at: there the operation before counts.
     """

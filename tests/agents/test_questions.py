@@ -83,13 +83,14 @@ def test_a_window_keeps_the_rows_that_reach_into_it(questions: Questions) -> Non
     assert found == every[50:101]
 
 
-def test_the_lines_of_the_ledger_add_up_to_the_span(questions: Questions) -> None:
+def test_the_lines_of_the_ledger_add_up_to_the_marked_steps(questions: Questions) -> None:
+    """They begin a tenth of their time before the first operation of the GPU."""
     run = "runs/run.sqlite"
     ledger = questions.asked(questions.ledger, run=run)
-    spans = rows(questions, limit=200)["rows"]
-    copies = questions.asked(questions.query_table, run=run, table="COPIES", limit=500)["rows"]
-    first = min(row["start_ns"] for row in [*spans, *copies])
-    last = max(row["start_ns"] + row["dur_ns"] for row in [*spans, *copies])
+    marked = questions.asked(questions.query_table, run=run, table="RANGES", limit=500)["rows"]
+    steps = [row for row in marked if row["name"].startswith("step ")]
+    first = min(row["start_ns"] for row in steps)
+    last = max(row["start_ns"] + row["dur_ns"] for row in steps)
     assert last - first == ledger["all_lines_ns"]
 
 
