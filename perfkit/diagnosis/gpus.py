@@ -119,8 +119,9 @@ def _used(view: Selection, frame: pd.DataFrame) -> pd.DataFrame:
 def common_window(view: Selection) -> Window | None:
     """Return the time in which all used GPUs were recorded, inside the window if there is one.
 
-    None if none, or no common clock. A GPU that works in a part of the window alone, such as in the
-    second of two solves, is compared in that part.
+    None if none, or no common clock. Ranks with as many steps, and GPUs with as many collectives,
+    do the same work: all of it counts, also what one of them begins late. Another GPU that works in
+    a part of the window alone, such as in the second of two solves, is compared in that part.
     """
     if not view.run.is_on_one_clock:
         return None
@@ -130,11 +131,22 @@ def common_window(view: Selection) -> Window | None:
     found = _used(view, index.assign(first=start, last=end))
     if found.empty:
         return None
-    first, last = int(found["first"].max()), int(found["last"].min())
+    if _meet(view):
+        first, last = int(found["first"].min()), int(found["last"].max())
+    else:
+        first, last = int(found["first"].max()), int(found["last"].min())
     if view.window is not None:
         first = max(first, view.window[0])
         last = min(last, view.window[1])
     return (first, last) if first < last else None
+
+
+def _meet(view: Selection) -> bool:
+    """Tell whether several ranks have as many steps, or several GPUs as many collectives."""
+    collectives = cut(view.all_kernels, view.window)
+    collectives = collectives[collectives["family"] == "communication"]
+    counts = view.steps.value_counts("rank"), collectives.value_counts(GPU)
+    return any(len(n) > 1 and n.max() - n.min() <= SAME_COUNT * n.max() for n in counts)
 
 
 def figures(view: Selection) -> Iterator[Figure]:

@@ -49,7 +49,8 @@ def outside(view: Selection, *, told: str = "") -> str:
     is_outside = ~_is_judged(found)
     if view.outside is None:
         is_outside &= found["phase"].eq("pause")
-    return f"{_outside(found, is_outside, told)} {programs.sentence(view)}".strip()
+    apart = _apart(found, view.window) if view.outside else ""
+    return f"{_outside(found, is_outside, told)} {apart} {programs.sentence(view)}".strip()
 
 
 @kept
@@ -106,9 +107,9 @@ def booked(view: Selection) -> pd.DataFrame:
 def selection(view: Selection) -> Selection:
     """Return the part of a selection that is judged: its loop, where no window was chosen and a loop is found.
 
-    Of several ranks on one clock it is the time in which all of them are in their loops. Ranks without a common clock
-    are judged whole, for one window means another time on each. So is a recording with a doubt that touches a tenth of
-    it: what is lost may make a loop of what was none.
+    Of several ranks on one clock it is the time in which all of them do the same repetitions. Ranks
+    without a common clock are judged whole, for one window means another time on each. So is a
+    recording with a doubt that touches a tenth of it: what is lost may make a loop of what was none.
     """
     mine = programs.own(view)
     return _loop(mine) or mine
@@ -132,15 +133,56 @@ def _loop(view: Selection) -> Selection | None:
         return None
     if ranks > 1 and not view.run.is_on_one_clock:
         return None
-    end = (loops["start_ns"] + loops["dur_ns"]).groupby(loops["rank"]).max()
-    window = int(loops.groupby("rank")["start_ns"].min().max()), int(end.min())
+    window = _same_repetitions(view, loops)
     if window[1] <= window[0] or _is_nearly_all(found, window):
         return None
-    outside = judged(view).outside
+    outside = f"{judged(view).outside} {_apart(found, window)}".strip()
     traced = None if view.framework is view else selection(view.framework).window
     return Selection(
         view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside, traced
     )
+
+
+def _same_repetitions(view: Selection, loops: pd.DataFrame) -> Window:
+    """Return the time in which all ranks do the same repetitions of their loops.
+
+    A rank that is late in each step begins and ends its loop late, so the others then wait for it: the time lasts from
+    the first that begins to the last that ends, if all were recorded then. Otherwise the ranks are together from the
+    latest begin to the earliest end. Where some rank has more steps in that time, it lasts a step less: from a step of
+    the latest rank to its last one, so that each rank is in it for as many steps.
+    """
+    of_rank = loops.assign(end_ns=loops["start_ns"] + loops["dur_ns"]).groupby("rank")
+    start, end = of_rank["start_ns"].min(), of_rank["end_ns"].max()
+    period = float(((end - start) / of_rank["repetitions"].sum()).median())
+    first, last = int(start.min()), int(end.max())
+    latest, earliest = int(start.max()), int(end.min())
+    spans = view.measured if isinstance(view.measured, dict) else {}
+    is_recorded = all(begin <= first and last <= until for begin, until in spans.values())
+    if is_recorded and latest - first < period and last - earliest < period:
+        return first, last
+    begun = view.steps[view.steps["start_ns"].between(latest, earliest, inclusive="left")]
+    of_latest = begun.loc[begun["rank"] == start.idxmax(), "start_ns"]
+    if begun["rank"].value_counts().nunique() < 2 or of_latest.empty:
+        return latest, earliest
+    return latest, int(of_latest.max())
+
+
+def _apart(found: pd.DataFrame, window: Window | None) -> str:
+    """Say which rank cuts the loop of another one by a tenth or more, as it was recorded for a shorter time."""
+    loops = found[_is_judged(found)]
+    of_rank = loops.assign(end_ns=loops["start_ns"] + loops["dur_ns"]).groupby("rank")
+    start, end = of_rank["start_ns"].min(), of_rank["end_ns"].max()
+    if window is None or len(start) < 2:
+        return ""
+    before, after = window[0] - start.min(), end.max() - window[1]
+    if max(before, after) < BASE * (end.max() - start.min()):
+        return ""
+    if before > after:
+        apart = f"Rank {start.idxmax()} begins its loop only at {duration(int(start.max()))}."
+    else:
+        apart = f"Rank {end.idxmin()} ends its loop at {duration(int(end.min()))} already."
+    lasts = duration(window[1] - window[0])
+    return f"{apart} Shares and gains are of the {lasts} in which all ranks do the same steps."
 
 
 def _longest_round(found: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from diagnosis.traces import MS, all_of, told, view
-from frames import kernels
+from frames import kernels, ranges
 
 import perfkit
 from perfkit import diagnosis
@@ -232,3 +232,47 @@ def test_gpus_without_collectives_do_not_wait_in_them() -> None:
     ]
     uneven = told(view(kernels=kernels(*rows)))["ranks"]
     assert "collectives" not in uneven.explanation
+
+
+@pytest.mark.parametrize("by", ["gpu", "rank"])
+def test_a_gpu_that_is_late_in_each_step_does_not_compute_longer(by: str) -> None:
+    """Each computes 10 ms in each of three steps of 20 ms; one begins 8 ms late, and the other waits for it.
+
+    From 8 ms on, when both have begun, the late one computes 30 ms and the other 22 ms.
+    """
+    rows = []
+    for step in range(0, 60, 20):
+        rows += [kernel(0, step, 10), kernel(0, step + 10, 10, "nccl")]
+        rows += [kernel(1, step + 8, 10), kernel(1, step + 18, 2, "nccl")]
+    chosen = view(kernels=kernels(*({**row, by: row["gpu"]} for row in rows)))
+    assert gpus.common_window(chosen) == (0, 60 * MS)
+    assert gpus.compared(chosen)["computation_ns"].tolist() == [30 * MS, 30 * MS]
+    found = told(chosen)
+    assert "ranks" not in found
+    assert found["late_gpu"].gain.share == pytest.approx(24 / 60)
+
+
+def test_stages_of_a_pipeline_that_begin_and_end_apart_compute_alike() -> None:
+    """Each stage computes 6 ms in each of four marked steps of 10 ms, the second one from 3 ms on.
+
+    The first sends 3 times in a step and the second receives once, so their transfers do not match.
+    """
+    rows = []
+    for step in range(0, 40, 10):
+        rows += [kernel(0, step + n, 1, rank=0) for n in range(6)]
+        rows += [kernel(0, step + 6 + n, 1, "nccl", rank=0) for n in range(3)]
+        rows += [kernel(0, step + 3 + n, 1, rank=1) for n in range(6)]
+        rows += [kernel(0, step + 9, 1, "nccl", rank=1)]
+    marked = [
+        {
+            "rank": rank,
+            "start_ns": step * MS,
+            "dur_ns": 10 * MS,
+            "name": f"ProfilerStep#{step // 10}",
+            "kind": "step",
+        }
+        for rank in (0, 1)
+        for step in range(0, 40, 10)
+    ]
+    chosen = view(kernels=kernels(*rows), ranges=ranges(*marked))
+    assert gpus.compared(chosen)["computation_ns"].tolist() == [24 * MS, 24 * MS]

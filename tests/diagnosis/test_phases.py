@@ -178,3 +178,46 @@ def test_of_a_few_operations_without_a_loop_no_gap_is_a_pause() -> None:
     rows = [{"start_ns": at * MS, "dur_ns": MS, "name": name} for at, name in ((0, "a"), (90, "b"))]
     found = phases(view(kernels=kernels(*rows)))
     assert found[["phase", "dur_ns", "busy_ns"]].to_numpy().tolist() == [["whole", 91 * MS, 2 * MS]]
+
+
+def two_ranks(*, late: int, more: int = 0, **tables: pd.DataFrame) -> perfkit.Selection:
+    """Ten steps of 8 ms from 41 ms on; rank 1 begins each so many ms late, and rank 0 waits for it.
+
+    Rank 0 does `more` steps after that.
+    """
+    rows = []
+    for rank, steps in ((0, 10 + more), (1, 10)):
+        for base in range(41, 41 + 8 * steps, 8):
+            begun = base + late * rank
+            rows += [(rank, begun + n, 1, "abc"[n]) for n in range(3)]
+            rows += [(rank, begun + 3, base + 7 - begun - 3, "nccl")]
+    names = ["rank", "start_ns", "dur_ns", "name"]
+    every = [dict(zip(names, (r, s * MS, d * MS, n), strict=True)) for r, s, d, n in rows]
+    families = {"nccl": "communication"}
+    return view(
+        kernels=kernels(*({**row, "family": families.get(row["name"], "other")} for row in every)),
+        **tables,
+    )
+
+
+def test_a_rank_that_is_late_in_each_step_is_judged_from_where_the_others_begin() -> None:
+    """Copies show that both ranks were recorded from 0 on: the late one is idle from 41 to 44 ms."""
+    started = copies(*({"rank": rank, "start_ns": 0, "dur_ns": 20 * MS} for rank in (0, 1)))
+    chosen = selection(perfkit.select(two_ranks(late=3, copies=started).run))
+    assert chosen.window == (41 * MS, 120 * MS)
+
+
+def test_each_rank_has_as_many_steps_in_what_is_judged() -> None:
+    """Rank 1 is known from 44 ms on: rank 0 has 9 steps since, rank 1 has 10, the last from 116 ms on."""
+    started = copies({"rank": 0, "start_ns": 0, "dur_ns": 20 * MS})
+    chosen = selection(perfkit.select(two_ranks(late=3, copies=started).run))
+    assert chosen.window == (44 * MS, 116 * MS)
+
+
+def test_a_rank_that_stops_early_is_named() -> None:
+    """Rank 1 ends at 120 ms; rank 0 goes on for five steps until 160 ms."""
+    chosen = selection(perfkit.select(two_ranks(late=0, more=5).run))
+    assert chosen.window == (41 * MS, 120 * MS)
+    assert chosen.outside is not None
+    assert chosen.outside.startswith("Rank 1 ends its loop at 120 ms already.")
+    assert "Shares and gains are of the 79.0 ms" in chosen.outside
