@@ -314,12 +314,12 @@ def _parsed(name: str, value: Any) -> tuple[Any, ...]:
 def lanes_of(run: Run) -> Lanes:
     """Return the Lanes of a run."""
     if run not in _LANES:
-        _LANES[run] = Lanes(run.kernels, run.copies)
+        _LANES[run] = Lanes(run.kernels, run.copies, selection.select(run).stepped)
     return _LANES[run]
 
 
 def _span(run: Run, lanes: Lanes) -> tuple[int, ...]:
-    """Return the axis of time: from the first to the last operation, or the recording where there is none."""
+    """Return the axis of time: that of the operations and marked steps, or the recording where there is none."""
     if len(lanes.devices):
         return lanes.span if lanes.span[1] > lanes.span[0] else ()
     if any(len(run.table(name)) for name in (*selection.TIMED, "SAMPLES")):

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from IPython.core.getipython import get_ipython
 
+from perfkit.analysis import completeness
 from perfkit.analysis import operators as of_operators
 from perfkit.analysis.causes import Determinable
 from perfkit.analysis.intervals import Int
@@ -29,12 +30,12 @@ from perfkit.charts import tables
 from perfkit.charts.tables import Searchable
 from perfkit.charts.theme import Chart, following
 from perfkit.charts.vega import MIME
-from perfkit.diagnosis.timeline import every_gap, explained
+from perfkit.diagnosis.timeline import every_gap, explained, left_out, named_work
 from perfkit.errors import PerfkitError
 from perfkit.format import EMPTY, coded, printable, verbatim
 from perfkit.format import Shown as Table
 from perfkit.run import Run
-from perfkit.selection import Selection
+from perfkit.selection import Selection, select
 
 if TYPE_CHECKING:
     from perfkit.widgets.choice import Explorer
@@ -379,13 +380,18 @@ def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, D
     if isinstance(source, Selection):
         return every_gap(view), explained(view)  # which the diagnosis has kept
     run = view.run
-    tables = (run.kernels, run.copies, run.api_calls)
-    later = _IDLE.setdefault(
-        run, Later(lambda: Idle(*tables, ranges=run.ranges, os_calls=run.os_calls))
-    )
+    later = _IDLE.setdefault(run, Later(lambda: _idle(run)))
     index = index_of(later, run, "idle times", at_once=len(run.kernels) <= MANY)
     devices = {"ranks": view.ranks, "gpus": view.gpus}
-    return index.gaps(window=view.window, **devices), index.determinable(**devices)
+    found = completeness.cut_gaps(index.gaps(window=view.measured, **devices), left_out(view))
+    return found, index.determinable(**devices)
+
+
+def _idle(run: Run) -> Idle:
+    """Return the index of the gaps of a run, which `every_gap` finds in one choice of it."""
+    whole = select(run)
+    tables = run.kernels, run.copies, run.api_calls
+    return Idle(*tables, ranges=named_work(whole), os_calls=run.os_calls, stepped=whole.stepped)
 
 
 def operators(

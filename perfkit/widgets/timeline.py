@@ -302,7 +302,7 @@ class Zoomable:
 
     @property
     def whole(self) -> Window:
-        """From the first to the last operation; the recording where there is none."""
+        """The time of all operations and marked steps; the recording where there is none."""
         span = self.explorer.lanes.span
         first, last = span if span[1] > span[0] else extent(self.explorer.run)
         return first, max(last, first + 1)

@@ -155,6 +155,22 @@ def test_looked_up_gaps_agree_with_those_found(seed: int) -> None:
         check_idle(tables, index, windows, ranks, gpus)
 
 
+def test_looked_up_gaps_of_steps_agree_with_those_found() -> None:
+    """Marked steps of rank 0 last from before its first to after its last operation; rank 1 has a window of its own."""
+    tables = made(3)
+    first, last = int(tables[0]["start_ns"].min()), int(tables[0]["start_ns"].max())
+    steps = {0: (first - 70_000, last + 2_000_000)}
+    measured = {**steps, 1: (first - 5_000, last + 900_000)}
+    named = {"ranges": tables[3], "os_calls": tables[4]}
+    index = Idle(*tables[:3], **named, stepped=steps)
+    expected = idle_gaps(*tables[:3], window=measured, stepped=steps, **named)
+    pd.testing.assert_frame_equal(expected, index.gaps(window=measured))
+    # In a window that a person chose, what lies before all operations is an edge.
+    chosen = first - 9_000, last
+    expected = idle_gaps(*tables[:3], window=chosen, **named)
+    pd.testing.assert_frame_equal(expected, index.gaps(window=chosen))
+
+
 def test_waits_explained_by_parts_are_explained_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(4):
         *work, named, system = made(seed)

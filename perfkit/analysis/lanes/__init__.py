@@ -8,7 +8,8 @@ that lasts 0 ns has time in no window. Tables may be in any order and empty; ano
 SchemaError.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,17 @@ from perfkit.analysis.causes import (
 from perfkit.analysis.gap_parts import Host, cut_off
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import ranked
-from perfkit.analysis.intervals import Bool, Int, Window, bounds, device_key, devices, share, tiles
+from perfkit.analysis.intervals import (
+    Bool,
+    Int,
+    Window,
+    Windows,
+    bounds,
+    device_key,
+    devices,
+    share,
+    tiles,
+)
 from perfkit.analysis.intervals import spans as spans_of
 from perfkit.analysis.lanes.lane import Columns, Key, Lane, Works, lanes
 from perfkit.analysis.timeline import KINDS
@@ -48,14 +59,20 @@ class Lanes:
     """Kernels and copies, sorted and summed once, so that any window of them is answered at once.
 
     About 22 bytes per row are kept beside the tables. `span` is the start of the first and the end
-    of the last operation, ns, (0, 0) without any; `devices` has columns rank, gpu (int32),
-    ascending; `names` has name, family, count and total_ns as in `totals` of the whole run.
+    of the last operation, or of the steps of `stepped` ranks, ns, (0, 0) without any; `devices` has
+    columns rank, gpu (int32), ascending; `names` has name, family, count and total_ns as in
+    `totals` of the whole run.
     """
 
-    def __init__(self, kernels: pd.DataFrame, copies: pd.DataFrame) -> None:
+    def __init__(
+        self,
+        kernels: pd.DataFrame,
+        copies: pd.DataFrame,
+        stepped: Mapping[int, Window] = MappingProxyType({}),
+    ) -> None:
         frames = KERNELS.check(kernels), COPIES.check(copies)
         self.devices, groups = devices(*frames)
-        start, end = spans_of([*frames], groups, len(self.devices), None)
+        start, end = spans_of([*frames], groups, len(self.devices), stepped)
         self.span = (int(start.min()), int(end.max())) if len(self.devices) else (0, 0)
         self._works = Works(*frames)
         self._lanes = lanes(frames, groups, self._works)
@@ -323,11 +340,25 @@ class Idle:
         *,
         ranges: pd.DataFrame | None = None,
         os_calls: pd.DataFrame | None = None,
+        stepped: Mapping[int, Window] = MappingProxyType({}),
     ) -> None:
         frames = [KERNELS.check(kernels), COPIES.check(copies)]
         self._devices, groups = devices(*frames)
         self._first, self._last = spans_of(frames, groups, len(self._devices), None, own=True)
-        gaps = idle_gaps(kernels, copies, api_calls, ranges=ranges, os_calls=os_calls)
+        worked = spans_of(frames, groups, len(self._devices), stepped)
+        is_stepped = np.isin(self._devices["rank"].to_numpy(), list(stepped))
+        # From when to when the gaps of each device have causes: the steps hold all operations.
+        self._known = (
+            np.where(is_stepped, worked[0], self._first),
+            np.where(is_stepped, worked[1], self._last),
+        )
+        gaps = idle_gaps(
+            *(kernels, copies, api_calls),
+            ranges=ranges,
+            os_calls=os_calls,
+            window=stepped or None,
+            stepped=stepped,
+        )
         ranges = RANGES.given(ranges)
         self._host = Host(api_calls, ranges, OS_CALLS.given(os_calls))
         # What lies before and after all work of a device depends on which others are chosen with
@@ -359,37 +390,36 @@ class Idle:
         self._graph, self._graph_device = np.divmod(ran, max(count, 1))
 
     def gaps(
-        self, *, window: Window | None = None, ranks: Ids = (), gpus: Ids = ()
+        self, *, window: Windows | None = None, ranks: Ids = (), gpus: Ids = ()
     ) -> pd.DataFrame:
         """Return the times at which a device does nothing, with what it was waiting for.
 
-        A window that is omitted is the span of the operations of all these devices of a rank; empty
-        `ranks` and `gpus` keep all. The table GAPS is that of `idle_gaps` for the operations of
-        these devices, and the calls and ranges of these ranks.
+        A window that is omitted, or that of a rank which is not listed in several, is the span of
+        the operations of all these devices of the rank; empty `ranks` and `gpus` keep all. The
+        table GAPS is that of `idle_gaps` for the operations of these devices, and the calls and
+        ranges of these ranks. What lies before and after all work of a `stepped` rank has a cause
+        in windows of ranks, and is an edge in one window.
         """
-        chosen = self._chosen(ranks, gpus)
-        kept = np.flatnonzero(chosen)
-        if window is None:
-            own = pd.DataFrame({"first": self._first, "last": self._last})[chosen]
-            of_rank = own.groupby(self._devices.loc[chosen, "rank"])
-            first, last = self._first.copy(), self._last.copy()
-            first[kept], last[kept] = (
-                of_rank["first"].transform("min"),
-                of_rank["last"].transform("max"),
-            )
-        else:
-            first, last = (np.full(len(self._devices), end, np.int64) for end in bounds(window))
-        if (
+        kept = np.flatnonzero(self._chosen(ranks, gpus))
+        first, last = self._windows(kept, window)
+        worked = self._first, self._last
+        if window is not None and isinstance(window, Mapping):
+            worked = self._known
+        elif (
             window is None
-            and chosen.all()
-            and (first == self._first).all()
-            and (last == self._last).all()
+            and len(kept) == len(self._devices)
+            and (self._known[0] == first).all()
+            and (self._known[1] == last).all()
         ):
             return self._gaps
         parts = [
             _NO_GAPS,
             *(
-                self._inside(device, (int(first[device]), int(last[device])))
+                self._inside(
+                    device,
+                    (int(first[device]), int(last[device])),
+                    (int(worked[0][device]), int(worked[1][device])),
+                )
                 for device in kept.tolist()
             ),
         ]
@@ -425,22 +455,35 @@ class Idle:
             )
         return kept
 
-    def _inside(self, device: int, window: Window) -> _Inside:
-        """Return the gaps of a device that overlap a window, with the time before and after all of its work."""
+    def _windows(self, kept: Int, window: Windows | None) -> tuple[Int, Int]:
+        """Return from when to when each device is looked at, of those that are `kept`."""
+        if window is not None and not isinstance(window, Mapping):
+            first, last = bounds(window)
+            count = len(self._devices)
+            return np.full(count, first, np.int64), np.full(count, last, np.int64)
+        first, last = self._first.copy(), self._last.copy()
+        rank = self._devices["rank"].to_numpy()[kept]
+        for one in np.unique(rank).tolist():
+            mine = kept[rank == one]
+            whole = int(first[mine].min()), int(last[mine].max())
+            first[mine], last[mine] = (window or {}).get(one, whole)
+        return first, last
+
+    def _inside(self, device: int, window: Window, worked: Window) -> _Inside:
+        """Return the gaps of a device that overlap a window, with the time before and after it `worked`."""
         low, high = self._bounds[device], self._bounds[device + 1]
-        first, last = np.searchsorted(self._start[low:high], window) + low
-        if (
-            first > low
-            and self._start[first - 1] + self._gaps["dur_ns"].to_numpy()[first - 1] > window[0]
-        ):
-            first -= 1
-        row = np.arange(first, last)
-        start, end = self._start[row], self._start[row] + self._gaps["dur_ns"].to_numpy()[row]
-        if window[0] < self._first[device]:
-            until = min(self._first[device], window[1])
+        starts = self._start[low:high]
+        stops = starts + self._gaps["dur_ns"].to_numpy()[low:high]
+        since, until = max(window[0], worked[0]), min(window[1], worked[1])
+        row = np.arange(
+            *(np.searchsorted(stops, since, side="right"), np.searchsorted(starts, until))
+        )
+        start, end, row = starts[row], stops[row], row + low
+        if window[0] < worked[0]:
+            until = min(worked[0], window[1])
             start, end, row = np.r_[window[0], start], np.r_[until, end], np.r_[-1, row]
-        if window[1] > self._last[device]:
-            since = max(self._last[device], window[0])
+        if window[1] > worked[1]:
+            since = max(worked[1], window[0])
             start, end, row = np.r_[start, since], np.r_[end, window[1]], np.r_[row, -1]
         return _Inside(np.full(len(row), device), start, end, row)
 
