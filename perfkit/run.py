@@ -245,8 +245,7 @@ class Run:
         """The figures of all ranks without their events, merged exactly (`perfkit.analysis.ranks`).
 
         A store has them already; else each file is read once, and released before the next. GPUs are measured over the
-        same span as on the page (`Selection.measured`), but each rank's last step counts whole. Of several readers only
-        the first with kernels counts.
+        same span as on the page (`Selection.measured`). Of several readers only the first with kernels counts.
         """
         holders = ordered(p.reader for p in self.profiles if "KERNELS" in p.loaders)[:1]
         placed = zip(self.profiles, self._placed[0], strict=True)

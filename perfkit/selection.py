@@ -14,9 +14,8 @@ import pandas as pd
 from perfkit import given
 from perfkit.analysis import steps as iterations
 from perfkit.analysis.causes import where
-from perfkit.analysis.completeness import last_starts
 from perfkit.analysis.intervals import devices, spans
-from perfkit.analysis.ranks import common, extents, lengthened, reach
+from perfkit.analysis.ranks import begun, common, extents, lengthened, reach
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
 from perfkit.names.families import FAMILIES, family
@@ -115,10 +114,9 @@ class Selection:
         if not lengthened(spans, marked):
             return {}
         events = self.api_calls, self.os_calls, self.ranges, self.ops, self.python_calls
-        ended = reach((marked,))["last"]
-        inside = (table[table["start_ns"] < table["rank"].map(ended)] for table in events)
-        begun = pd.concat(map(last_starts, inside)).groupby(level=0).max()
-        return lengthened(spans, marked, begun)
+        seen = extents(self.all_kernels, self.copies, self.api_calls, self.ranges, self.ops)
+        last = begun(marked, events).clip(upper=seen["seen_last"])
+        return lengthened(spans, marked, last)
 
     @cached_property
     def _compared(self) -> dict[int, tuple[int, int]]:

@@ -49,7 +49,8 @@ VERSION = 3  # of the layout; a store of another one is refused
 ROWS = 1 << 17  # of a row group
 FIXED_BYTES = 250 << 20  # of a worker: Python and its libraries
 PER_BYTE, PER_PACKED_BYTE = 2, 40  # memory per byte of a file: measured 1 and 20 on traces
-REDUCED = ("KERNELS", "COPIES", "RANGES", "API_CALLS", "OPS")  # tables that `ranks.reduced` takes
+# Tables that `ranks.reduced` takes.
+REDUCED = ("KERNELS", "COPIES", "RANGES", "API_CALLS", "OPS", "OS_CALLS", "PYTHON_CALLS")
 TIMES = ["rank", "name", "start_ns", "dur_ns"]  # all that it takes of the last two
 ASKED = ("traced", "sampled", "platform")  # columns of CAPTURE
 TRACES = (".json", ".json.gz", ".sqlite", ".nsys-rep")
@@ -472,4 +473,5 @@ def with_ranks(figures: Reduction, number: Callable[[int], int], shift_ns: int) 
         )
         for rank, first, last, seen_first, seen_last in figures.extents
     ]
-    return replace(figures, devices=devices, steps=steps, extents=extents)
+    begun = [(number(rank), start + shift_ns) for rank, start in figures.begun]
+    return replace(figures, devices=devices, steps=steps, extents=extents, begun=begun)

@@ -394,6 +394,42 @@ def test_a_rank_whose_recording_was_cut_is_not_idle(tmp_path: Path) -> None:
         assert [0.144, 1.0, 1.0] == worth["median_frac"].round(3).tolist()
 
 
+@pytest.mark.parametrize("is_timed", [True, False])
+def test_marked_steps_of_ranks_last_as_long_in_a_store_as_on_the_page(
+    tmp_path: Path, is_timed: bool
+) -> None:
+    """Two steps of 10 ms prepare for 8 ms each, then run a kernel of 1 ms on rank 0, of 1.5 ms on rank 1.
+
+    Rank 0 works until 19 ms, and no event begins after that. Rank 1 works until 19.5 ms, and calls Python at 19.7 ms.
+    On one clock rank 0 is compared with rank 1, so until 19.5 ms.
+    """
+    (tmp_path / "job").mkdir()
+    for rank, dur in ((0, 1000.0), (1, 1500.0)):
+        events = []
+        for step in (0, 1):
+            at = 10_000.0 * step
+            events.append(made.event("user_annotation", f"ProfilerStep#{step}", at, 10_000.0))
+            events.append(made.call("cudaLaunchKernel", at + 7_900, 5.0, step))
+            events.append(made.kernel("gemm", at + 8_000, dur, step))
+        if rank:
+            events.append(made.event("python_function", "report", 19_700.0, 100.0))
+        stated = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
+        base = made.BASE if is_timed else made.BASE + rank * 10**15
+        text = made.trace(*events, **stated, baseTimeNanoseconds=base)
+        made.printed(tmp_path / "job" / f"rank{rank}_trace.json", text)
+    store.ingest([tmp_path / "job"], tmp_path / "store", workers=1)
+    for path in (tmp_path / "job", tmp_path / "store"):
+        run = perfkit.load(path)
+        view = perfkit.selection.select(run)
+        assert run.is_on_one_clock == is_timed
+        page = timeline.breakdown(view.kernels, view.copies, window=view.measured)
+        found = run.reduced.by_device()
+        first = 19_500_000 if is_timed else 19_000_000
+        assert page["span_ns"].tolist() == found["span_ns"].tolist() == [first, 19_700_000]
+        idle = [first - 2_000_000, 16_700_000]
+        assert page["idle_ns"].tolist() == found["idle_ns"].tolist() == idle
+
+
 LAYOUTS = {
     "torchtitan": [
         f"profile_traces/iteration_{i}/rank{r}_trace.json" for i in (10, 20) for r in range(3)

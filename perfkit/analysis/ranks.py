@@ -8,11 +8,12 @@ and how it merges:
 - `extents`: per rank from when to when its GPUs worked and were recorded; the rows are put together. `over_ranks` takes
   from them the span over which all ranks are compared, which no rank knows alone.
 - `steps`: start and duration of each iteration of each rank; the rows are put together.
+- `begun`: per rank when the last event in its steps begins; the rows are put together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -22,6 +23,7 @@ import pandas as pd
 from perfkit.analysis import communication, timeline
 from perfkit.analysis import steps as iterations
 from perfkit.analysis.causes import GRAPH_LAUNCH_CALLS, LAUNCH_CALLS
+from perfkit.analysis.completeness import last_starts
 from perfkit.tables import COPIES, KERNELS, RANGES
 
 DEVICES = (
@@ -74,10 +76,16 @@ class Reduction:
     devices: list[tuple[int, ...]] = field(default_factory=list)
     steps: list[tuple[int, int, int, int]] = field(default_factory=list)
     extents: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    begun: list[tuple[int, int]] = field(default_factory=list)
 
     def check(self) -> None:
         """Raise ValueError or OverflowError for figures that `reduced` cannot have made."""
-        widths = {"devices": len(DEVICES), "steps": len(STEPS), "extents": 1 + len(EXTENTS)}
+        widths = {
+            "devices": len(DEVICES),
+            "steps": len(STEPS),
+            "extents": 1 + len(EXTENTS),
+            "begun": 2,
+        }
         for name, width in widths.items():
             rows = np.array(getattr(self, name), np.int64).reshape(-1, width)
             if (np.abs(rows) >= LARGEST).any():
@@ -112,7 +120,9 @@ class Reduction:
         spans = dict(zip(ranks.index, zip(ranks["first"], ranks["last"], strict=True), strict=True))
         if is_on_one_clock and len(ranks) > 1:
             spans = common(ranks)
-        spans |= lengthened(spans, self.by_step())
+        begun = pd.DataFrame(self.begun, columns=["rank", "start_ns"], dtype=np.int64)
+        last = last_starts(begun).clip(upper=ranks["seen_last"])
+        spans |= lengthened(spans, self.by_step(), last)
         how = {
             name: {"shortest_ns": "min", "longest_ns": "max"}.get(name, "sum")
             for name in DEVICES[2:]
@@ -139,10 +149,13 @@ def reduced(
     kernels: pd.DataFrame,
     copies: pd.DataFrame,
     ranges: pd.DataFrame,
-    api_calls: pd.DataFrame,
-    ops: pd.DataFrame,
+    *events: pd.DataFrame,
 ) -> Reduction:
-    """Return the figures of the ranks in KERNELS, COPIES and RANGES; of API_CALLS and OPS only when they were."""
+    """Return the figures of the ranks in KERNELS, COPIES and RANGES.
+
+    `events` are API_CALLS, OPS, OS_CALLS and PYTHON_CALLS, of which only the times count.
+    """
+    api_calls, ops, *_ = events
     KERNELS.check(kernels), COPIES.check(copies), RANGES.check(ranges)
     found = iterations.detect(ranges, kernels)
     steps = list(zip(*(found[name].tolist() for name in STEPS), strict=True))
@@ -150,7 +163,9 @@ def reduced(
     rows = list(
         zip(recorded.index.tolist(), *(recorded[name].tolist() for name in EXTENTS), strict=True)
     )
-    return Reduction(_devices(kernels, copies), steps, rows)
+    last = begun(found, (ranges, *events))
+    pairs = list(zip(last.index.tolist(), last.tolist(), strict=True))
+    return Reduction(_devices(kernels, copies), steps, rows, pairs)
 
 
 def _devices(kernels: pd.DataFrame, copies: pd.DataFrame) -> list[tuple[int, ...]]:
@@ -175,7 +190,10 @@ def _devices(kernels: pd.DataFrame, copies: pd.DataFrame) -> list[tuple[int, ...
 def merged(one: Reduction, other: Reduction) -> Reduction:
     """Return the figures of both."""
     return Reduction(
-        one.devices + other.devices, one.steps + other.steps, one.extents + other.extents
+        one.devices + other.devices,
+        one.steps + other.steps,
+        one.extents + other.extents,
+        one.begun + other.begun,
     )
 
 
@@ -226,10 +244,17 @@ def common(extents: pd.DataFrame) -> dict[int, tuple[int, int]]:
     )
 
 
+def begun(steps: pd.DataFrame, events: Iterable[pd.DataFrame]) -> pd.Series:
+    """Return when the last of the events that begin in or before the steps of each rank does, ns."""
+    ended = reach((steps,))["last"]
+    inside = (table[table["start_ns"] < table["rank"].map(ended)] for table in events)
+    return pd.concat(map(last_starts, inside)).groupby(level=0).max()
+
+
 def lengthened(
     spans: Mapping[int, tuple[int, int]],
     steps: pd.DataFrame,
-    begun: Mapping[int, int] = MappingProxyType({}),
+    begun: Mapping[int, int] | pd.Series = MappingProxyType({}),
 ) -> dict[int, tuple[int, int]]:
     """Return the time of each rank whose steps last clearly longer than its GPUs' work, ns.
 
@@ -237,8 +262,9 @@ def lengthened(
     CPU that prepares a step first begins it before the GPU does anything: the run takes as long as
     its steps then. The time ends with the last operation or the last step, whichever ends later. It
     holds all operations. Steps that were found by their kernels never last longer. `begun`: when
-    the last event in the steps of a rank begins. What follows in its last step is unknown, often
-    the profiler that ends, and does not count. Other ranks are not in the answer.
+    the last event in the steps of a rank begins, or its recording of the GPU ended (`extents`).
+    What follows in its last step is unknown, often the profiler that ends, and does not count.
+    Other ranks are not in the answer.
     """
     found = {}
     for rank, first, last in reach((steps,)).itertuples():
