@@ -264,15 +264,18 @@ def with_others(bound: Gain, freed: Mapping[str, float]) -> Gain:
     total = sum(shorter.values())
     if bound.share is None or total < LITTLE:
         return bound
+    left = max(1 - bound.share - total, 0.0)
+    high = 1 / left if left else math.inf
+    if bound.beyond and high <= bound.high:  # it names other time already
+        return bound
     most = max(shorter.values())
     others = [line for line, part in shorter.items() if part >= min(LITTLE, most)]
-    left = max(1 - bound.share - total, 0.0)
     names = ", ".join(
         LINES.get(line, words("idle").get(line, line.replace("_", " "))) for line in others
     )
     further = (*bound.further, f"Other time gets shorter too, {percent(total)} in all: {names}")
-    high = max(bound.high, 1 / left if left else math.inf)
-    return replace(bound, high=high, further=further, beyond=tuple(others))
+    beyond = tuple(dict.fromkeys((*bound.beyond, *others)))
+    return replace(bound, high=max(bound.high, high), further=further, beyond=beyond)
 
 
 def at_best(view: Selection, gain: Gain, freed_by: Freed) -> Gain:

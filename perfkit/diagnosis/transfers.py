@@ -16,7 +16,6 @@ parts. Only the rest is told as communication.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -243,12 +242,8 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
     there_and_back = share >= NOTABLE and len(ways) == 2 and ways.min() >= SAME * ways.max()
     waited = _before(view, moved(view).loc[kinds(view).index]) if there_and_back else {}
     if waited:  # their calls go with them
-        before = sum(waited.values())
-        reason = f"{FASTER}; data that stay on the GPU save the idle time before them, too "
-        reason += f"({percent(before)} of the time)"
-        gain = replace(
-            removing(min(share + before, 1.0), reason), share=share, beyond=tuple(waited)
-        )
+        reason = f"{FASTER}; data that stay on the GPU save the idle time before them, too"
+        gain = with_others(removing(share, reason), waited)
     elif kind == "pageable" and share >= NOTABLE and is_to_cpu and len(view.framework.ops):
         gain = with_others(gain, idle_after(view, rows))
     first = STAY if there_and_back else ""
@@ -293,18 +288,16 @@ def _small(view: Selection, share: float) -> Finding:
     )
     before = _before(view, rows)
     waited = sum(before.values())
-    reason = (
-        f"{FASTER}; merged copies save the idle time before them, too ({percent(waited)} of the "
-        "time)"
-    )
-    gain = removing(min(share + max(waited, between), 1.0), reason if waited else FASTER)
-    gain = replace(gain, beyond=tuple(before) if waited > between else ())
+    gain = removing(cost, FASTER)
+    if waited > between:  # merged copies save the idle time before them, too
+        part = 1 - between / waited
+        gain = with_others(gain, {cause: share * part for cause, share in before.items()})
     own = busy(view)["span_ns"]
     gaps = small_gaps(view).groupby(["rank", "gpu"])["dur_ns"].sum()
     keys = pd.MultiIndex.from_frame(busy(view)[["rank", "gpu"]])
     of_gpus = _exposed_ns(view, rows.index) + gaps.reindex(keys, fill_value=0).to_numpy()
     title = f"{KINDS['small']} {on_gpus(view, cost, busy(view), of_gpus / own)}"
-    return tell(COPIES_SMALL, title, text, evidence, replace(gain, share=cost))
+    return tell(COPIES_SMALL, title, text, evidence, gain)
 
 
 def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:

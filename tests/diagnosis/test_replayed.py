@@ -11,7 +11,7 @@ import perfkit
 from perfkit.analysis import whatif
 from perfkit.analysis.whatif import Replay
 from perfkit.diagnosis import gain, replayed, slowing
-from perfkit.diagnosis.finding import Finding, Gain, Objection
+from perfkit.diagnosis.finding import Finding, Gain, Objection, removing
 from perfkit.diagnosis.kernel_loading import loaded_before, loading
 from perfkit.diagnosis.rules import changes as ways
 from perfkit.report.notebooks import sample
@@ -217,3 +217,13 @@ def test_the_profiler_explains_nothing_of_gpus_that_nobody_uses(
     monkeypatch.setattr(slowing, "short_gaps", lambda view: 0.9)
     gain = Gain(1.0, 2.0, "bound", whole="the program on all GPUs")
     assert gain == slowing.without_profiler(view(), gain, is_idle=False)
+
+
+def test_a_gain_that_names_other_time_keeps_it_when_less_is_freed_again() -> None:
+    """20 % of the time, and 10 % of launches beside it: 1 / 0.7. Waits of 5 % give less, waits of 20 % give 1 / 0.6."""
+    bound = replayed.with_others(removing(0.2, "it goes"), {"launch": 0.1})
+    assert (1 / 0.7, ("launch",)) == (pytest.approx(bound.high), bound.beyond)
+    assert bound.why.endswith("Other time gets shorter too, 10.0 % in all: launch calls")
+    assert bound == replayed.with_others(bound, {"sync": 0.05})
+    more = replayed.with_others(bound, {"sync": 0.2})
+    assert (1 / 0.6, ("launch", "sync")) == (pytest.approx(more.high), more.beyond)

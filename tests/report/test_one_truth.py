@@ -19,7 +19,9 @@ from perfkit import diagnosis, report
 from perfkit.diagnosis import machine, picture
 from perfkit.diagnosis.finding import Figure, Finding
 from perfkit.diagnosis.headline import Headline, cause, headline, leading
+from perfkit.diagnosis.replayed import LINES
 from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.words import words as idle_words
 from perfkit.report import first_page, html, links, pages
 from perfkit.report.notebooks import SUMMARY
 from perfkit.selection import Selection
@@ -116,6 +118,17 @@ def test_what_the_verdict_names_is_a_colour_of_the_picture_and_the_tile(
     ]
     assert len(notes) <= 1
     assert [] == [note for note in notes if keys and picture.name(keys[0]) not in note]
+
+
+def test_a_gain_beyond_its_share_names_what_else_gets_shorter(name: str, profiles: Path) -> None:
+    for finding in page(profiles / name).findings:
+        gain = finding.gain
+        if gain.share is None or gain.share >= 1 or gain.high <= 1.001 / (1 - gain.share):
+            continue
+        assert gain.beyond, finding.title
+        named = {**idle_words("idle"), **LINES, "collector": "the profiler's own time"}
+        for line in gain.beyond:
+            assert named.get(line, line.replace("_", " ")) in gain.why, finding.title
 
 
 def test_the_list_begins_with_what_the_verdict_names(name: str, profiles: Path) -> None:

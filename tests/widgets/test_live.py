@@ -8,17 +8,22 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from diagnosis.traces import MS, of_tables
+from frames import api_calls, kernels, ranges
 from widgets.viewed import Chooser
 
 import perfkit
 from perfkit import charts
+from perfkit.analysis.causes import PARTS
 from perfkit.charts.tables import again, loader
 from perfkit.charts.vega import MIME
+from perfkit.diagnosis.timeline import every_gap
 from perfkit.errors import PerfkitError
 from perfkit.format import verbatim
 from perfkit.run import Run
 from perfkit.widgets import after
 from perfkit.widgets import live as widgets_live
+from perfkit.widgets.choice import Explorer
 from perfkit.widgets.live import (
     Later,
     Live,
@@ -367,3 +372,38 @@ def test_an_error_of_what_is_made_later_reaches_who_asks() -> None:
     later: Later[int] = Later(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         later.answer("soon", at_once=True)
+
+
+@pytest.mark.parametrize("choice", [{}, {"ranks": [0]}, {"window": [3_000_000, 15_000_000]}])
+def test_the_explorer_shows_the_idle_time_of_marked_steps_as_the_page_does(
+    choice: dict[str, list[int]],
+) -> None:
+    """Two ranks prepare each of two steps of 10 ms for 8 ms, then run a kernel of 1 ms and wait for it.
+
+    The first kernel begins at 8 ms: without the time before it each GPU is idle 9 ms, with it 17 ms. The last event
+    begins at 18.1 ms, so the time ends with the last kernel at 19 ms.
+    """
+    rows: dict[str, list[dict[str, Any]]] = {"work": [], "calls": [], "marks": []}
+    for rank in (0, 1):
+        for step in (0, 1):
+            at, of = 10 * MS * step, {"rank": rank, "correlation": step}
+            rows["work"].append({**of, "start_ns": at + 8 * MS, "dur_ns": MS})
+            rows["calls"].append({**of, "start_ns": at + 7 * MS, "dur_ns": MS})
+            wait = {"rank": rank, "start_ns": at + 8 * MS + MS // 10, "dur_ns": MS}
+            rows["calls"].append({**wait, "name": "cudaDeviceSynchronize", "correlation": -1})
+            mark = {"rank": rank, "start_ns": at, "dur_ns": 10 * MS, "kind": "step"}
+            rows["marks"].append({**mark, "name": f"ProfilerStep#{step}"})
+    run = of_tables(
+        KERNELS=kernels(*rows["work"]),
+        API_CALLS=api_calls(*rows["calls"]),
+        RANGES=ranges(*rows["marks"]),
+    )
+    view = perfkit.select(run, **choice)
+    found, _ = widgets_live.gaps(Chooser(), view)  # as an explorer asks
+    expected = every_gap(view)
+    columns = ["rank", "gpu", "start_ns", "dur_ns", *PARTS]
+    pd.testing.assert_frame_equal(expected[columns], found[columns], check_dtype=False)
+    assert expected["cause"].tolist() == found["cause"].tolist()
+    idle = found.groupby("rank")["dur_ns"].sum().tolist()
+    assert idle == {"window": [11 * MS] * 2, "ranks": [17 * MS]}.get("".join(choice), [17 * MS] * 2)
+    assert Explorer(run).offer.span == (0, 19 * MS)
