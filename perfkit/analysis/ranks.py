@@ -248,7 +248,8 @@ def begun(steps: pd.DataFrame, events: Iterable[pd.DataFrame]) -> pd.Series:
     """Return when the last of the events that begin in or before the steps of each rank does, ns."""
     ended = reach((steps,))["last"]
     inside = (table[table["start_ns"] < table["rank"].map(ended)] for table in events)
-    return pd.concat(map(last_starts, inside)).groupby(level=0).max()
+    last: pd.Series = pd.concat(map(last_starts, inside)).groupby(level=0).max()
+    return last
 
 
 def lengthened(

@@ -24,7 +24,7 @@ from perfkit.analysis import completeness
 from perfkit.analysis import operators as of_operators
 from perfkit.analysis.causes import Determinable
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.lanes import Idle
+from perfkit.analysis.lanes.idle import Idle
 from perfkit.analysis.operators.totals import Operators
 from perfkit.charts import tables
 from perfkit.charts.tables import Searchable

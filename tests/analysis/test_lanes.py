@@ -15,7 +15,8 @@ from frames import api_calls, copies, kernels, lasting, tuples, types
 from perfkit.analysis import gap_parts, timeline
 from perfkit.analysis.causes import determinable, started_by
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.lanes import Idle, Lanes, Launching, Spans, lane
+from perfkit.analysis.lanes import Lanes, Launching, Spans, lane
+from perfkit.analysis.lanes.idle import Idle
 from perfkit.selection import named
 from perfkit.tables import COPIES, KERNELS
 
