@@ -10,32 +10,18 @@ SchemaError.
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import (
-    CAUSES,
-    PARTS,
-    Determinable,
-    is_graph_launch,
-    judged,
-    migrated,
-    started_by,
-    where,
-)
-from perfkit.analysis.gap_parts import Host, cut_off
-from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import ranked
 from perfkit.analysis.intervals import (
     Bool,
     Int,
     Window,
-    Windows,
     bounds,
-    device_key,
     devices,
     share,
     tiles,
@@ -43,8 +29,8 @@ from perfkit.analysis.intervals import (
 from perfkit.analysis.intervals import spans as spans_of
 from perfkit.analysis.lanes.lane import Columns, Key, Lane, Works, lanes
 from perfkit.analysis.timeline import KINDS
-from perfkit.schema import stretches, unique
-from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
+from perfkit.schema import stretches
+from perfkit.tables import COPIES, KERNELS
 
 __all__ = ["Lanes", "Launching", "Spans"]
 TABLES = pd.Index(["KERNELS", "COPIES"])
