@@ -42,9 +42,9 @@ from perfkit.diagnosis.timeline import (
     idle_parts,
     named_work,
 )
-from perfkit.diagnosis.words import words
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
+from perfkit.names.parts import IDLE
 from perfkit.schema import unique
 from perfkit.selection import Selection
 
@@ -267,9 +267,7 @@ def with_others(bound: Gain, freed: Mapping[str, float]) -> Gain:
     most = max(shorter.values())
     others = [line for line, part in shorter.items() if part >= min(LITTLE, most)]
     left = max(1 - bound.share - total, 0.0)
-    names = ", ".join(
-        LINES.get(line, words("idle").get(line, line.replace("_", " "))) for line in others
-    )
+    names = ", ".join(LINES.get(line, IDLE.get(line, line.replace("_", " "))) for line in others)
     further = (*bound.further, f"Other time gets shorter too, {percent(total)} in all: {names}")
     high = max(bound.high, 1 / left if left else math.inf)
     return replace(bound, high=high, further=further, beyond=tuple(others))
