@@ -561,6 +561,7 @@ LINKS = Table(
         category(
             "path", "found between the two: NVL, PIX, PHB, SYS, ...; missing when not recorded"
         ),
+        optional("nodes", "Int64", "nodes of all ranks together; missing when not recorded"),
     ),
     ("rank", "kind", "channel", "from_rank", "to_rank"),
 )

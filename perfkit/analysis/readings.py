@@ -65,6 +65,11 @@ class Readings:
         return self.stop - self.first
 
     @property
+    def spans(self) -> Bool:
+        """Whether the readings of each series span some time: a single one has no duration."""
+        return np.asarray(self.time[self.stop - 1] > self.time[self.first], bool)
+
+    @property
     def row_series(self) -> Int:
         """The series of each reading."""
         return np.repeat(np.arange(len(self.first)), self.count)

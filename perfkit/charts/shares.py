@@ -392,11 +392,12 @@ def _text(
     return coloured
 
 
-def host_and_gpu(summary: pd.DataFrame) -> alt.LayerChart:
-    """Draw the CPU time of each rank or entry point beside the time of the GPU operations that it started.
+def host_and_gpu(summary: pd.DataFrame, *, time: str = "CPU time") -> alt.LayerChart:
+    """Draw the threads' time of each rank or entry point beside the time of the GPU operations that it started.
 
     `summary`: columns rank, host_ns, kernel_ns, copy_ns, operation_ns and, if there, entry; NaN where not recorded.
-    Raises ValueError if a time is negative, or kernels and copies exceed all operations by more than rounding.
+    `time`: what `host_ns` is. Raises ValueError if a time is negative, or kernels and copies exceed all operations by
+    more than rounding.
     """
     need(summary, "rank", "host_ns", "kernel_ns", "copy_ns", "operation_ns")
     parts = ["kernel_ns", "copy_ns"]
@@ -404,7 +405,7 @@ def host_and_gpu(summary: pd.DataFrame) -> alt.LayerChart:
     host, gpu = rows["host_ns"].sum(min_count=1), rows["operation_ns"].sum(min_count=1)
     if not host > 0 and not gpu > 0:
         return nothing("No CPU or GPU time", f"{NO_CPU} {NO_GPU}")
-    beside = f"{duration(host)} of CPU time and" if host > 0 else "CPU time was not recorded;"
+    beside = f"{duration(host)} of {time} and" if host > 0 else "CPU time was not recorded;"
     both = f"{beside} {duration(gpu)} of GPU operations" if gpu > 0 else ""
     whole = rows[["host_ns", "operation_ns"]].sum(axis=1)
     order = rows.iloc[whole.argsort(kind="stable")[::-1]].rename(
@@ -430,7 +431,7 @@ def host_and_gpu(summary: pd.DataFrame) -> alt.LayerChart:
     )
     return layered(
         [marks, ink(inline(drawn), dx=5).encode(length, label, offset, alt.Text("told:N"))],
-        both or f"{duration(host)} of CPU time, no GPU operation recorded",
+        both or f"{duration(host)} of {time}, no GPU operation recorded",
         "Sums over all threads and over all GPU operations: neither is wall time, their ratio is no utilisation.",
         picture=f"Bars of {', '.join(drawn['series'].unique())} for {', '.join(drawn['label'].unique()[:8])}",
         size=(WIDTH - 60, alt.Step(22)),

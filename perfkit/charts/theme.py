@@ -19,6 +19,7 @@ from altair.utils import schemapi
 
 from perfkit.charts.vega import MIME
 from perfkit.format import EMPTY, MISSING
+from perfkit.names.parts import CAUSE
 
 with Path(__file__).with_name("words.toml").open("rb") as _file:
     WORDS: dict[str, dict[str, str]] = tomllib.load(_file)
@@ -32,12 +33,10 @@ KIND_NAMES: dict[str, str] = {kind: kind.replace("_", " ") for kind in KIND_COLO
 FAMILY_COLOURS: dict[str, str] = {
     key: KIND_COLOURS.get(shade, shade) for key, shade in COLOURS["family"].items()
 }
-CAUSE_COLOURS, CAUSE_NAMES = (
-    {key: row[at] for key, row in COLOURS["cause"].items()} for at in (0, 1)
-)
-DETAIL_COLOURS, DETAIL_NAMES = (
-    {key: row[at] for key, row in COLOURS["detail"].items()} for at in (0, 1)
-)
+CAUSE_COLOURS: dict[str, str] = COLOURS["cause"]
+CAUSE_NAMES = {key: CAUSE[key] for key in CAUSE_COLOURS}
+DETAIL_COLOURS: dict[str, str] = COLOURS["detail"]
+DETAIL_NAMES = {key: CAUSE[key] for key in DETAIL_COLOURS}
 STATE_COLOURS, STATE_NAMES = (
     {key: row[at] for key, row in COLOURS["state"].items()} for at in (0, 1)
 )

@@ -261,6 +261,11 @@ def _takes(view: Selection, pattern: str) -> bool:
 
 
 def _one_gpu(view: Selection) -> bool:
+    """Tell whether the program uses one GPU: by the size that a log states, else by its kernels."""
+    is_size = view.run.samples["metric"].eq("world_size_count")
+    stated = view.run.samples.loc[is_size, "value"]
+    if len(stated):
+        return bool(stated.max() == 1)
     gpus = view.run.kernels.groupby(["rank", "gpu"]).ngroups
     return gpus == 1 and view.run.collectives.empty
 

@@ -7,7 +7,7 @@ the number that its recording answers best.
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -34,6 +34,7 @@ from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.rules.call_paths import PATHS_GPU_IDLE
 from perfkit.diagnosis.rules.rule import Hides
+from perfkit.diagnosis.rules.steps import PAUSES
 from perfkit.diagnosis.tiles import RATES, READ, Tile, read_in_log, readings, shares, tiles
 from perfkit.diagnosis.timeline import STEADY, too_few
 from perfkit.format import duration, number, percent, printable, size
@@ -47,6 +48,7 @@ NOTABLE = 0.05  # of the time
 LONGEST_NAME = 80  # characters of a function
 # A run is at most this many times as long as its median steps, if these show where time goes.
 ALL_STEPS = 1.25
+MOSTLY = 0.9  # of a recording without a loop: pauses that the verdict begins with (convention)
 OF_KERNELS = (
     0.04  # counted for kernels of which nobody knows how much faster they can be (convention)
 )
@@ -82,7 +84,7 @@ SENTENCES: tuple[tuple[str, str], ...] = (
         "paths_gpu_busy_frac",
         "The GPU worked {paths_gpu_busy_frac} of the wall time. No finding costs 10 % of it.",
     ),
-    ("paths_host_ns", "The program used {paths_host_ns} of CPU time. No GPU work was recorded."),
+    ("paths_host_ns", "The threads took {paths_host_ns} of {host_time}. No GPU work was recorded."),
 )
 AFTER_A_FAILURE = (
     "Find the rank that stopped first: compare the last lines that each rank printed. To see what each rank waited "
@@ -122,7 +124,9 @@ def headline(
         if (error := failure(view))
         else _doubted(view, figures, findings, best)
     )
-    outside = phases.outside(view, told=_phase_told(view, findings))
+    is_mostly_paused = _pauses_told(view, findings) is not None
+    told = "pause" if is_mostly_paused else _phase_told(view, findings)
+    outside = phases.outside(view, told=told)
     if recording.is_mostly_unknown(view):
         ends = []
         outside = ""
@@ -149,15 +153,42 @@ def _doubted(
     # `_verdict` itself tells that there is too little to judge.
     told = recording.Kind.TOO_LITTLE
     doubts = [doubt for doubt in recording.leading(view) if doubt.kind is not told]
+    pauses = _pauses_told(view, findings)
+    if pauses:
+        findings = [_of_the_rest(finding) for finding in findings]
+    verdict = _verdict(view, figures, findings, best)
+    if pauses:
+        verdict = f"{_after_pauses(view, pauses)} {verdict}"
     if not doubts:
-        return _verdict(view, figures, findings, best)
+        return verdict
     first = doubts[0]
     if recording.holds_no_gpu_work(view):
         return " ".join((first.text, *(f"{doubt.seen}." for doubt in doubts[1:2])))
     if recording.is_mostly_unknown(view):
         share = percent(recording.unknown_frac(view))
         return f"{first.seen}. {share} of the GPU's time is unknown, so the recording shows no cause. {first.remedy}."
-    return f"{first.seen}. {_verdict(view, figures, findings, best)}"
+    return f"{first.seen}. {verdict}"
+
+
+def _pauses_told(view: Selection, findings: Iterable[Finding]) -> Finding | None:
+    """Return the finding of pauses that take nine tenths of a recording without a loop; None elsewhere."""
+    if view.outside or recording.is_mostly_unknown(view):
+        return None
+    told = (finding for finding in findings if finding.rule == PAUSES.name)
+    return next((finding for finding in told if (finding.gain.share or 0) >= MOSTLY), None)
+
+
+def _after_pauses(view: Selection, found: Finding) -> str:
+    """Say what the CPU did in the pauses that take most of a recording, and of what the rest of the verdict is."""
+    rest = duration(phases.unpaused_ns(view))
+    return f"{found.title}. {found.explanation} What follows is of the other {rest}."
+
+
+def _of_the_rest(finding: Finding) -> Finding:
+    """Return a finding whose gain is called one of the part without pauses, of which it is."""
+    if finding.gain.whole != Gain.whole:
+        return finding
+    return replace(finding, gain=replace(finding.gain, whole="this part"))
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
@@ -276,6 +307,8 @@ def _verdict(
     if not order:
         texts = {id: figure.text for id, figure in figures.items()}
         texts |= {"who": _who(view, figures), "of_line_rate": _of_line_rate(figures)}
+        if "paths_host_ns" in figures:
+            texts["host_time"] = figures["paths_host_ns"].subject
         if "log_gpu_busy_frac" in figures:
             texts["logged"] = _logged(view, figures["log_gpu_busy_frac"])
         return next(

@@ -108,10 +108,16 @@ def _in_nodes(via: pd.Series) -> Iterator[Figure]:
 
 
 def _network(view: Selection) -> Iterator[Figure]:
-    """Yield how many of NCCL's connections over the network are TCP, and go by way of host memory."""
+    """Yield how many of NCCL's connections over the network are TCP, and go by way of host memory.
+
+    Inside one node no connection needs the network: the cards are not to blame then.
+    """
     via = view.run.links["transport"].dropna().astype("string")
     yield from _in_nodes(via)
     via = via[via.str.startswith("NET/")]
+    if is_one_node(view.run.links):
+        yield from _inside_by_network(via, len(view.run.links["transport"].dropna()))
+        return
     tcp = via.str.match("NET/(?:Fast)?Socket")  # FastSocket is Google's plugin for TCP
     by_host, source = ~via.str.contains("/GDRDMA", regex=False) & ~tcp, "LINKS"
     of = f"of the {len(via):,} connections over the network that NCCL set up"
@@ -130,6 +136,19 @@ def _network(view: Selection) -> Iterator[Figure]:
             definition,
             source,
         )
+
+
+def _inside_by_network(via: pd.Series, count: int) -> Iterator[Figure]:
+    """Yield how many of the connections inside the only node use the network's transport."""
+    if len(via):
+        definition = f"{len(via):,} of the {count:,} connections inside the only node are NET"
+        label, value = "Connections over the network in a node", len(via) / count
+        yield Figure("baseline_net_inside_frac", label, value, "1", definition, "LINKS")
+
+
+def is_one_node(links: pd.DataFrame) -> bool:
+    """Tell whether a log says that all ranks are on one node."""
+    return bool(links["nodes"].eq(1).any()) and bool(links["nodes"].dropna().eq(1).all())
 
 
 def _cards(view: Selection) -> Iterator[Figure]:
@@ -154,6 +173,8 @@ def is_between_nodes(view: Selection) -> bool:
     """Tell whether ranks of several nodes communicate: more than a node has GPUs, or over a network."""
     gpus = len(view.devices[["rank", "gpu"]].drop_duplicates())
     ranks = view.collectives["ranks"].max()
+    if is_one_node(view.run.links):
+        return False
     via = view.run.links["transport"].dropna().astype("string")
     return bool(via.str.startswith("NET/").any()) or (gpus > 0 and pd.notna(ranks) and ranks > gpus)
 

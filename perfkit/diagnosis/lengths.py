@@ -21,8 +21,8 @@ from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import STEP_LENGTHS
 from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.timeline import idle_gaps, idle_parts, unrecorded
-from perfkit.diagnosis.words import words
 from perfkit.format import duration
+from perfkit.names.parts import IDLE
 from perfkit.selection import Selection
 
 FEWEST_CHANGES = (
@@ -30,7 +30,6 @@ FEWEST_CHANGES = (
 )
 PARTS = 1.5  # times as long as the long repetitions are steps of which these are parts (convention)
 HALF = 0.5  # of the difference; of a cause, what the short steps may have for it to be one of the long (convention)
-IDLE_NAMES = words("idle")
 
 
 class Lengths(NamedTuple):
@@ -156,7 +155,7 @@ def findings(view: Selection) -> Iterator[Finding]:
         text += (
             f" In a long step the GPU is idle {duration(found.cause_ns)} longer for this reason: "
         )
-        text += f"{IDLE_NAMES.get(found.cause, found.cause)}."
+        text += f"{IDLE.get(found.cause, found.cause)}."
     gain = Gain(1.0, 1.0, "two lengths are no loss by themselves: the long steps may do more work")
     title = f"Steps have two lengths: {short.text} and {long.text}"
     yield tell(STEP_LENGTHS, title, text, (short, long), gain)

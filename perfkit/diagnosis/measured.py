@@ -75,16 +75,53 @@ def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> I
     limits = limited(view, peaks=peaks)
     limits = limits[limits["dur_ns"].notna()]
     total = float(limits["dur_ns"].sum())
+    waiting = list(_waiting(view, known))
     for bound, group in GROUPS.items():
         rows = limits[limits["limit"].isin(group)]
         share = float(rows["dur_ns"].sum() / total) if total else 0.0
-        if share >= BETTER_HALF:
-            yield _limit(view, bound, share, rows, known, peaks)
-            if bound == "latency":  # where a unit works enough, more warps bring nothing
-                yield from _few_warps(view, known)
+        if share < BETTER_HALF:
+            continue
+        limit = _limit(view, bound, share, rows, known, peaks)
+        if bound == "latency":
+            limit, waiting = _of_latency(view, limit, rows, waiting, known)
+        yield limit
     yield from _small_blocks(view, known)
     yield from _causes(view, known)
-    yield from _waiting(view, known)
+    yield from waiting
+
+
+def _of_latency(
+    view: Selection,
+    latency: Finding,
+    rows: pd.DataFrame,
+    waiting: list[Finding],
+    known: dict[str, Figure],
+) -> tuple[Finding, list[Finding]]:
+    """Return one finding for all that shows why launches wait, and the stalls that are of other launches.
+
+    Too few warps come first: they make each stall cost time. Then comes the stall of these
+    launches. Where a unit works enough, more warps bring nothing.
+    """
+    stalled, _ = _stalled(view)
+    is_same = pd.Series(_launches(rows).isin(_launches(stalled)), rows.index)
+    is_of_these = rows.loc[is_same, "dur_ns"].sum() >= BETTER_HALF * rows["dur_ns"].sum()
+    stall = waiting if is_of_these else []
+    causes = [*_few_warps(view, known), *stall]
+    if not causes:
+        return latency, waiting
+    first, *others = causes
+    others.append(latency)
+    evidence = dict.fromkeys(figure for one in (first, *others) for figure in one.evidence)
+    said = [first.explanation, *(f"{one.title}." for one in others)]
+    is_bounded = latency.gain.is_known and not first.gain.is_known
+    told = replace(
+        first,
+        explanation=" ".join(said),
+        evidence=tuple(evidence),
+        gain=latency.gain if is_bounded else first.gain,
+        place=first.place or latency.place,
+    )
+    return told, [] if is_of_these else waiting
 
 
 def _small_blocks(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from perfkit.diagnosis import little, phases, repeating
 from perfkit.diagnosis.evidence import advice
 from perfkit.diagnosis.finding import HORIZONS, ONCE, Figure, Finding, Gain
 from perfkit.diagnosis.pausing import reason
+from perfkit.diagnosis.rules.idle import IDLE_HOST_CODE
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import PAUSES, WARM_UP
 from perfkit.format import duration, percent, printable
@@ -58,7 +59,8 @@ def _pauses(view: Selection) -> Iterator[Finding]:
     found = reason(view)
     first = ""
     if found.rule:
-        title += f", because {found.rule.reason}"
+        if found.rule is not IDLE_HOST_CODE:  # which says that nothing else was recorded
+            title += f", because {found.rule.reason}"
         steps = advice(phases.whole(phases.recorded(view)), found.rule.advice)
         first = next((step for horizon in HORIZONS for step in steps.get(horizon, ())), "")
     whose = f" Most of this time lies in {printable(found.owner, 80)}." if found.owner else ""

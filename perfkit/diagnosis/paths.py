@@ -1,8 +1,8 @@
 """Figures and findings of a call-path profile (HPCToolkit): what CPU and GPU did, summed over the whole run.
 
 A total is the sum over the entry points of the inclusive values at their roots: every thread, each
-kernel once. Metrics hold no times of day: a window does not apply to them. CPU time is the sum over
-threads.
+kernel once. Metrics hold no times of day: a window does not apply to them. The time of the CPU is the sum over
+threads: CPU time, or else real time, in which sleep counts.
 
 Thresholds: a GPU busy for less than 0.7 of the wall time is idle too often, copies above 0.1 and a
 stall above 0.3 of their whole are worth a look, and a kernel under 10 µs is shorter than what
@@ -48,6 +48,7 @@ SHORT_RUN_NS = 1_000_000_000
 LITTLE = 0.01  # of the wall time
 WAITING = 0.05  # of all threads' time at barriers, worth a look (convention)
 NO_WALL = "the recording lacks the length of the run, so the gain of the whole program is unknown"
+CPU_TIME = "CPU time"
 GPU_WORK = "the GPU's work"  # what gets faster where the length of the run is unknown
 SOURCE = "calltree.gpu_summary"
 TOTALS = words("call_paths")
@@ -64,6 +65,7 @@ def figures(view: Selection) -> Iterator[Figure]:
     total["kernel_mean_ns"] = total["kernel_ns"] / total["launch_count"]
     total["copy_frac"] = total["copy_ns"] / (total["kernel_ns"] + total["copy_ns"])
     total["coverage_frac"] = total["sample_count"] / total["expected_sample_count"]
+    yield from _host_time(view, float(total["host_ns"]))
     for column, (label, unit, definition) in TOTALS.items():
         if pd.notna(total[column]):
             yield Figure(f"paths_{column}", label, float(total[column]), unit, definition, SOURCE)
@@ -73,11 +75,28 @@ def figures(view: Selection) -> Iterator[Figure]:
     yield from _against_wall(view, summary, total)
 
 
+def _host_time(view: Selection, total_ns: float) -> Iterator[Figure]:
+    """Yield the time of all threads, called by what was measured: a clock on the wall counts sleep too."""
+    if math.isnan(total_ns):
+        return
+    time = _time(view)
+    counts = " (time that a thread sleeps counts)" if time != CPU_TIME else ""
+    definition = f"sampled {time}, summed over all threads{counts}"
+    label = f"{time[0].upper()}{time[1:]}"
+    yield Figure("paths_host_ns", label, total_ns, "ns", definition, SOURCE, subject=time)
+
+
+def _time(view: Selection) -> str:
+    """Return what the time of the threads was measured as: "CPU time" or "real time"."""
+    return calltree.host_time(view.run.call_metrics)
+
+
 def _main_thread(view: Selection) -> Iterator[Figure]:
     parts = calltree.gpu_summary(view.run.calltree, view.run.call_metrics, by="entry").set_index(
         "entry"
     )
-    for name, label in (("kernel", "Kernel time"), ("host", "CPU time")):
+    time = _time(view)
+    for name, label in (("kernel", "Kernel time"), ("host", f"{time[0].upper()}{time[1:]}")):
         column = f"{name}_ns"
         total = parts[column].sum()
         if total > 0 and "main thread" in parts.index:
@@ -414,7 +433,7 @@ def _launches(known: dict[str, Figure]) -> Iterator[Finding]:
 
 
 def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
-    """Name the Python function, else the loop or function, in which the host spends at least half of its CPU time."""
+    """Name the Python function, else the loop or function, in which the host spends at least half of its time."""
     total = known.get("paths_host_ns")
     if total is None:
         return
@@ -422,6 +441,7 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     metrics = view.run.call_metrics
     entry = "main thread" if tree["entry"].eq("main thread").any() else ""
     name = calltree.host_metric(metrics)
+    time = _time(view)
     path = calltree.hot_path(tree, metrics, metric=name, entry=entry)
     frames = _of_program(path)
     if frames.empty:
@@ -436,7 +456,7 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         "Hottest call path of the CPU",
         share,
         "1",
-        "share of the entry point's CPU time that is spent below this function or loop",
+        f"share of the entry point's {time} that is spent below this function or loop",
         "calltree.hot_path",
     )
     alone = calltree.exclusive(tree, metrics, metric=name)
@@ -448,15 +468,15 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         "Hottest procedure",
         float(shares.max()),
         "1",
-        "share of all threads' CPU time that this procedure itself takes, without the functions it "
+        f"share of all threads' {time} that this procedure itself takes, without the functions it "
         "calls",
         "calltree.exclusive",
     )
     who = "The main thread" if entry else "The program"
-    title = f"{who} spends {figure.text} of its CPU time below {_place(path, deepest)}"
+    title = f"{who} spends {figure.text} of its {time} below {_place(path, deepest)}"
     text = (
         "From the entry point down, each caller spends at least half of its time in the next function. The procedure "
-        f"with the most CPU time itself is {printable(shares.idxmax(), 80)}: {own.text} of all threads' time."
+        f"with the most {time} itself is {printable(shares.idxmax(), 80)}: {own.text} of all threads' time."
     )
     gain = _of_host(known, share, entry)
     if asleep := known.get("paths_asleep_frac"):
@@ -503,13 +523,14 @@ def _place(path: pd.DataFrame, deepest: pd.Series) -> str:
 
 
 def _of_host(known: dict[str, Figure], share: float, entry: str) -> Gain:
-    """Return the gain of removing a share of the CPU time, of the main thread if there is one, from the wall time."""
+    """Return the gain of removing a share of the threads' time, of the main thread if any, from the wall time."""
     wall = known.get("paths_wall_ns")
     of_main = known.get("paths_main_thread_host_frac")
     if wall is None or (entry and of_main is None):
         return Gain(1.0, math.inf, NO_WALL)
     cpu_ns = share * known["paths_host_ns"].value * (of_main.value if of_main and entry else 1.0)
-    reason = "best case: the wall time shrinks by this CPU time, if it was on the critical path"
+    time = known["paths_host_ns"].subject
+    reason = f"best case: the wall time shrinks by this {time}, if it was on the critical path"
     return replace(removing(min(cpu_ns / wall.value, 1.0), reason), share=None)
 
 
@@ -526,20 +547,21 @@ def mpi(view: Selection) -> pd.DataFrame:
 
 
 def _mpi(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
-    """Name the MPI call with most of the CPU time, and where it is called."""
+    """Name the MPI call with most of the measured time, and where it is called."""
     if "paths_host_ns" not in known:
         return
     calls = mpi(view)
     if calls["share_frac"].sum() < NOTABLE:
         return
     first = calls.iloc[0]
+    time = _time(view)
     source = "calltree.mpi_calls"
     whole = Figure(
         "paths_mpi_frac",
         "MPI calls",
         float(calls["share_frac"].sum()),
         "1",
-        "share of all threads' CPU time spent in MPI calls; nested calls count once",
+        f"share of all threads' {time} spent in MPI calls; nested calls count once",
         source,
     )
     name = printable(first["name"], 80)
@@ -548,7 +570,7 @@ def _mpi(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         f"MPI: {name}",
         float(first["share_frac"]),
         "1",
-        f"share of all threads' CPU time spent in {name}",
+        f"share of all threads' {time} spent in {name}",
         source,
     )
     at = "" if pd.isna(first["at"]) else f", at {printable(first['at'], 80)}"
@@ -559,10 +581,10 @@ def _mpi(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     text = f"Most of it is spent in this call path: {printable(first['path'], 300)}{at}. "
     text += (
         f"Next: {others}. " if others else ""
-    ) + "A call that waits for another rank takes CPU time too."
-    title = f"MPI calls take {whole.text} of the CPU time; {name} alone takes {most.text}"
+    ) + f"A call that waits for another rank takes {time} too."
+    title = f"MPI calls take {whole.text} of the {time}; {name} alone takes {most.text}"
     reason = (
-        "this is a share of all ranks' CPU time; the recording does not show how long ranks wait "
+        f"this is a share of all ranks' {time}; the recording does not show how long ranks wait "
         "for each other"
     )
     gain = Gain(1.0, math.inf, reason)

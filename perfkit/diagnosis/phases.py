@@ -216,6 +216,14 @@ def recorded(view: Selection) -> Selection:
     return Selection(view.run, view.ranks, view.gpus, None, view.pattern, view.families)
 
 
+def unpaused_ns(view: Selection) -> int:
+    """Return the time of a recording outside of its pauses, of the rank that pauses longest."""
+    once = paused(view)
+    found = phases(recorded(view))
+    mine = found[found["rank"].eq(once["rank"].iloc[0])] if len(once) else found
+    return int(mine["dur_ns"].sum() - once.loc[once["rank"].isin(mine["rank"]), "dur_ns"].sum())
+
+
 def paused(view: Selection) -> pd.DataFrame:
     """Return the rows of PHASES of a recording that are pauses which are not judged, the longest first."""
     once = _unjudged_pauses(recorded(view)) if view.outside != "" else phases(view).iloc[:0]

@@ -42,9 +42,9 @@ from perfkit.diagnosis.timeline import (
     idle_parts,
     named_work,
 )
-from perfkit.diagnosis.words import words
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
+from perfkit.names.parts import IDLE
 from perfkit.schema import unique
 from perfkit.selection import Selection
 
@@ -270,9 +270,7 @@ def with_others(bound: Gain, freed: Mapping[str, float]) -> Gain:
         return bound
     most = max(shorter.values())
     others = [line for line, part in shorter.items() if part >= min(LITTLE, most)]
-    names = ", ".join(
-        LINES.get(line, words("idle").get(line, line.replace("_", " "))) for line in others
-    )
+    names = ", ".join(LINES.get(line, IDLE.get(line, line.replace("_", " "))) for line in others)
     further = (*bound.further, f"Other time gets shorter too, {percent(total)} in all: {names}")
     beyond = tuple(dict.fromkeys((*bound.beyond, *others)))
     return replace(bound, high=max(bound.high, high), further=further, beyond=beyond)

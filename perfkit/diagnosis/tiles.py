@@ -251,7 +251,7 @@ def counted(view: Selection) -> Iterator[Tile]:
             yield Tile(
                 "Main function",
                 percent(most["share_frac"]),
-                f"of the CPU time: {elided(most['name'], 40)}",
+                f"of the {calltree.host_time(metrics)}: {elided(most['name'], 40)}",
             )
         yield Tile("Calling contexts", f"{len(paths):,}", "in the call tree")
     links, timed = view.run.links, view.collectives

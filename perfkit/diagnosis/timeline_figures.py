@@ -36,10 +36,10 @@ from perfkit.diagnosis.timeline import (
 )
 from perfkit.diagnosis.words import words
 from perfkit.format import duration
+from perfkit.names.parts import IDLE
 from perfkit.selection import Selection
 
 PARTS = words("parts")
-IDLE_NAMES = words("idle")
 AHEAD = 1.1  # GPU time of a step over its CPU time, from which on the CPU runs ahead (convention)
 HALF = 0.5  # of the steps: the GPU's step is known if so many launch kernels (convention)
 METRICS = words("sampled")
@@ -276,7 +276,7 @@ def _idle(view: Selection, span: int) -> Iterator[Figure]:
         return
     gpus = busy(view)
     for cause, total in idle_of_gpus(view).sum().items():
-        label = f"Idle: {IDLE_NAMES.get(str(cause), str(cause).replace('_', ' '))}"
+        label = f"Idle: {IDLE.get(str(cause), str(cause).replace('_', ' '))}"
         yield Figure(
             f"idle_{cause}_frac",
             label,

@@ -28,6 +28,8 @@ EQUAL_SIZES = (
     "_reduce_scatter_base",
     "reduce",
 )
+# In what two calls of one number differ; in another order they are both calls of both ranks.
+OPERATION, SIZE, TYPE, ORDER = "operation", "size", "type", "order"
 COMPLETED = "completed"
 NEVER = -1  # the number of a rank without a collective of a group
 
@@ -54,10 +56,15 @@ class Stuck(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """The first collective of a group that two members called with other operations, sizes or types."""
+    """The first collective of a group that two members called differently.
+
+    differs: OPERATION, SIZE, TYPE or ORDER. operations: what each of them called.
+    """
 
     group: str
     number: int
+    differs: str
+    operations: tuple[str, str]
     ranks: tuple[int, int]
     calls: tuple[str, str]
     places: tuple[str, str]
@@ -171,6 +178,7 @@ def behind(found: Sequence[Stuck]) -> list[int]:
 def mismatches(enqueued: pd.DataFrame) -> list[Mismatch]:
     """Return the first mismatch of each group, by the name of the group."""
     calls = _collectives(enqueued).sort_values("time_ns", kind="stable")
+    known = {(call.group, call.number, call.rank): _call(call) for call in calls.itertuples()}
     found: dict[str, Mismatch] = {}
     for (name, _), same in calls.groupby(["group", "number"], observed=True):
         group, numbered = str(name), int(same["number"].iloc[0])
@@ -182,8 +190,20 @@ def mismatches(enqueued: pd.DataFrame) -> list[Mismatch]:
             one, two = same.iloc[0], same.iloc[other]
             ranks = int(one["rank"]), int(two["rank"])
             pair = texts[0], texts[other]
-            found[group] = Mismatch(group, numbered, ranks, pair, (place(one), place(two)))
+            following = tuple(known.get((group, numbered + 1, rank)) for rank in ranks)
+            differs = ORDER if following == pair[::-1] else _differs(one, two)
+            operations = str(one["operation"]), str(two["operation"])
+            places = place(one), place(two)
+            found[group] = Mismatch(group, numbered, differs, operations, ranks, pair, places)
     return list(found.values())
+
+
+def _differs(one: pd.Series, two: pd.Series) -> str:
+    """Return in what two calls differ that must be equal."""
+    if one["operation"] != two["operation"]:
+        return OPERATION
+    is_sized = one["operation"] in EQUAL_SIZES
+    return SIZE if is_sized and one["input_sizes"] != two["input_sizes"] else TYPE
 
 
 def _call(call: Any) -> str:

@@ -43,13 +43,33 @@ COUNTS = {
         STUCK,
     ),
 }
-FACTS: Mapping[Fact, Callable[[Selection], bool]] = {}
 SOURCES = {
     STUCK: Source(("ENQUEUED", "GROUPS"), STUCK),
     WAITS: Source(("ENQUEUED", "GROUPS"), WAITS),
     "hang.ring": Source(("ENQUEUED", "GROUPS"), "hang.ring"),
     "hang.ranks": Source(("ENQUEUED", "GROUPS"), "hang.ranks"),
     "hang.mismatches": Source(("ENQUEUED",), "hang.mismatches"),
+}
+
+
+def _differs(view: Selection, what: str) -> bool:
+    """Tell whether the first mismatch, of which the finding tells, is one of this kind."""
+    found = hang.mismatches(view.run.enqueued)
+    return bool(found) and found[0].differs == what
+
+
+def _ring_has_pairs(view: Selection) -> bool:
+    """Tell whether a rank of the ring waits in a send or a receive."""
+    circle = hang.ring(waited(view))
+    return any(pair.rank in circle for pair in pairs(view))
+
+
+FACTS: Mapping[Fact, Callable[[Selection], bool]] = {
+    Fact.OTHER_OPERATION: lambda view: _differs(view, hang.OPERATION),
+    Fact.OTHER_SIZE: lambda view: _differs(view, hang.SIZE),
+    Fact.OTHER_TYPE: lambda view: _differs(view, hang.TYPE),
+    Fact.OTHER_ORDER: lambda view: _differs(view, hang.ORDER),
+    Fact.RING_OF_PAIRS: _ring_has_pairs,
 }
 
 
@@ -120,7 +140,9 @@ def findings(view: Selection) -> Iterator[Finding]:
 
 def _mismatch(found: Sequence[Mismatch]) -> Finding:
     first = found[0]
-    definition = "groups of which two ranks called different collectives under one number"
+    definition = (
+        "groups of which two ranks gave another operation, size, type or order under one number"
+    )
     count = Figure(
         "hang_mismatch_count",
         "Groups with a mismatch",
@@ -129,14 +151,26 @@ def _mismatch(found: Sequence[Mismatch]) -> Finding:
         definition,
         "hang.mismatches",
     )
-    numbered = f"number {first.number:,} of group {printable(first.group, NAME)}"
-    title = f"{_ranks(first.ranks)} call different collectives as {numbered}"
+    title = f"{_ranks(first.ranks)} {_difference(first)}"
     calls = []
     for rank, call, place in zip(first.ranks, first.calls, first.places, strict=True):
         calls.append(f"Rank {rank} calls {printable(call, NAME)}{_at(place)}.")
     text = f"{' '.join(calls)} All recorded calls of this group before it agree."
     place = printable(first.places[1], 2 * NAME)
     return tell(HANG_MISMATCH, title, text, (count,), NO_GAIN, level="high", place=place)
+
+
+def _difference(found: Mismatch) -> str:
+    """Return what two ranks did differently, as the rest of a sentence about them."""
+    group = f"group {printable(found.group, NAME)}"
+    operations = [printable(name, NAME) for name in found.operations]
+    if found.differs == hang.OPERATION:
+        return f"call different collectives as number {found.number:,} of {group}"
+    if found.differs == hang.ORDER:
+        both = " and ".join(dict.fromkeys(operations))
+        return f"call {both} of {group} in different orders, from number {found.number:,} on"
+    what = "inputs of different sizes" if found.differs == hang.SIZE else "different types"
+    return f"pass {what} to {operations[0]} {found.number:,} of {group}"
 
 
 def _absent(view: Selection, found: Sequence[Stuck], known: Mapping[str, Figure]) -> Finding:
@@ -165,6 +199,8 @@ def _absent(view: Selection, found: Sequence[Stuck], known: Mapping[str, Figure]
 def _ring(view: Selection, known: Mapping[str, Figure]) -> Finding:
     circle = hang.ring(waited(view))
     title = f"{_ranks(circle)} wait for each other in a ring"
+    if not _ring_has_pairs(view):
+        title += ": they use their groups in different orders"
     parts = [
         _step(view, rank, following)
         for rank, following in zip(circle, [*circle[1:], circle[0]], strict=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.diagnosis.rules.rule import Rule, now, today
+from perfkit.diagnosis.rules.rule import Fact, Rule, now, today
 
 OF_DUMPS: Mapping[str, Any] = {"needs": ("ENQUEUED", "GROUPS"), "target": "none"}
 NOT_WHY = "dumps show where ranks wait, but not why"
@@ -15,19 +15,34 @@ AGAIN = (
 
 HANG_MISMATCH = Rule(
     name="hang_mismatch",
-    question="Do ranks of a group call different collectives?",
+    question="Do ranks of a group call a collective differently?",
     **OF_DUMPS,
     evidence=("hang_mismatch_count",),
     threshold=(
-        "Two ranks gave another operation, size or type under the same number of the same group. "
+        "Two ranks gave another operation, size, type or order under the same number of the same "
+        "group. "
         "Sizes count for all-reduce, all-gather, reduce and reduce-scatter (convention)"
     ),
     advice=(
         today(
             "Let all ranks take the same branches between collectives: look for conditions on the "
-            "rank or on the data"
+            "rank or on the data",
+            when=Fact.OTHER_OPERATION,
         ),
-        today("Give all ranks batches and parameters of the same sizes, or pad them"),
+        today(
+            "Give all ranks batches and parameters of the same sizes, or pad them",
+            when=Fact.OTHER_SIZE,
+        ),
+        today(
+            "Give all ranks the same types: the same settings of autocast, and the same dtype of "
+            "parameters and buffers",
+            when=Fact.OTHER_TYPE,
+        ),
+        today(
+            "Let all ranks give the collectives of a group in one order: from one thread, and not "
+            "in the order of a set or of arriving data",
+            when=Fact.OTHER_ORDER,
+        ),
         now("Test the program with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each collective"),
     ),
     next=AGAIN,
@@ -68,13 +83,15 @@ HANG_RING = Rule(
     advice=(
         today(
             "Give the sends and receives that belong together in one call: "
-            "torch.distributed.batch_isend_irecv"
+            "torch.distributed.batch_isend_irecv",
+            when=Fact.RING_OF_PAIRS,
         ),
         today(
             "Change the order on every other rank: even ranks send and then receive, odd ranks "
-            "receive first"
+            "receive first",
+            when=Fact.RING_OF_PAIRS,
         ),
-        today("Let all ranks use their groups in the same order"),
+        today("Let all ranks use their groups in the same order", when=~Fact.RING_OF_PAIRS),
     ),
     next=AGAIN,
     kind="ring",

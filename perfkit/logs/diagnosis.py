@@ -21,7 +21,7 @@ from perfkit.diagnosis.speed import slowed_by_clock
 from perfkit.diagnosis.stored import kept
 from perfkit.diagnosis.tiles import named_gpus, readings
 from perfkit.diagnosis.words import words
-from perfkit.format import percent
+from perfkit.format import duration, percent
 from perfkit.logs import monitoring
 from perfkit.logs import rules as RULES
 from perfkit.logs.monitoring.levels import NEAR_POWER, SHEET
@@ -29,6 +29,7 @@ from perfkit.logs.rules import (
     LOG_CAPPED,
     LOG_LITTLE_POWER,
     LOG_NO_WORK,
+    LOG_STOPPED,
     LOG_UNUSED,
     LOG_WAITED_FOR,
 )
@@ -136,6 +137,7 @@ def findings(view: Selection) -> Iterator[Finding]:
         yield _no_work(view)
         return
     yield from _unused(view)
+    yield from _stopped(view)
     yield from _waiting(view)
     yield from _capped(view)
     yield from _checked(view)
@@ -255,6 +257,35 @@ def _unused(view: Selection) -> Iterator[Finding]:
     most = 1 + count / len(used[DEVICE].drop_duplicates())
     gain = Gain(1.0, most, "best case: the work divides evenly over these GPUs too", value)
     yield tell(LOG_UNUSED, title, text, (share, others), gain, level=severity(value))
+
+
+def _ended(view: Selection) -> pd.DataFrame:
+    """Return the rows of the ledger of GPUs that stop long before most others; empty where half of them do."""
+    found = states(view)
+    ended = _in(view, "ended")
+    working = found[found["state"].isin(RUNNING) & ~_is_in(found, ended)]
+    return ended if len(ended) <= len(working[DEVICE].drop_duplicates()) else ended.iloc[:0]
+
+
+def _stopped(view: Selection) -> Iterator[Finding]:
+    """GPUs that stop working while most others go on."""
+    ended = _ended(view)
+    if ended.empty:
+        return
+    last = monitoring.states.last_work(view.samples, window=window(view))
+    is_stopped = _is_in(last, ended)
+    stop_ns, end_ns = int(last.loc[is_stopped, "end_ns"].min()), int(last["end_ns"].max())
+    value = float(ended["share_frac"].mean())
+    definition = "share of the log after the last work of the GPUs that stop early; their average"
+    share = Figure("log_stopped_frac", "Stopped early", value, "1", definition, LEDGER)
+    others = int((~is_stopped).sum())
+    work = "1 other GPU works" if others == 1 else f"{others} other GPUs work"
+    when = f"at {duration(stop_ns)}" if len(ended) == 1 else f"from {duration(stop_ns)} on"
+    title = f"{named_gpus(view, ended)} stopped working {when}"
+    text = f"No kernel ran there for the last {share.text} of the log; {work} until {duration(end_ns)}."
+    nothing = Gain(1.0, math.inf, "the log shows that a GPU stopped, but not why")
+    title += f", while {work} on for {duration(end_ns - stop_ns)}"
+    yield tell(LOG_STOPPED, title, text, (share,), nothing, level="high")
 
 
 def _waiting(view: Selection) -> Iterator[Finding]:
@@ -382,7 +413,7 @@ def _checked(view: Selection) -> Iterator[Finding]:
     found = every[every["verdict"].astype(str).eq("attention")]
     waiting = _in(view, "little power")
     late = _in(view, "idle", least=HALF) if len(waiting) else waiting
-    idle = pd.concat([_in(view, "unused", least=1.0), late])
+    idle = pd.concat([_in(view, "unused", least=1.0), late, _ended(view)])
     low = every[is_low]  # little power follows from it, also where too few readings judge it
     told = {
         "utilisation": idle,

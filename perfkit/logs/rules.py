@@ -46,6 +46,33 @@ LOG_NO_WORK = Rule(
     is_sign=True,
 )
 
+LOG_STOPPED = Rule(
+    name="log_stopped",
+    subject="ended",
+    question="Does a GPU of the log stop working while others go on?",
+    **OF_A_LOG,
+    evidence=("log_stopped_frac",),
+    target="none",
+    threshold=(
+        "No reading of 5 % utilisation or more in the last tenth of the log or longer, while at "
+        "least as many other GPUs work (conventions)"
+    ),
+    advice=(
+        now(
+            "Look at the log and the process of this GPU at that time: did it fail, hang, or end "
+            "its part of the work?"
+        ),
+        now("Look for Xid errors and retired pages: dmesg, and {gpu_state}", when=~Fact.AMD),
+        soon(
+            "If it ended its part, give the GPUs equal parts, or let it fetch work from the others"
+        ),
+    ),
+    next="List the processes of each GPU while the program runs: {gpu_processes}",
+    indirect="the log does not say whether the GPU had no work left or its process stood still",
+    objections=(Objection.FEW_READINGS,),
+    kind="stopped",
+)
+
 LOG_WAITED_FOR = Rule(
     name="log_waited_for",
     subject="waited for",

@@ -33,7 +33,7 @@ def states(view: Selection) -> list[Part]:
     found = monitoring.ledger(view.samples, view.devices, window=view.window)
     is_recorded = bool(view.run.samples["metric"].isin(BUSY).any())
     some(found, view, "SAMPLES", "readings of the utilisation", recorded=is_recorded)
-    shown = found.rename(columns={"ns": "dur_ns"})
+    shown = found.drop(columns="ns")
     table = tables.searchable(shown, caption="Time of each GPU by state, with its clock and power")
     return [drawn_states(found), table]
 

@@ -9,6 +9,14 @@ with Path(__file__).with_suffix(".toml").open("rb") as _file:
     _NAMES: dict[str, dict[str, str]] = tomllib.load(_file)
 
 TIME: dict[str, str] = _NAMES["time"]
+IDLE_PREFIX = "idle: "
+IDLE = {
+    key: name.removeprefix(IDLE_PREFIX)
+    for key, name in TIME.items()
+    if name.startswith(IDLE_PREFIX)
+}  # the causes of idle time, for where a title says that the GPU is idle
+# Of idle time, with the one that stands for all causes on the CPU.
+CAUSE = {"host_wait": "idle: waiting for the CPU", **TIME}
 LIMIT: dict[str, str] = _NAMES["limit"]
 STALLS: dict[str, str] = _NAMES["stalls"]
 # By the kind of a line of a ledger; a line of idle time is called by its cause.

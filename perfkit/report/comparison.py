@@ -412,6 +412,9 @@ def _safe(label: object) -> str:
     return elided(label, LONGEST)
 
 
+NO_GAINS = "The published figures come without gains."
+
+
 class Promise(NamedTuple):
     """A published gain: the share before and after, 0..1, and the factor it was said to give."""
 
@@ -480,14 +483,19 @@ def _spoken(value: float, unit: str) -> str:
     )
 
 
-def against_promised(path: str = "") -> Shown:
-    """Return why the published gains cannot be multiplied, and what their shares allow; a sentence if there are none.
+def against_promised(path: str = "") -> Shown | None:
+    """Return why the published gains cannot be multiplied, and what their shares allow; None without a file.
 
     `path`: a JSON file with `optimization_recommendations`: objects with `current` and `target` (text that begins with
-    a percentage) and `potential_speedup` (such as 1.9x); empty for none. Raises PerfkitError if unreadable.
+    a percentage) and `potential_speedup` (such as 1.9x); empty for none. Raises PerfkitError if
+    unreadable.
     """
-    gains = promises(Path(path)) if path else []
-    return note(_judged(gains) if len(gains) > 1 else "The published figures come without gains.")
+    if not path:
+        return None
+    gains = promises(Path(path))
+    if len(gains) > 1:
+        return note(_judged(gains))
+    return note("The published figures come with one gain." if gains else NO_GAINS)
 
 
 def promises(path: Path) -> list[Promise]:

@@ -246,7 +246,8 @@ def _why(name: object, tree: float, true: float) -> str:
 
 def promise(view: Selection, figures: Mapping[str, Figure], path: str = "") -> Shown | None:
     """Return why the published gains cannot be multiplied, with the bound of this recording; None without a file."""
-    if not path:
+    said = against_promised(path)
+    if said is None:
         return None
     rows = potential.rows(view, figures)
     bound = (
@@ -254,7 +255,6 @@ def promise(view: Selection, figures: Mapping[str, Figure], path: str = "") -> S
         if len(rows)
         else ""
     )
-    said = against_promised(path)
     return Shown(
         f"{said.html}{blocks.note(bound.strip()).html if bound else ''}", f"{said.text}{bound}"
     )

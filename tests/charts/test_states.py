@@ -14,6 +14,12 @@ def test_the_title_names_the_work_and_the_largest_rest() -> None:
     assert "GPUs work 43.8 % of the time; unused 50.0 %" == title(states(found))
 
 
+def test_a_single_reading_shows_no_time() -> None:
+    spec = str(checked(states(ledger(samples(gpu_busy_frac=[1.0]), devices()))))
+    assert "none: one reading" in spec
+    assert "until the next one" not in spec
+
+
 def test_a_log_without_utilisation_says_what_to_record() -> None:
     spec = checked(states(ledger(SAMPLES.empty(), devices())))
     assert "utilization.gpu" in str(spec)

@@ -17,6 +17,7 @@ from perfkit.charts.theme import inline
 from perfkit.errors import SchemaError
 from perfkit.logs.charts import monitor
 from perfkit.logs.monitoring import states
+from perfkit.names import parts
 from perfkit.names.families import FAMILIES
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
@@ -112,6 +113,13 @@ def test_colours_show_on_light_and_dark_and_under_dark_text() -> None:
             >= 1.6
         ), palette
     assert min(_contrast(colour, icicle.INK) for colour in icicle.COLOURS.values()) >= 4.5
+
+
+def test_a_cause_of_idle_time_has_one_name_on_all_pages() -> None:
+    names = {**theme.CAUSE_NAMES, **theme.DETAIL_NAMES}
+    del names["host_wait"]  # all causes on the CPU, which the parts of the time tell apart
+    assert names == {key: parts.TIME[key] for key in names}
+    assert "Idle: other CUDA calls" == f"Idle: {parts.IDLE['cuda_call']}"
 
 
 def test_every_key_has_a_name_and_a_colour() -> None:

@@ -275,6 +275,17 @@ def connected(folder: Path, *transports: str, path: str = "PIX") -> Path:
     return nccl_files.written(folder / "nccl.log", map(nccl_files.said, [pattern, *lines]))
 
 
+@pytest.mark.parametrize(("nodes", "expected"), [(1, {"network_inside"}), (2, {"network_tcp"})])
+def test_the_network_inside_a_node_is_no_missing_infiniband(
+    nodes: int, expected: set[str], tmp_path: Path
+) -> None:
+    connection = nccl_files.said("Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0")
+    lines = [*nccl_files.init(0, 2, nodes), connection]
+    log = nccl_files.written(tmp_path / "nccl.log", lines)
+    found = set(told(perfkit.select(perfkit.load(log))))
+    assert expected == found & {"network_inside", "network_tcp", "network_by_host"}
+
+
 def test_tcp_and_host_memory_between_nodes_are_told(tmp_path: Path) -> None:
     direct = (
         "NET/IB/0/GDRDMA",

@@ -21,6 +21,7 @@ from dumps.dump_files import entry, job, pickled, snapshot, steps
 from frames import api_calls, copies, kernels
 from planted.causes import planted
 from planted.test_causes import RULES, run
+from readers.nccl_files import init, said, written
 from verdicts.test_verdicts import FILES, conclusion
 
 import perfkit
@@ -130,6 +131,23 @@ def network(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
     return perfkit.select(perfkit.load(log)), ""
 
 
+def one_node(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
+    """Two ranks of one node that NCCL connects over its network."""
+    lines = [*init(0, 2), *init(1, 2), said("Channel 00/0 : 0[0] -> 1[1] via NET/Socket/0")]
+    return perfkit.select(perfkit.load(written(folder / "nccl.log", lines))), ""
+
+
+def stopped(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
+    """Three GPUs work for ten seconds, of which GPU 1 stops after four."""
+    lines = ["timestamp, index, name, utilization.gpu [%]"]
+    for second in range(10):
+        for gpu in range(3):
+            busy = 0 if gpu == 1 and second >= 4 else 100
+            lines.append(f"2026/01/01 00:00:{second:02d}.000, {gpu}, NVIDIA H100, {busy} %")
+    (folder / "gpus.csv").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return perfkit.select(perfkit.load(folder)), ""
+
+
 def situation(program: Program, write: Write = by_nsys) -> Found:
     """A program with one cause, on a model of a machine."""
 
@@ -189,6 +207,8 @@ PRODUCED: dict[str, Found] = {
     "paths_barriers": real("hpctoolkit/HPCToolkit__hpcviewer.e4__lmp-openmp-database"),
     "network_tcp": network,
     "network_shm": network,
+    "network_inside": one_node,
+    "log_stopped": stopped,
     "network_by_host": network,
     "gpu_shared": situation(programs.sharing_a_gpu),
     "cpu_cores": situation(programs.losing_its_core, with_scheduling),

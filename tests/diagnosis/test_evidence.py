@@ -8,15 +8,18 @@ from pathlib import Path
 import extras
 import pytest
 from diagnosis.traces import MS, all_of, run, told, view, work
-from frames import copies, kernels
+from frames import copies, kernels, profile
+from sampled import samples
 
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import evidence
 from perfkit.diagnosis.commands import commands
 from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules.machine import TRAINING_OPTIMIZER
 from perfkit.diagnosis.rules.rule import Fact, now
 from perfkit.diagnosis.warming import FIRST_PASS
+from perfkit.run import Run
 
 # Capture, finding, what its advice must not say, and the fact of the recording that disproves it.
 BERT = "leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_torch_nsight.csv"
@@ -371,3 +374,11 @@ def test_threads_of_openmp_are_not_told_to_become_threads(profiles: Path) -> Non
     said = _steps(all_of(perfkit.load(profiles / capture)))["paths_host"]
     assert "more threads" not in said
     assert "omp simd" in said
+
+
+@pytest.mark.parametrize(("size", "is_advised"), [(1, False), (4, True)])
+def test_a_training_on_one_gpu_gets_no_advice_about_several(size: int, is_advised: bool) -> None:
+    log = profile("deepspeed", "log", 0, 0, SAMPLES=samples(world_size_count=[float(size)]))
+    steps = TRAINING_OPTIMIZER.advice
+    told = str(evidence.advice(perfkit.select(Run([log])), steps))
+    assert is_advised == ("ZeRO" in told)

@@ -106,7 +106,8 @@ def test_a_real_kernel_that_waits_at_barriers(profiles: Path) -> None:
         "kernel_stall"
     ]
     share = values["barrier"] / sum(values.values())
-    assert [share, 1.0] == pytest.approx([figure.value for figure in finding.evidence], rel=1e-3)
+    first = [figure.value for figure in finding.evidence[:2]]
+    assert [share, 1.0] == pytest.approx(first, rel=1e-3)
     dram = float(row["gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"])
     assert 100 / dram == pytest.approx(finding.gain.high, rel=1e-3), (
         "the bytes take their time, whatever does not wait"
@@ -123,15 +124,30 @@ def waiting(*rows: tuple[float, float, float]) -> perfkit.Selection:
     shares = [
         (i, *row)
         for i, (*_, s) in enumerate(rows)
-        for row in (("long_scoreboard", s), ("wait", 1 - s))
+        for row in (("long_scoreboard", s), ("not_selected", 1 - s))
     ]
     stalls = pd.DataFrame(shares, columns=["launch", "reason", "value"]).assign(rank=0, node=-1)
     return view(launches=ran, stalls=tables.STALLS.make(stalls))
 
 
+def test_latency_is_evidence_of_the_stall_that_explains_it() -> None:
+    """All of 5 s waits for latency, 90 % of it in one stall: one finding."""
+    found = told(waiting((4.49e9, 0.4, 0.71), (0.51e9, 0.4, 0.1)))
+    assert "latency_bound" not in found
+    evidence = {figure.id: figure.value for figure in found["kernel_stall"].evidence}
+    assert 1.0 == evidence["latency_bound_frac"]
+
+
+def test_latency_is_told_beside_a_stall_of_other_launches() -> None:
+    """Of 5 s, 2 s wait mostly in a stall. In 3 s most warps could run: no stall explains these."""
+    found = told(waiting((2e9, 0.4, 0.71), (3e9, 0.4, 0.2)))
+    assert {"latency_bound", "kernel_stall"} <= set(found)
+
+
 def test_long_kernels_that_wait_for_memory_are_told() -> None:
     finding = told(waiting((4.49e9, 0.4, 0.71), (0.51e9, 0.4, 0.1)))["kernel_stall"]
-    assert [0.71, 0.898] == pytest.approx([figure.value for figure in finding.evidence])
+    first = [figure.value for figure in finding.evidence[:2]]
+    assert [0.71, 0.898] == pytest.approx(first)
     assert 1 / (1 - 0.898) == pytest.approx(finding.gain.high), "no counter says what remains"
     assert finding.title.startswith(
         "Warps of gather spend 71.0 % of their time in the stall “long scoreboard”"

@@ -14,6 +14,7 @@ from perfkit import diagnosis
 from perfkit.analysis.calltree import mpi_calls
 from perfkit.diagnosis.finding import Figure
 from perfkit.run import Run
+from perfkit.tables import CALL_METRICS
 
 
 def run(wall_ns: int = 0) -> Run:
@@ -45,6 +46,22 @@ def test_totals_count_every_kernel_once() -> None:
     expected |= {"main_thread_kernel_frac": 0.5}
     assert expected == pytest.approx({name: figures[f"paths_{name}"] for name in expected})
     assert not {"paths_wall_ns", "paths_gpu_busy_frac", "paths_launch_low_frac"} & set(figures)
+
+
+def test_real_time_is_not_called_cpu_time() -> None:
+    """The toy program, whose threads a clock on the wall sampled."""
+    metrics = toy_metrics()
+    named = metrics["metric"].astype(object).replace("CPUTIME", "REALTIME")
+    frames = {
+        "CALLTREE": toy_tree(),
+        "CALL_METRICS": CALL_METRICS.make(metrics.assign(metric=named)),
+    }
+    toy = perfkit.select(Run([profile("hpctoolkit", "toy", 0, 0, **frames)]))
+    time = diagnosis.figures(toy)["paths_host_ns"]
+    assert ("Real time", 4e9) == (time.label, time.value)
+    assert "sleeps counts" in time.definition
+    texts = [f"{finding.title} {finding.explanation}" for finding in told(toy).values()]
+    assert "CPU time" not in " ".join(texts)
 
 
 def test_gains_are_of_the_wall_time() -> None:

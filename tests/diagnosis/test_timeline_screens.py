@@ -12,6 +12,7 @@ from perfkit.diagnosis import pausing, phases
 from perfkit.diagnosis.computing import _twice_as_fast
 from perfkit.diagnosis.evidence import holds
 from perfkit.diagnosis.finding import Finding, Gain
+from perfkit.diagnosis.headline import headline
 from perfkit.diagnosis.picture import _enough
 from perfkit.diagnosis.rules.idle import IDLE_DATA_LOADING, IDLE_MEMORY
 from perfkit.diagnosis.rules.rule import Fact
@@ -162,3 +163,13 @@ def test_what_a_function_computes_before_a_copy_is_no_cost_of_the_copy(
     )
     before = _before(phases.whole(perfkit.select(run)), run.copies)
     assert before.get("host_code", 0.0) == pytest.approx(share, abs=0.02)
+
+
+def test_a_verdict_begins_with_pauses_that_take_most_of_a_recording() -> None:
+    """Ten kernels of their own of 1 ms, 10 s of nothing, and ten more: 99.8 %, and 20 ms to judge."""
+    starts = [n * MS + 10_000 * MS * (n // 10) for n in range(20)]
+    rows = (lasting(at, MS, f"k{at}") for at in starts)
+    run = perfkit.select(of_tables("nsys", KERNELS=kernels(*rows)))
+    said = headline(run, diagnosis.figures(run), diagnosis.findings(run)).verdict
+    assert said.startswith("One pause takes 99.8 % of the recording. It begins at 10.0 ms")
+    assert "What follows is of the other 20.0 ms." in said

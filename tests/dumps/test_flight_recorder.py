@@ -199,6 +199,57 @@ def test_the_verdict_of_a_mismatch_names_ranks_and_line(tmp_path: Path) -> None:
     assert "/home/me/train.py:31" in found(run)["hang_mismatch"].explanation
 
 
+def mismatched(folder: Path, one: list[dict[str, Any]], two: list[dict[str, Any]]) -> Finding:
+    return found(perfkit.load(job(folder / "job", one, two)))["hang_mismatch"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "title", "advice"),
+    [
+        ({"profiling_name": "nccl:broadcast"}, "call different collectives as number 2", "branch"),
+        (
+            {"input_sizes": [[1024, 512]]},
+            "pass inputs of different sizes to all_reduce 2",
+            "batches",
+        ),
+        ({"input_dtypes": ["Half"]}, "pass different types to all_reduce 2", "autocast"),
+    ],
+)
+def test_title_and_advice_of_a_mismatch_follow_what_differs(
+    changes: dict[str, Any], title: str, advice: str, tmp_path: Path
+) -> None:
+    told = mismatched(tmp_path, [entry(1), entry(2)], [entry(1), entry(2, **changes)])
+    assert f"Ranks 0 and 1 {title} of group 0" == told.title
+    first, *_ = next(iter(told.advice.values()))
+    assert advice in first
+
+
+def test_two_calls_that_ranks_exchange_are_in_another_order(tmp_path: Path) -> None:
+    """Rank 0 reduces 4 MB and then 2 MB, rank 1 the other way round."""
+    small = {"input_sizes": [[1024, 512]]}
+    orders = [entry(1), entry(2, **small)], [entry(1, **small), entry(2)]
+    told = mismatched(tmp_path, *orders)
+    assert "call all_reduce of group 0 in different orders, from number 1 on" in told.title
+    assert "in one order" in str(told.advice)
+    assert "same sizes" not in str(told.advice)
+
+
+def test_a_ring_of_groups_is_no_matter_of_sends(tmp_path: Path) -> None:
+    """Rank 0 waits in group 0 and rank 1 in group 1, and both are members of both."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    config = {"desc": "", "ranks": "[0, 1]"}
+    for rank in range(2):
+        mine = entry(1, process_group=(str(rank), ""), pg_id=rank)
+        made = dump([mine], [0, 1])
+        made["pg_config"] = {name: {"name": name, **config} for name in ("0", "1")}
+        made["pg_status"] = dict.fromkeys(("0", "1"), made["pg_status"]["0"])
+        pickled(folder / f"_dump_{rank}", made)
+    told = found(perfkit.load(folder))["hang_ring"]
+    assert told.title.endswith("in a ring: they use their groups in different orders")
+    assert "batch_isend_irecv" not in str(told.advice)
+
+
 def test_sizes_of_an_all_to_all_may_differ(tmp_path: Path) -> None:
     calls = [entry(1, profiling_name="nccl:all_to_all", input_sizes=[[size]]) for size in (1, 2)]
     run = perfkit.load(job(tmp_path / "job", *([call] for call in calls)))

@@ -106,7 +106,9 @@ def test_reads_the_metrics_of_the_published_analysis(profiles: Path) -> None:
 
 def test_published_gains_cannot_be_multiplied(profiles: Path, tmp_path: Path) -> None:
     """50.0 x 1.9 x 3.7 = 351.5; 78.4 % (to 31.4) and 91.3 % overlap by 69.7 % and allow 1/0.314 = 3.18x at most."""
-    told = against_promised(str(profiles / "hpctoolkit/published_figures/metrics_data.json")).text
+    published = against_promised(str(profiles / "hpctoolkit/published_figures/metrics_data.json"))
+    assert published is not None
+    told = published.text
     assert "multiplied to 351.5x, which is wrong" in told
     assert "1 of them is utilisation" in told
     assert "overlap by 69.7 % at least; together they allow 3.18x at most" in told
@@ -114,8 +116,13 @@ def test_published_gains_cannot_be_multiplied(profiles: Path, tmp_path: Path) ->
     (tmp_path / "p.json").write_text(
         '{"optimization_recommendations": {"a": {"current": "?", "target": 1}, "b": 2}}'
     )
-    for path in ("", str(tmp_path / "p.json")):
-        assert "The published figures come without gains." == against_promised(path).text
+    told = against_promised(str(tmp_path / "p.json"))
+    assert told is not None
+    assert "The published figures come without gains." == told.text
+
+
+def test_without_a_published_file_nothing_is_said_of_it() -> None:
+    assert against_promised("") is None
 
 
 @pytest.mark.parametrize(

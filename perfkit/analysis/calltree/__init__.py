@@ -95,6 +95,7 @@ UTILISATION = Table(
     ),
     ("rank",),
 )
+REAL = "REALTIME"  # the metric that a clock on the wall samples
 MAIN = "main thread"
 ASSUMED_LAUNCH_S = 5e-6  # the published summary's constant
 _STALL = r"(?:GINS:STL_|GCYCLES:STL:)(.+)"
@@ -119,6 +120,7 @@ __all__ = [
     "exclusive",
     "gpu_summary",
     "host_metric",
+    "host_time",
     "hot_path",
     "inclusive",
     "kernel_stalls",
@@ -207,6 +209,11 @@ def host_metric(call_metrics: pd.DataFrame) -> str:
     """Return the metric of the host's time, the first of HOST; empty where none was recorded."""
     metrics = totals.recorded(CALL_METRICS.check(call_metrics))
     return next((metric for metric in HOST if metric in metrics), "")
+
+
+def host_time(call_metrics: pd.DataFrame) -> str:
+    """Return what the host's time was measured as: "CPU time", or "real time", in which sleep counts."""
+    return "real time" if host_metric(call_metrics) == REAL else "CPU time"
 
 
 def utilisation(

@@ -156,7 +156,7 @@ PATHS_HOST = Rule(
     evidence=("paths_host_frac", "paths_procedure_frac", "paths_host_ns"),
     target="less",
     threshold=(
-        "On each level of the call path, half of the caller's CPU time. 30 % of all CPU time is "
+        "On each level of the call path, half of the caller's time. 30 % of all time is "
         "worth a look (conventions)"
     ),
     advice=(
@@ -188,14 +188,13 @@ MPI_TIME = Rule(
     question="Do MPI calls take a large part of the CPU's time?",
     **OF_CALL_PATHS,
     evidence=("paths_mpi_frac", "paths_mpi_call_frac", "paths_host_ns"),
-    threshold="CPU time in MPI calls: 10 % is worth a look, 30 % is severe (conventions)",
+    threshold="Time of the threads in MPI calls: 10 % is worth a look, 30 % is severe (conventions)",
     advice=FOR_MPI,
     next=(
         "Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o report.%q{RANK} "
         "PROGRAM"
     ),
     indirect=(
-        "a waiting call takes CPU time like a sending call, and the recording does not tell them "
-        "apart"
+        "a waiting call takes time like a sending call, and the recording does not tell them apart"
     ),
 )

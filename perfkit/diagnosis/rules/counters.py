@@ -23,7 +23,10 @@ KERNEL_STALL = Rule(
     name="kernel_stall",
     question="Do the warps of long kernels wait mostly for one reason?",
     needs=("LAUNCHES", "STALLS"),
-    evidence=("stall_warp_frac", "stall_time_frac"),
+    evidence=(
+        *("stall_warp_frac", "stall_time_frac", "latency_bound_frac"),
+        *("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac"),
+    ),
     target="under 30 %",
     threshold=(
         "Over 30 % of the warps' time while SMs and memory are below 80 % of their rate (Nsight "

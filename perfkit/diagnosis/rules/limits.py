@@ -129,7 +129,10 @@ LOW_OCCUPANCY = Rule(
     name="low_occupancy",
     question="Does the launch configuration limit the occupancy of the SMs?",
     needs=("LAUNCHES", "COUNTERS"),
-    evidence=("theoretical_occupancy_frac", "achieved_occupancy_frac"),
+    evidence=(
+        *("theoretical_occupancy_frac", "achieved_occupancy_frac", "latency_bound_frac"),
+        *("roof_share_frac", "main_stall_frac", "stall_warp_frac", "stall_time_frac"),
+    ),
     target="above 50 %",
     threshold="The guide's target is above 50 % of the warps that an SM can hold",
     advice=(

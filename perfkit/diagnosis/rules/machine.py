@@ -96,7 +96,8 @@ TRAINING_MFU = Rule(
         soon("Overlap the gradient exchange with the backward pass", when=~Fact.ONE_GPU),
         soon("Recompute activations only if the GPU memory is too small"),
         later(
-            "Measure different parallel layouts: tensor parallel inside a node, more micro-batches"
+            "Measure different parallel layouts: tensor parallel inside a node, more micro-batches",
+            when=~Fact.ONE_GPU,
         ),
     ),
     next="Record where a few steady steps spend their time: {nsys}",

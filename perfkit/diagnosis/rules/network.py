@@ -59,6 +59,18 @@ def _by_cpu(_: Selection, known: Known) -> Iterator[Finding]:
         yield tell(NETWORK_SHM, title, text, (share,), gain, level="medium")
 
 
+def _net_inside(_: Selection, known: Known) -> Iterator[Finding]:
+    share = known.get("baseline_net_inside_frac")
+    if share is not None:
+        title = f"NCCL runs {share.text} of its connections inside a node over the network"
+        text = (
+            f"{share.label}: {share.definition}. NCCL uses it where GPUs of a node can use neither "
+            "P2P nor shared memory (SHM)."
+        )
+        gain = Gain(1.0, math.inf, OF_LINKS)
+        yield tell(NETWORK_INSIDE, title, text, (share,), gain, level="high")
+
+
 def _connected(rule: Rule, share: Figure | None, how: str, level: str) -> Iterator[Finding]:
     """Yield which share of NCCL's connections takes a slow way, if some do."""
     if share is not None:
@@ -184,6 +196,28 @@ NETWORK_SHM = Rule(
     ),
     next="Measure with and without: NCCL_P2P_DISABLE=1 all_reduce_perf -b 1M -e 4G -f 2 -g 8",
     indirect="the log does not say whether the GPUs can reach each other directly",
+)
+
+NETWORK_INSIDE = Rule(
+    name="network_inside",
+    question="Do GPUs of one node communicate over the network?",
+    **OF_A_NETWORK,
+    needs=("LINKS",),
+    evidence=("baseline_net_inside_frac",),
+    target="0 %",
+    threshold="One connection over the network in a log that names one node (convention)",
+    find=_net_inside,
+    advice=(
+        now("Unset NCCL_P2P_DISABLE, NCCL_P2P_LEVEL and NCCL_SHM_DISABLE"),
+        now("Give the container shared memory (--ipc=host, or --shm-size=1g)"),
+        now("Check how the GPUs are connected ({gpu_links})"),
+        soon("Disable ACS on the PCIe switches (lspci -vvv shows ACSCtl)"),
+    ),
+    next=(
+        "Record why NCCL uses neither P2P nor SHM: NCCL_DEBUG=INFO "
+        "NCCL_DEBUG_SUBSYS=INIT,GRAPH,P2P,SHM"
+    ),
+    indirect="the log does not say why P2P and SHM are not used",
 )
 
 NETWORK_BY_HOST = Rule(

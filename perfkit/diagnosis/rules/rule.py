@@ -111,6 +111,11 @@ class Fact(Enum):
     ALL_TO_ALL = "all_to_all"
     HELD_BEFORE = "held_before"
     TENSOR_LIMITS = "tensor_limits"
+    OTHER_OPERATION = "other_operation"
+    OTHER_SIZE = "other_size"
+    OTHER_TYPE = "other_type"
+    OTHER_ORDER = "other_order"
+    RING_OF_PAIRS = "ring_of_pairs"
 
     def __and__(self, other: "Fact | Condition") -> "Condition":
         """Return the condition that both hold."""

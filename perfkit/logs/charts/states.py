@@ -27,15 +27,15 @@ NO_UTILISATION = "The log has no utilisation of a GPU: add utilization.gpu to --
 def states(ledger: pd.DataFrame) -> alt.LayerChart:
     """Draw the share of the time that each GPU was in each state, of many GPUs the idlest.
 
-    `ledger`: columns rank, gpu, state, ns, share_frac, as from `monitoring.ledger`.
+    `ledger`: columns rank, gpu, state, ns, dur_ns, share_frac, as from `monitoring.ledger`.
     """
-    need(ledger, "rank", "gpu", "state", "ns", "share_frac")
+    need(ledger, "rank", "gpu", "state", "ns", "dur_ns", "share_frac")
     if ledger.empty:
         return nothing("No states of GPUs", NO_UTILISATION)
     rows = _joined(_least_working(ledger))
     state = rows["state"]
     begin, end = ends(rows["share_frac"], rows[["rank", "gpu"]].apply(tuple, axis=1))
-    texts = {"share": rows["share_frac"].map(percent), "told": rows["ns"].map(duration)}
+    texts = {"share": rows["share_frac"].map(percent), "told": _lasted(rows["dur_ns"])}
     drawn = pd.DataFrame(
         {"label": theme.devices(rows), "state": state, "begin": begin, "end": end, **texts}
     )
@@ -49,7 +49,7 @@ def states(ledger: pd.DataFrame) -> alt.LayerChart:
             figures(drawn, "state", DARK),
         ],
         _title(ledger),
-        f"Each reading counts until the next one.{_few(ledger)}",
+        f"{_counted(ledger)}{_few(ledger)}",
         picture=f"Stacked bar per GPU of {', '.join(names)}",
         size=(WIDTH, alt.Step(34)),
     )
@@ -65,7 +65,14 @@ def _joined(ledger: pd.DataFrame) -> pd.DataFrame:
         ["rank", "gpu", "large"], ascending=[True, True, False], kind="stable"
     )
     by = ordered.groupby(["rank", "gpu", "state"], sort=False)
-    return by[["ns", "share_frac"]].sum().reset_index()
+    joined = by[["ns", "share_frac"]].sum()
+    joined["dur_ns"] = by["dur_ns"].sum(min_count=1)
+    return joined.reset_index()
+
+
+def _lasted(times: pd.Series) -> pd.Series:
+    """Return times as text; a single reading has none."""
+    return times.astype(object).map(duration, na_action="ignore").fillna("none: one reading")
 
 
 def _least_working(ledger: pd.DataFrame) -> pd.DataFrame:
@@ -75,6 +82,11 @@ def _least_working(ledger: pd.DataFrame) -> pd.DataFrame:
     chosen = share.sort_values(kind="stable").index[:MOST_BARS]
     is_chosen = pd.MultiIndex.from_frame(ledger[["rank", "gpu"]]).isin(chosen)
     return ledger[is_chosen].sort_values(["rank", "gpu", "state"], ignore_index=True)
+
+
+def _counted(ledger: pd.DataFrame) -> str:
+    """Return for how long a reading counts; nothing where each GPU has a single one."""
+    return "Each reading counts until the next one." if ledger["dur_ns"].notna().any() else ""
 
 
 def _few(ledger: pd.DataFrame) -> str:

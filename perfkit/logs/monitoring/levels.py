@@ -189,8 +189,9 @@ def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
 
     Utilisation is gpu_busy_frac, for devices that lack it graphics_active_frac.
 
-    Columns: `idle_frac` float64; `idle_ns` int64, the time; `longest_ns` int64, the longest stretch
-    without a reading above 0; `count` int64, stretches.
+    Columns: `idle_frac` float64; `idle_ns` Int64, the time; `longest_ns` Int64, the longest stretch
+    without a reading above 0; both missing where the readings span no time; `count` int64,
+    stretches.
     """
     found = readings(samples, *BUSY, window=window)
     none = stretches(found, found.value == 0)
@@ -200,7 +201,9 @@ def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
     spent = np.bincount(none.series, length, len(found.first)).astype(np.int64)
     count = np.bincount(none.series, minlength=len(found.first))
     table = found.series[DEVICE].assign(idle_frac=means(found, found.value == 0))
-    table = table.assign(idle_ns=spent, longest_ns=longest, count=count.astype(np.int64))
+    lasted = pd.DataFrame({"idle_ns": spent, "longest_ns": longest}, dtype="Int64")
+    table = table.join(lasted.where(pd.Series(found.spans), axis=0))
+    table = table.assign(count=count.astype(np.int64))
     best = found.series["metric"].eq(BUSY[0]) | ~found.series.duplicated(DEVICE, keep=False)
     return table[best].reset_index(drop=True)
 

@@ -49,7 +49,7 @@ BY_CAUSE = {
 }
 LOWERED = (*BY_CAUSE.values(), "capped")
 STATES = ("working", "little power", *LOWERED, "idle", "not started", "ended", "unused")
-FINE = 1_000_000  # ns: a reading that is alone counts for 1 ns, which no share can divide
+FINE = 1_000_000  # the weight of a reading that is alone: 1 cannot be divided
 ALL_THE_TIME, LITTLE_POWER = 0.9, 0.4
 CAPPED = 0.8  # of the limit; a GPU that is at its own limit draws more
 HELD = 0.1  # of the memory that the fullest GPU of the rank has in use
@@ -63,10 +63,11 @@ def ledger(
     `samples` is SAMPLES; `devices` is DEVICES, whose data sheet gives the power limit where none
     was recorded. Counters of lowered clocks do not say when and are left out.
 
-    One row per rank, gpu and state (category: STATES) that takes time: `ns` int64; `share_frac`
-    float64, of the time of all readings of the GPU; `clock_frac`, `power_frac` float64, average SM
-    clock over the recorded maximum and average power over the limit in this state, NaN where not
-    recorded.
+    One row per rank, gpu and state (category: STATES) that takes time: `ns` int64, the weight in
+    sums over GPUs: the time, or FINE for all of a GPU's readings at one moment; `dur_ns` Int64, the
+    time, missing for these; `share_frac` float64, of the time of all readings of the GPU;
+    `clock_frac`, `power_frac` float64, average SM clock over the recorded maximum and average power
+    over the limit in this state, NaN where not recorded.
     """
     parts = _parts(samples, devices, window)
     weighted = parts.assign(
@@ -74,18 +75,19 @@ def ledger(
     )
     by = weighted.groupby([*DEVICE, "state"], observed=True)
     table = by[["ns"]].sum()
+    table["dur_ns"] = table["ns"].astype("Int64").where(by["spans"].all())
     for name, column in (("clock_frac", "clock"), ("power_frac", "power")):
         known = weighted["ns"].where(weighted[column].notna())
         over = known.groupby([weighted[key] for key in (*DEVICE, "state")], observed=True).sum()
         table[name] = by[column].sum() / over.where(over > 0)
     table = table.reset_index()
     share = table["ns"] / table.groupby(DEVICE)["ns"].transform("sum")
-    table.insert(4, "share_frac", share)
+    table.insert(5, "share_frac", share)
     return table
 
 
 def _parts(samples: pd.DataFrame, devices: pd.DataFrame, window: Window | None) -> pd.DataFrame:
-    """Return the two parts of each reading: rank, gpu, state, ns, clock_frac, power_frac; none that takes no time."""
+    """Return the two parts of each reading that take time: rank, gpu, spans, state, ns, clock_frac, power_frac."""
     found = _utilised(samples, window)
     place = found.series[DEVICE].take(found.row_series).reset_index(drop=True)
     is_work = found.value >= HARDLY
@@ -93,14 +95,15 @@ def _parts(samples: pd.DataFrame, devices: pd.DataFrame, window: Window | None) 
     row = np.arange(len(found.time))
     inside = (row >= first) & (row <= last)
     share = np.where(inside, np.clip(found.value, 0, 1), 0)
-    hold = found.hold * np.where(found.usual > 0, 1, FINE)[found.row_series]
+    spans = found.spans[found.row_series]
+    hold = found.hold * np.where(spans, 1, FINE)
     running_ns = np.rint(share * hold).astype(np.int64)
     columns = {
         "clock_frac": _recorded(samples, found, "sm_clock_hz")
         / _recorded(samples, found, "sm_max_clock_hz"),
         "power_frac": _recorded(samples, found, "power_w") / _limit(samples, devices, found),
     }
-    frame = place.assign(**columns)
+    frame = place.assign(spans=spans, **columns)
     running = frame.assign(
         state=_while_running(samples, found, columns["power_frac"]), ns=running_ns
     )
@@ -110,6 +113,15 @@ def _parts(samples: pd.DataFrame, devices: pd.DataFrame, window: Window | None) 
     both = pd.concat([running, rest], ignore_index=True)
     both["state"] = pd.Categorical(both["state"], STATES)
     return both[both["ns"] > 0]
+
+
+def last_work(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return when the last reading with work ends, for each GPU that works: rank, gpu, end_ns int64."""
+    found = _utilised(samples, window)
+    _, last = _worked(found, found.value >= HARDLY)
+    row = last[found.first]
+    table = found.series[DEVICE].assign(end_ns=found.time[row] + found.hold[row])
+    return table[row >= 0].reset_index(drop=True)
 
 
 def _utilised(samples: pd.DataFrame, window: Window | None) -> Readings:

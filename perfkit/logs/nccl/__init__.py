@@ -23,7 +23,7 @@ from perfkit.logs.text import samples_table
 from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.text import capture_table, content, head
 
-VERSION = 9
+VERSION = 10
 KIND = "network"
 LARGEST = 4 * 10**9
 READS = "the output of nccl-tests (or what `-J` wrote), a log with NCCL_DEBUG=INFO"
@@ -248,7 +248,10 @@ def _links_table(edges: dict[Edge, str | None], facts: Facts) -> pd.DataFrame:
             path = outside if via.startswith("NET/") else inside
         rows.append((0, *edge, via, path))
     columns = ["rank", "kind", "channel", "from_rank", "to_rank", "transport", "path"]
-    return tables.LINKS.make(pd.DataFrame(rows, columns=columns))
+    frame = pd.DataFrame(rows, columns=columns)
+    if facts.node_count:
+        frame["nodes"] = facts.node_count
+    return tables.LINKS.make(frame)
 
 
 def _devices_table(benchmarks: Sequence[benchmark.Table]) -> pd.DataFrame:

@@ -165,6 +165,21 @@ class Facts:
         """Numbers of ranks of the communicators, largest first."""
         return sorted({ranks for _, ranks in self.members.values()}, reverse=True)
 
+    @property
+    def node_count(self) -> int | None:
+        """The nodes of all ranks: as stated, or one where all are on one host; None if unknown."""
+        if self.nodes:
+            return max(self.nodes)
+        largest = max(self.sizes, default=0)
+        placed = {
+            (process[0], rank)
+            for (process, _), (rank, ranks) in self.members.items()
+            if ranks == largest
+        }
+        hosts = {host for host, _ in placed}
+        ranks = {rank for _, rank in placed}
+        return 1 if len(hosts) == 1 and len(ranks) == largest else None
+
     def rank_of(self, process: tuple[str, int, int]) -> int | None:
         """Return the rank of a process in its largest communicator, None if the log does not say it."""
         places = [member for (of, _), member in self.members.items() if of == process]

@@ -7,7 +7,7 @@ import pytest
 from sampled import SECOND, devices, samples, together
 
 import perfkit
-from perfkit.logs.monitoring.states import ledger
+from perfkit.logs.monitoring.states import last_work, ledger
 
 FULL = [1.0, 1.0, 1.0, 1.0]
 
@@ -99,6 +99,27 @@ def test_clocks_are_held_against_the_recorded_maximum() -> None:
 
 def test_a_gpu_without_its_utilisation_has_no_row() -> None:
     assert 0 == len(ledger(samples(power_w=[100, 200]), devices()))
+
+
+def test_a_single_reading_has_shares_and_no_duration() -> None:
+    table = ledger(samples(gpu_busy_frac=[0.75]), devices())
+    assert [0.75, 0.25] == table["share_frac"].tolist()
+    assert table["dur_ns"].isna().all()
+
+
+def test_only_the_gpu_with_several_readings_has_durations() -> None:
+    log = together(samples(gpu_busy_frac=[1.0, 1.0]), samples(gpu=1, gpu_busy_frac=[1.0]))
+    table = ledger(log, devices()).set_index("gpu")["dur_ns"]
+    assert 2 * SECOND == table[0]
+    assert table.isna()[1]
+
+
+def test_the_last_work_of_a_gpu_ends_with_its_reading() -> None:
+    log = together(
+        samples(gpu_busy_frac=[1.0, 0.0, 0.5, 0.0]), samples(gpu=1, gpu_busy_frac=[0.0] * 4)
+    )
+    table = last_work(log)
+    assert [(0, 3 * SECOND)] == list(zip(table["gpu"], table["end_ns"], strict=True))
 
 
 def test_a_window_chooses_readings() -> None:
