@@ -20,11 +20,11 @@ import pandas as pd
 
 from perfkit.analysis import calltree
 from perfkit.analysis.warps import ISSUING, stall_words
+from perfkit.diagnosis import path_barriers
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.rules.call_paths import (
     MPI_TIME,
     PATHS_ALLOCATION,
-    PATHS_BARRIERS,
     PATHS_COPIES,
     PATHS_GPU_IDLE,
     PATHS_HOST,
@@ -46,7 +46,6 @@ SHORT_NS = 10_000
 FEW = 50
 SHORT_RUN_NS = 1_000_000_000
 LITTLE = 0.01  # of the wall time
-WAITING = 0.05  # of all threads' time at barriers, worth a look (convention)
 NO_WALL = "the recording lacks the length of the run, so the gain of the whole program is unknown"
 CPU_TIME = "CPU time"
 GPU_WORK = "the GPU's work"  # what gets faster where the length of the run is unknown
@@ -132,50 +131,6 @@ def _calls(view: Selection, pattern: re.Pattern[str]) -> pd.DataFrame:
     name = calltree.host_metric(metrics)
     return (
         calltree.paths.calls(tree, metrics, metric=name, pattern=pattern) if name else tree.iloc[:0]
-    )
-
-
-def _barriers(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
-    """Name the region at whose end threads of OpenMP wait longest for the last one of their team."""
-    name = calltree.host_metric(view.run.call_metrics)
-    if not name or "paths_host_ns" not in known:
-        return
-    waits = calltree.paths.regions(view.run.calltree, view.run.call_metrics, metric=name)
-    whole = float(waits["share_frac"].sum())
-    if whole < WAITING:
-        return
-    share = Figure(
-        "paths_barrier_frac",
-        "OpenMP barriers",
-        whole,
-        "1",
-        "share of all threads' time that they spin in barriers of OpenMP",
-        "calltree.paths.regions",
-    )
-    evidence = [share, known["paths_host_ns"]]
-    text = "Threads that have finished their part of a region spin there until the last one has."
-    longest = waits.iloc[0]
-    place = "" if pd.isna(longest["name"]) else printable(calltree.called(str(longest["name"])), 80)
-    most = percent(longest["share_frac"])
-    if place:
-        text += f" Most of this waiting is in {place}: {most} of all threads' time."
-    else:
-        text += (
-            f" For {most} of all threads' time they wait outside of the program's functions: for "
-            "their next region, "
-        )
-        text += "while the main thread works alone."
-    if asleep := known.get("paths_asleep_frac"):
-        evidence.append(asleep)
-        text += f" {asleep.label}: {asleep.text} ({asleep.definition})."
-    title = f"Threads of OpenMP wait at barriers for {share.text} of all threads' time"
-    reason = (
-        "the times are sums over threads: they do not show how long the run waits for the slowest "
-        "thread"
-    )
-    gain = Gain(1.0, math.inf, reason)
-    yield tell(
-        PATHS_BARRIERS, title, text, tuple(evidence), gain, level=severity(whole), place=place
     )
 
 
@@ -282,7 +237,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     yield from _launches(known)
     yield from _host(view, known)
     yield from _mpi(view, known)
-    yield from _barriers(view, known)
+    yield from path_barriers.findings(view, known)
 
 
 def _idle_gpu(known: dict[str, Figure]) -> Iterator[Finding]:

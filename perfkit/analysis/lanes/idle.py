@@ -168,7 +168,7 @@ class Idle:
         return kept
 
     def _windows(self, kept: Int, window: Windows | None) -> tuple[Int, Int]:
-        """Return from when to when each device is looked at, of those that are `kept`."""
+        """Return from when to when each device that is `kept` is looked at."""
         if window is not None and not isinstance(window, Mapping):
             edges = bounds(window)
             count = len(self._devices)
