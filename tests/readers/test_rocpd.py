@@ -209,6 +209,36 @@ def test_a_wrong_value_in_csv_is_refused(value: str, tmp_path: Path) -> None:
         reader.read(path)
 
 
+def test_a_csv_file_with_a_million_columns_is_refused_at_once(tmp_path: Path) -> None:
+    path = pages(tmp_path)
+    agents = tmp_path / "42_agent_info.csv"
+    agents.write_text(agents.read_text().replace('"Name"', '"' + '","' * 10**6 + '"', 1))
+    with pytest.raises(ReadError, match="columns"):
+        reader.read(path)
+
+
+def test_a_negative_dispatch_of_a_counter_is_refused(tmp_path: Path) -> None:
+    path = pages(tmp_path, "counter_collection")
+    path.write_text(path.read_text().replace('"Agent 1",1,', '"Agent 1",-5,'))
+    with pytest.raises(ReadError, match="number of a dispatch is negative"):
+        reader.read(path).table("LAUNCHES")
+
+
+def test_times_that_no_recording_spans_are_refused(tmp_path: Path) -> None:
+    path = pages(tmp_path, "kernel_trace")
+    path.write_text(path.read_text().replace(str(INIT + 200), "9" * 19))
+    with pytest.raises(ReadError, match="which cannot be"):
+        reader.read(path)
+
+
+def test_calls_of_a_file_without_ends_are_left_out_beside_others(tmp_path: Path) -> None:
+    path = pages(tmp_path, "hip_api_trace", "marker_api_trace")
+    path.write_text(path.read_text().replace("End_Timestamp", "Ended"))
+    profile = reader.read(path)
+    assert profile.table("API_CALLS").empty
+    assert 2 == len(profile.table("RANGES"))
+
+
 @pytest.mark.parametrize(
     "change", [{"metadata": 1}, {"agents": 3}, {"buffer_records": {"hip_api": [{}]}}]
 )

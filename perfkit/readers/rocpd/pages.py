@@ -46,6 +46,7 @@ HEADERS = {
     "regions": {"Domain", "Function", "Start_Timestamp", "Correlation_Id"},
     "agents": {"Agent_Type", "Node_Id", "Logical_Node_Id"},
 }
+MOST_COLUMNS = 1000  # rocprofv3 writes about 30
 NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
 # Our columns of numbers and those of the files, of which older versions call some otherwise.
 TIMES = {"start": ("Start_Timestamp",), "end": ("End_Timestamp",)}
@@ -95,7 +96,7 @@ def read(path: Path) -> Recording:
     """Return what the files of a recording hold."""
     notes: list[str] = []
     frames = {
-        kind: pd.concat([_frame(path, file, notes) for file in files], ignore_index=True)
+        kind: pd.concat([_frame(path, file, notes) for file in files], ignore_index=True).fillna("")
         for kind, files in _beside(path).items()
     }
     ran = {kind: frame for kind, frame in frames.items() if kind in MAPS and len(frame)}
@@ -160,6 +161,9 @@ def _frame(given: Path, path: Path, notes: list[str]) -> pd.DataFrame:
             f"{AGAIN}"
         )
     text = content(path)
+    columns = text.partition(b"\n")[0].count(b",") + 1
+    if columns > MOST_COLUMNS:
+        raise ReadError(f"{given}: {path.name} has {columns:,} columns. {AGAIN}")
     whole = text[: text.rfind(b"\n") + 1]
     if len(whole) < len(text):
         notes.append(f"{path.name}: {CUT}")
@@ -168,7 +172,7 @@ def _frame(given: Path, path: Path, notes: list[str]) -> pd.DataFrame:
     except (ValueError, pd.errors.ParserError) as e:
         what = " ".join(str(e)[:200].split())
         raise ReadError(f"{given}: the CSV {path.name} is cut or damaged ({what}). {AGAIN}") from e
-    return frame.fillna("")
+    return frame
 
 
 def _numbers(frame: pd.DataFrame, kind: str, name: str) -> list[int | None]:

@@ -100,6 +100,8 @@ class Recording:
             loaders["DEVICES"] = partial(pd.DataFrame.copy, devices)
         lacking = (Missing(*ASKED[kind]) for kind in ASKED if kind not in self.rows)
         length = self.end - self.begin
+        if length >= LARGEST:
+            raise ReadError(f"{path}: its times lie {length} ns apart, which cannot be. {AGAIN}")
         return Profile(
             reader="rocpd",
             path=path,
@@ -269,11 +271,19 @@ def _depths(frame: pd.DataFrame) -> np.ndarray:
     return depth
 
 
+def _numbered(columns: Columns) -> np.ndarray:
+    """Return the number of each row's dispatch; ValueError for a negative one."""
+    numbers = _whole(columns["dispatch"])
+    if (numbers < 0).any():
+        raise ValueError("the number of a dispatch is negative, or missing")
+    return numbers
+
+
 def _values(columns: Columns) -> pd.DataFrame:
     """Return the value of each counter of each dispatch: the sum over the units that counted it."""
     values = [_measured(value) for value in columns["value"]]
     rows = pd.DataFrame(
-        {"launch": _whole(columns["dispatch"]), "metric": columns["counter"], "value": values}
+        {"launch": _numbered(columns), "metric": columns["counter"], "value": values}
     )
     return rows.groupby(["launch", "metric"], as_index=False)[["value"]].sum()
 
@@ -289,7 +299,7 @@ def _launches(columns: Columns, begin: int) -> pd.DataFrame:
     """Return LAUNCHES: the dispatches of which a counter was recorded."""
     rows = pd.DataFrame(_dispatched(columns)).drop(columns="family")
     length = _times(columns, begin)["dur_ns"].astype(np.float64)
-    launch = _whole(columns["dispatch"])
+    launch = _numbered(columns)
     rows = rows.assign(rank=0, launch=launch, dur_ns=np.where(length > 0, length, np.nan))
     rows = rows.drop_duplicates("launch")
     values = _values(columns)
