@@ -21,7 +21,7 @@ from perfkit.diagnosis.finding import Figure, Finding
 from perfkit.diagnosis.headline import Headline, cause, headline, leading
 from perfkit.diagnosis.replayed import LINES
 from perfkit.diagnosis.rules import rules
-from perfkit.diagnosis.words import words as idle_words
+from perfkit.names.parts import IDLE
 from perfkit.report import first_page, html, links, pages
 from perfkit.report.notebooks import SUMMARY
 from perfkit.selection import Selection
@@ -126,7 +126,7 @@ def test_a_gain_beyond_its_share_names_what_else_gets_shorter(name: str, profile
         if gain.share is None or gain.share >= 1 or gain.high <= 1.001 / (1 - gain.share):
             continue
         assert gain.beyond, finding.title
-        named = {**idle_words("idle"), **LINES, "collector": "the profiler's own time"}
+        named = {**IDLE, **LINES, "collector": "the profiler's own time"}
         for line in gain.beyond:
             assert named.get(line, line.replace("_", " ")) in gain.why, finding.title
 
