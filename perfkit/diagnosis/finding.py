@@ -128,6 +128,11 @@ class Gain:
         return ". ".join((f"{self.reason}{worst}", *self.further, *wide))
 
     @property
+    def is_once(self) -> bool:
+        """Whether it is of what happened once, and makes no program faster."""
+        return self.whole == ONCE
+
+    @property
     def saved_fracs(self) -> tuple[float, ...]:
         """The fractions of the recorded time that are saved, likely and at best, where they matter."""
         most = 1 - 1 / self.high if self.saves is None else self.saves

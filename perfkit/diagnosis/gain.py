@@ -11,7 +11,7 @@ from dataclasses import replace
 from perfkit.analysis import whatif
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.analysis.whatif.changes import Change as Replayed
-from perfkit.diagnosis.finding import ONCE, SEVERITIES, Figure, Finding, Gain, Objection, severity
+from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, Objection, severity
 from perfkit.diagnosis.replayed import at_best, saving, within
 from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.slowing import without_profiler
@@ -95,10 +95,7 @@ def together(
     removed.
     With `view` the bound (`analysis.grouping.speedup_bounds`) is narrowed by one replay with all changes.
     """
-    found = list(findings)
-    found = [
-        f for f in found if f.gain.high > 1 and f.gain.whole != ONCE
-    ]  # what the load of a server sets can not be removed
+    found = [f for f in findings if f.gain.high > 1 and not f.gain.is_once]
     shares = [f.gain.share for f in found if f.gain.share]
     if len(shares) < 2:
         return None

@@ -7,7 +7,7 @@ the number that its recording answers best.
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -19,7 +19,6 @@ from perfkit.diagnosis.finding import (
     CONFIDENCES,
     HORIZONS,
     LEAST,
-    ONCE,
     SEVERITIES,
     WIDE,
     Figure,
@@ -154,8 +153,6 @@ def _doubted(
     told = recording.Kind.TOO_LITTLE
     doubts = [doubt for doubt in recording.leading(view) if doubt.kind is not told]
     pauses = _pauses_told(view, findings)
-    if pauses:
-        findings = [_of_the_rest(finding) for finding in findings]
     verdict = _verdict(view, figures, findings, best)
     if pauses:
         verdict = f"{_after_pauses(view, pauses)} {verdict}"
@@ -181,14 +178,7 @@ def _pauses_told(view: Selection, findings: Iterable[Finding]) -> Finding | None
 def _after_pauses(view: Selection, found: Finding) -> str:
     """Say what the CPU did in the pauses that take most of a recording, and of what the rest of the verdict is."""
     rest = duration(phases.unpaused_ns(view))
-    return f"{found.title}. {found.explanation} What follows is of the other {rest}."
-
-
-def _of_the_rest(finding: Finding) -> Finding:
-    """Return a finding whose gain is called one of the part without pauses, of which it is."""
-    if finding.gain.whole != Gain.whole:
-        return finding
-    return replace(finding, gain=replace(finding.gain, whole="this part"))
+    return f"{found.title}. {found.explanation} All else on this page is of the other {rest}."
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
@@ -233,7 +223,7 @@ def leading(findings: Iterable[Finding]) -> list[Finding]:
     order = [
         finding
         for finding in ranked(findings)
-        if not is_small(finding) and finding.gain.whole != ONCE
+        if not is_small(finding) and not finding.gain.is_once
     ]
     if not order:
         return []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.diagnosis import findings
 from perfkit.diagnosis.comparison import Comparison
-from perfkit.diagnosis.finding import ONCE, Finding, Gain
+from perfkit.diagnosis.finding import Finding, Gain
 from perfkit.diagnosis.sides import Given, side
 from perfkit.format import number
 
@@ -87,7 +87,7 @@ def together(gains: Iterable[Gain]) -> tuple[float, float]:
 
     What happens once in a recording is no part of a step.
     """
-    known = [gain for gain in gains if gain.is_known and gain.whole != ONCE]
+    known = [gain for gain in gains if gain.is_known and not gain.is_once]
     if not known:
         return UNKNOWN
     saved = [1 - 1 / gain.high for gain in known]

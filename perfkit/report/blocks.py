@@ -406,6 +406,8 @@ def gains(
 ) -> pd.DataFrame:
     """Return what can be gained, a row per finding above 1 %, the largest first; last all together, by one replay.
 
+    What happened once gains nothing: no later run is faster without it.
+
     Columns: finding (with what gets faster where that is not the run), likely and best case as factors, time saved (of
     a step where steps are known, else of the run), and the first reason why it is a range; summary.json and the steps'
     pages have all of them.
@@ -413,6 +415,7 @@ def gains(
     known = [
         f
         for f in headline.ranked(findings)
+        if not f.gain.is_once
         if f.gain.low >= LEAST or (f.gain.is_known and f.gain.high >= LEAST)
     ]
     gained = [(f.title, f.gain) for f in known]

@@ -150,7 +150,9 @@ def first_actions(findings: Iterable[Finding]) -> list[str]:
 
 
 def _gain(finding: Finding) -> str:
-    return finding.gain.text if finding.gain.is_known and finding.gain.high >= LEAST else ""
+    gain = finding.gain
+    is_told = gain.is_known and gain.high >= LEAST and not gain.is_once
+    return gain.text if is_told else ""
 
 
 def recommendations(findings: Sequence[Finding]) -> Shown:

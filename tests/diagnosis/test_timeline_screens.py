@@ -18,6 +18,7 @@ from perfkit.diagnosis.rules.idle import IDLE_DATA_LOADING, IDLE_MEMORY
 from perfkit.diagnosis.rules.rule import Fact
 from perfkit.diagnosis.transfers import _before
 from perfkit.names import parts
+from perfkit.report.blocks import gains
 from perfkit.run import Run
 from perfkit.tables import API_CALLS
 
@@ -170,6 +171,9 @@ def test_a_verdict_begins_with_pauses_that_take_most_of_a_recording() -> None:
     starts = [n * MS + 10_000 * MS * (n // 10) for n in range(20)]
     rows = (lasting(at, MS, f"k{at}") for at in starts)
     run = perfkit.select(of_tables("nsys", KERNELS=kernels(*rows)))
-    said = headline(run, diagnosis.figures(run), diagnosis.findings(run)).verdict
+    figures, findings = diagnosis.figures(run), diagnosis.findings(run)
+    said = headline(run, figures, findings).verdict
+    assert "pauses" in {finding.rule for finding in findings}
+    assert not [title for title in gains(findings, figures, run)["finding"] if "pause" in title]
     assert said.startswith("One pause takes 99.8 % of the recording. It begins at 10.0 ms")
-    assert "What follows is of the other 20.0 ms." in said
+    assert "All else on this page is of the other 20.0 ms." in said
