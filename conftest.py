@@ -70,17 +70,19 @@ def _sample(items: list[pytest.Item]) -> None:
 
 
 def _passed(config: pytest.Config) -> set[str]:
-    """Return the names of the tests that passed in this folder."""
-    return set(config.cache.get(PASSED, [])) if config.cache else set()
+    """Return the names of the tests that passed in this folder; none where pytest keeps no cache."""
+    cache = getattr(config, "cache", None)
+    return set(cache.get(PASSED, [])) if cache else set()
 
 
 def _remember(config: pytest.Config, passed: set[str]) -> None:
-    """Store the tests that passed; `--remaining` adds them to the earlier ones."""
-    if config.cache is None:
+    """Store the tests that passed, where pytest keeps a cache; `--remaining` adds them to the earlier ones."""
+    cache = getattr(config, "cache", None)
+    if cache is None:
         return
     if config.getoption("remaining"):
         passed = passed | _passed(config)
-    config.cache.set(PASSED, sorted(passed))
+    cache.set(PASSED, sorted(passed))
 
 
 def _reason(report: Any) -> str:
