@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from itertools import count
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -79,52 +78,72 @@ def build(
         if pdf:
             browser()
         parameters["ranks"] = about["ranks"]
-        inputs = [*given, *map(Path, about["paths"])]
         texts = {name: str(path) if path else None for name, path in own.items()}
         machine = {"report": str(out), "own": texts, "nodes": about["nodes"]}
-        steps = count(1)
-
-        def done(what: str) -> None:
-            progress(next(steps), len(about["names"]) + 2 + bool(pdf), what)
-
-        def ran(name: str, executed: Executed) -> None:
-            done(name)
-            if name == notebooks.SUMMARY and not isinstance(executed, Failure):
-                summary = notebooks.summary(executed)
-                first_page({**summary, "is_simulated": about["is_simulated"]})
-
+        making = _Making(
+            session,
+            about,
+            parameters,
+            machine=None if keep_paths else machine,
+            pdf=pdf,
+            progress=progress,
+            first_page=first_page,
+        )
+        inputs = [*given, *map(Path, about["paths"])]
         with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
-            results = session.execute(about["names"], parameters, done=ran)
-            failures = _failures(results, Path(profile).name)
-            where = {
-                "parameters": parameters,
-                "folder": str(made),
-                "machine": None if keep_paths else machine,
-            }
-            tables = session.ask("write_tables", **where)
-            done("tables")
-            session.ask(
-                "write_pages",
-                executed={
-                    name: notebooks.stored(name) if isinstance(each, Failure) else each
-                    for name, each in results.items()
-                },
-                failures={name: asdict(failure) for name, failure in failures.items()},
-                tables=tables,
-                pdf=pdf,
-                **where,
-            )
-            done("pages")
-            missing = {name: str(failure) for name, failure in failures.items()}
-            if pdf:
-                missing |= print_report(made)
-                done("PDF")
+            missing = making.write(made, Path(profile).name)
     if missing:
         listed = "; ".join(f"{name} ({elided(why, LONGEST)})" for name, why in missing.items())
         raise PerfkitError(
             f"{out / 'index.html'}: the report is written without {listed}. Mend it and make it again."
         )
     return out / "index.html"
+
+
+@dataclass
+class _Making:
+    """A report that is being made: what was opened, the notebooks' parameters, and whom to tell of each step."""
+
+    session: notebooks.Session
+    about: Mapping[str, Any]
+    parameters: dict[str, Any]
+    machine: Mapping[str, Any] | None
+    pdf: str
+    progress: Callable[[int, int, str], None]
+    first_page: Callable[[dict[str, Any]], None]
+    steps: int = 0
+
+    def write(self, folder: Path, run: str) -> dict[str, str]:
+        """Write tables, pages and the PDF; returns why what is missing could not be made, by its name."""
+        results = self.session.execute(self.about["names"], self.parameters, done=self._ran)
+        failures = _failures(results, run)
+        where = {"parameters": self.parameters, "folder": str(folder), "machine": self.machine}
+        tables = self.session.ask("write_tables", **where)
+        self._done("tables")
+        executed = {
+            name: notebooks.stored(name) if isinstance(each, Failure) else each
+            for name, each in results.items()
+        }
+        failed = {name: asdict(failure) for name, failure in failures.items()}
+        self.session.ask(
+            "write_pages", executed=executed, failures=failed, tables=tables, pdf=self.pdf, **where
+        )
+        self._done("pages")
+        missing = {name: str(failure) for name, failure in failures.items()}
+        if self.pdf:
+            missing |= print_report(folder)
+            self._done("PDF")
+        return missing
+
+    def _done(self, what: str) -> None:
+        self.steps += 1
+        self.progress(self.steps, len(self.about["names"]) + 2 + bool(self.pdf), what)
+
+    def _ran(self, name: str, executed: Executed) -> None:
+        self._done(name)
+        if name == notebooks.SUMMARY and not isinstance(executed, Failure):
+            summary = notebooks.summary(executed)
+            self.first_page({**summary, "is_simulated": self.about["is_simulated"]})
 
 
 def _failures(results: Mapping[str, Executed], run: str) -> dict[str, Failure]:
