@@ -36,6 +36,7 @@ KINDS = (
     "temporary",
     "other",
 )
+OF_KINDS = pd.CategoricalDtype([*KINDS])
 STAGES = ("build", "forward", "backward", "optimizer")
 SIZES = 20  # of the largest allocations
 MOMENTS = 240  # at which a picture shows what is held
@@ -263,7 +264,7 @@ def kinds(allocations: pd.DataFrame) -> pd.DataFrame:
         }
         codes = [KINDS.index(name) for name in is_kind]
         kind[own.index] = np.select([*is_kind.values()], codes, KINDS.index("other"))
-    return rows.assign(kind=pd.Categorical.from_codes(kind.to_numpy(), KINDS))
+    return rows.assign(kind=pd.Categorical.from_codes(kind.to_numpy(), dtype=OF_KINDS))
 
 
 def _runs(own: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ def bandwidth(transfers: pd.DataFrame) -> alt.LayerChart | alt.VConcatChart:
 
     `transfers`: as from `transfers.transfers`.
     """
-    without = transfers.assign(group=pd.NA, placement="without the wait")
+    without = transfers.assign(group=None, placement="without the wait")
     return ranks.bandwidth(without.astype({"operation": object}))
 
 

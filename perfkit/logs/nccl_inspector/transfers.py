@@ -64,13 +64,14 @@ def transfers(inspected: pd.DataFrame) -> pd.DataFrame:
         found.append((*kind, len(same), transfer, wait, *last, *ends))
     names = [name for name in TRANSFERS.column_names if not name.endswith("_per_s")]
     table = pd.DataFrame(found, columns=[*names, "slowest", "fastest"])
-    rates = {
-        "bus_bytes_per_s": _rates(table, table["transfer_ns"]),
-        "min_bus_bytes_per_s": _rates(table, table["slowest"]),
-        "max_bus_bytes_per_s": _rates(table, table["fastest"]),
-    }
-    table = table[names].astype({"late_member": "Int64", "late_frac": "float64"})
-    return TRANSFERS.make(table.assign(**rates))
+    known = table[names].astype({"late_member": "Int64", "late_frac": "float64"})
+    return TRANSFERS.make(
+        known.assign(
+            bus_bytes_per_s=_rates(table, table["transfer_ns"]),
+            min_bus_bytes_per_s=_rates(table, table["slowest"]),
+            max_bus_bytes_per_s=_rates(table, table["fastest"]),
+        )
+    )
 
 
 def waits(inspected: pd.DataFrame) -> pd.DataFrame:
@@ -86,6 +87,7 @@ def _rates(table: pd.DataFrame, dur_ns: pd.Series) -> np.ndarray:
     rows = table[["operation", "bytes", "ranks"]].astype({"operation": object})
     none = pd.Series(None, rows.index, dtype=object)
     texts = dict.fromkeys(("dtype", "algorithm", "protocol", "placement", "group"), none)
-    places = {"rank": 0, "gpu": -1, "start_ns": range(len(rows)), "source": "log"}
-    made = COLLECTIVES.make(rows.assign(dur_ns=dur_ns, **places, **texts))
+    made = COLLECTIVES.make(
+        rows.assign(rank=0, gpu=-1, start_ns=range(len(rows)), dur_ns=dur_ns, source="log", **texts)
+    )
     return communication.bandwidth(made)["bus_bytes_per_s"].to_numpy()
