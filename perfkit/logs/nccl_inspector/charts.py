@@ -31,7 +31,7 @@ def waiting(waits: pd.DataFrame) -> alt.LayerChart:
     share = waits["wait_ns"] / (waits["transfer_ns"] + waits["wait_ns"]).clip(lower=1)
     labels = "rank " + waits["rank"].astype(str)
     least = waits.assign(label=labels, waiting=share, transfer=1 - share)
-    least = least.nsmallest(MOST_RANKS, "waiting").sort_values("rank")
+    least = least.nsmallest(MOST_RANKS, "waiting").sort_values("rank", kind="stable")
     rows = least.melt(["label"], [*PARTS], var_name="part", value_name="share")
     begin, end = ends(rows["share"], rows["label"])
     drawn = rows.assign(begin=begin, end=end, share=rows["share"].map(percent))
