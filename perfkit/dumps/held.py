@@ -14,14 +14,18 @@ Each allocation has a kind, by its stage and by how long it lives:
 A step ends with the last allocation of an optimizer, before the next one of a forward pass.
 """
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from perfkit.dumps.frames import BELOW
 from perfkit.schema import Column, Table
-from perfkit.tables import ALLOCATIONS, GPU, RANK, RESERVATIONS
+from perfkit.tables import ALLOCATIONS, GPU, RANK, RESERVATIONS, SEGMENTS
 
 DEVICE = ["rank", "gpu"]
+SPAN = [*DEVICE, "event", "freed_event", "bytes"]
 BEFORE = "before the recording"
 KINDS = (
     BEFORE,
@@ -32,6 +36,9 @@ KINDS = (
     "temporary",
     "other",
 )
+OF_KINDS = pd.CategoricalDtype([*KINDS])
+STAGES = ("build", "forward", "backward", "optimizer")
+SIZES = 20  # of the largest allocations
 MOMENTS = 240  # at which a picture shows what is held
 NEVER = np.iinfo("int64").max  # the event at which memory is freed that is held to the end
 NO_LINE = "(no line of Python)"
@@ -55,7 +62,7 @@ def levels(allocations: pd.DataFrame) -> pd.DataFrame:
 
     Event -1 is the begin of the recording.
     """
-    rows = _held(allocations)
+    rows = _held(allocations, SPAN)
     freed = rows[rows["freed_event"].ne(NEVER)]
     changes = pd.concat(
         [
@@ -68,8 +75,15 @@ def levels(allocations: pd.DataFrame) -> pd.DataFrame:
 
 def _running(changes: pd.DataFrame) -> pd.DataFrame:
     """Return the running sum of changes in bytes over the events of each GPU."""
-    of_event: pd.DataFrame = changes.groupby([*DEVICE, "event"], as_index=False)[["bytes"]].sum()
-    return of_event.assign(bytes=of_event.groupby(DEVICE)["bytes"].cumsum())
+    found = [pd.DataFrame(columns=[*DEVICE, "event", "bytes"], dtype="int64")]
+    for rank, gpu in _devices(changes):
+        own = _of(changes, rank, gpu)
+        order = np.argsort(own["event"].to_numpy(), kind="stable")
+        event, total = own["event"].to_numpy()[order], own["bytes"].to_numpy()[order].cumsum()
+        is_last = np.append(event[1:] != event[:-1], True)
+        running = {"event": event[is_last], "bytes": total[is_last]}
+        found.append(pd.DataFrame({"rank": rank, "gpu": gpu, **running}))
+    return pd.concat(found[1:] or found, ignore_index=True)
 
 
 def _of(rows: pd.DataFrame, rank: int, gpu: int) -> pd.DataFrame:
@@ -77,14 +91,17 @@ def _of(rows: pd.DataFrame, rank: int, gpu: int) -> pd.DataFrame:
 
 
 def _devices(rows: pd.DataFrame) -> list[tuple[int, int]]:
-    known = rows[DEVICE].drop_duplicates().sort_values(DEVICE)
-    return list(zip(known["rank"].tolist(), known["gpu"].tolist(), strict=True))
+    ranks, gpus = (sorted(rows[name].unique().tolist()) for name in DEVICE)
+    pairs = itertools.product(ranks, gpus)
+    return [pair for pair in pairs if len(ranks) == 1 or len(_of(rows, *pair))]
 
 
-def _held(allocations: pd.DataFrame) -> pd.DataFrame:
+def _held(
+    allocations: pd.DataFrame, columns: Sequence[str] = ALLOCATIONS.column_names
+) -> pd.DataFrame:
     """Return what was not refused, with NEVER for what is held to the end."""
     rows = ALLOCATIONS.check(allocations)
-    rows = rows[~rows["refused"]]
+    rows = rows.loc[~rows["refused"], [*columns]]
     return rows.assign(freed_event=rows["freed_event"].fillna(NEVER).astype("int64"))
 
 
@@ -126,13 +143,17 @@ def places(rows: pd.DataFrame) -> pd.DataFrame:
 
     `place` (file:line function, or NO_LINE), `kind` where the rows have one, `bytes`, `count`.
     """
-    file = rows["file"].astype(object)
-    line = rows["line"].astype("string")
-    text = file.astype("string") + ":" + line + " " + rows["function"].astype("string")
-    table = rows.assign(place=text.where(file.notna(), NO_LINE))
+    table = rows.assign(place=_named(rows))
     keys = ["place", *(["kind"] if "kind" in rows else [])]
     by = table.groupby(keys, observed=True)["bytes"].agg(bytes="sum", count="size").reset_index()
     return by.sort_values(["bytes", *keys], ascending=[False, *[True] * len(keys)])
+
+
+def _named(rows: pd.DataFrame) -> pd.Series:
+    """Return the line that asked for each allocation: file:line function, or NO_LINE."""
+    file = rows["file"].astype("string")
+    text = file + ":" + rows["line"].astype("string") + " " + rows["function"].astype("string")
+    return text.where(file.notna(), NO_LINE)
 
 
 def modules(rows: pd.DataFrame) -> pd.DataFrame:
@@ -154,6 +175,64 @@ def modules(rows: pd.DataFrame) -> pd.DataFrame:
     return sums.sort_values(["bytes", "depth", "module"], ascending=[False, True, True])
 
 
+def largest(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return the largest single allocations of the recording, the largest first.
+
+    `place`, `stage`, `bytes` of each one, and the `count` of equal ones.
+    """
+    rows = _held(allocations)
+    rows = rows[rows["event"].ge(0)]
+    rows = rows[rows["bytes"].isin(np.unique(rows["bytes"])[-SIZES:])]
+    keys = ["bytes", "place", "stage"]
+    by = rows.assign(place=_named(rows)).groupby(keys, observed=True).size()
+    found = by.rename("count").reset_index().sort_values(keys, ascending=[False, True, True])
+    return found[["place", "stage", "bytes", "count"]]
+
+
+def late(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return by line what other events lie between "let go" and "free" of: another stream still used it.
+
+    As `places`.
+    """
+    rows = _held(allocations)
+    return places(rows[(rows["freed_event"] - rows["released_event"]).gt(1).fillna(False)])
+
+
+def stages(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return the most that each GPU holds when each stage has got memory: rank, gpu, stage, event, bytes."""
+    rows = _held(allocations, [*SPAN, "stage"])
+    rows = rows[rows["event"].ge(0)]
+    level = levels(allocations)
+    found = [pd.DataFrame(columns=[*DEVICE, "stage", "event", "bytes"])]
+    for rank, gpu in _devices(rows):
+        own, of = _of(rows, rank, gpu), _of(level, rank, gpu)
+        after = of["bytes"].to_numpy()[np.searchsorted(of["event"], own["event"])]
+        then = own[[*DEVICE, "stage", "event"]].assign(bytes=after)
+        found.append(then.loc[then.groupby("stage", observed=True)["bytes"].idxmax()])
+    return pd.concat(found[1:] or found, ignore_index=True)
+
+
+def at_the_end(segments: pd.DataFrame) -> pd.DataFrame:
+    """Return what the allocator of each GPU has at the end of the recording, bytes.
+
+    `reserved_bytes` from the driver; `allocated_bytes`, held by tensors; `returnable_bytes`, in
+    segments without a tensor; `not_returnable_bytes`, free beside tensors; `largest_free_bytes`, the
+    largest free block.
+    """
+    rows = SEGMENTS.check(segments)
+    unused = rows["bytes"].where(rows["allocated_bytes"].eq(0), 0)
+    by = rows.assign(unused=unused).groupby(DEVICE, as_index=False)
+    found = by.agg(
+        reserved_bytes=("bytes", "sum"),
+        allocated_bytes=("allocated_bytes", "sum"),
+        returnable_bytes=("unused", "sum"),
+        largest_free_bytes=("largest_free_bytes", "max"),
+    )
+    free = found["reserved_bytes"] - found["allocated_bytes"]
+    found.insert(5, "not_returnable_bytes", free - found["returnable_bytes"])
+    return found
+
+
 def around(table: pd.DataFrame, rank: int, time_ns: int) -> str:
     """Return the name of the innermost row of RANGES or OPS in which a moment of a rank lies; empty for none."""
     begun = table[table["rank"].eq(rank) & table["start_ns"].le(time_ns)]
@@ -164,50 +243,42 @@ def around(table: pd.DataFrame, rank: int, time_ns: int) -> str:
 
 
 def kinds(allocations: pd.DataFrame) -> pd.DataFrame:
-    """Return what was not refused, with the `kind` of each allocation, one of KINDS."""
-    rows = _held(allocations)
-    kind = pd.Series("other", rows.index, dtype=object)
-    stage = rows["stage"].astype(object)
-    for _, own in rows.groupby(DEVICE):
-        ends = _ends(own, stage[own.index])
-        begins = _begins(own, stage[own.index])
+    """Return what was not refused: rank, gpu, event, freed_event, bytes, stage, and `kind`, one of KINDS."""
+    rows = _held(allocations, [*SPAN, "stage"])
+    kind = pd.Series(0, rows.index)
+    for rank, gpu in _devices(rows):
+        own = _of(rows, rank, gpu)
+        runs = _runs(own)
         freed = own["freed_event"].to_numpy()
         event = own["event"].to_numpy()
-        outlives_step = freed > _next(ends, event)
-        outlives_pass = freed > _next(begins, event)
-        of = stage[own.index].to_numpy()
-        kind[own.index] = np.select(
-            [
-                event < 0,
-                (of == "build") & (freed == NEVER),
-                of == "forward",
-                (of == "backward") & outlives_pass,
-                (of == "optimizer") & outlives_step,
-                (of == "backward") | (of == "optimizer") | (of == "build"),
-            ],
-            [BEFORE, "parameters", "activations", "gradients", "optimizer state", "temporary"],
-            "other",
-        )
-    return rows.assign(kind=pd.Categorical(kind, KINDS))
+        stage = {name: own["stage"].eq(name).to_numpy() for name in STAGES}
+        outlives_step = freed > _next(runs["max"].to_numpy("int64"), event)
+        outlives_pass = freed > _next(_begins(runs), event)
+        is_kind = {
+            BEFORE: event < 0,
+            "parameters": stage["build"] & (freed == NEVER),
+            "activations": stage["forward"],
+            "gradients": stage["backward"] & outlives_pass,
+            "optimizer state": stage["optimizer"] & outlives_step,
+            "temporary": stage["backward"] | stage["optimizer"] | stage["build"],
+        }
+        codes = [KINDS.index(name) for name in is_kind]
+        kind[own.index] = np.select([*is_kind.values()], codes, KINDS.index("other"))
+    return rows.assign(kind=pd.Categorical.from_codes(kind.to_numpy(), dtype=OF_KINDS))
 
 
-def _runs(own: pd.DataFrame, stage: pd.Series) -> pd.DataFrame:
+def _runs(own: pd.DataFrame) -> pd.DataFrame:
     """Return the first and the last event of each stretch of optimizer allocations of a GPU."""
-    made = own[own["event"].ge(0)].sort_values("event", kind="stable")
-    among = stage[made.index].isin(["forward", "backward", "optimizer"])
-    made = made[among]
-    is_step = stage[made.index].eq("optimizer")
+    among = own["event"].ge(0) & own["stage"].isin(["forward", "backward", "optimizer"])
+    made = own.loc[among, ["event", "stage"]].sort_values("event", kind="stable")
+    is_step = made["stage"].eq("optimizer")
     number = is_step.ne(is_step.shift()).cumsum()
     return made[is_step].groupby(number)["event"].agg(["min", "max"])
 
 
-def _ends(own: pd.DataFrame, stage: pd.Series) -> np.ndarray:
-    return _runs(own, stage)["max"].to_numpy("int64")
-
-
-def _begins(own: pd.DataFrame, stage: pd.Series) -> np.ndarray:
+def _begins(runs: pd.DataFrame) -> np.ndarray:
     """Return when optimizers' steps begin; of a recording without them the end of the backward passes."""
-    begins = _runs(own, stage)["min"].to_numpy("int64")
+    begins = runs["min"].to_numpy("int64")
     return begins if len(begins) else np.array([NEVER - 1])
 
 
@@ -221,13 +292,11 @@ def steps(allocations: pd.DataFrame) -> pd.DataFrame:
 
     What lives for a pass is gone then. A program that keeps more each step grows every time.
     """
-    rows = _held(allocations)
-    stage = rows["stage"].astype(object)
+    rows = _held(allocations, [*SPAN, "stage"])
     level = levels(allocations)
     found = []
     for rank, gpu in _devices(rows):
-        own = _of(rows, rank, gpu)
-        ends = _ends(own, stage[own.index])
+        ends = _runs(_of(rows, rank, gpu))["max"].to_numpy("int64")
         of = _of(level, rank, gpu)
         of = of[of["event"].ge(0)]
         step = np.searchsorted(ends, of["event"].to_numpy())

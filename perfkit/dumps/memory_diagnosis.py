@@ -117,7 +117,7 @@ def at_peak(view: Selection) -> pd.DataFrame:
     """Return what the GPU that holds most holds at its peak, with the kind of each allocation."""
     highest = peak(view)
     alive = held.alive(view.run.allocations, highest["rank"], highest["gpu"], highest["event"])
-    return kinds(view).loc[alive.index].reset_index(drop=True)
+    return alive.assign(kind=kinds(view)["kind"]).reset_index(drop=True)
 
 
 @kept
@@ -329,4 +329,15 @@ def _is_held_before(view: Selection) -> bool:
     return _is_recorded(view) and bool(shares(view)[held.BEFORE] >= HALF)
 
 
-FACTS: Mapping[Fact, Callable[[Selection], bool]] = {Fact.HELD_BEFORE: _is_held_before}
+def _has_old_gradients(view: Selection) -> bool:
+    """Tell whether gradients are held at a peak of a forward pass: they are of the step before."""
+    if not _is_recorded(view) or shares(view)["gradients"] < NOTABLE:
+        return False
+    rows = at_peak(view)
+    return bool(rows.loc[rows["event"].eq(peak(view)["event"]), "stage"].eq("forward").any())
+
+
+FACTS: Mapping[Fact, Callable[[Selection], bool]] = {
+    Fact.HELD_BEFORE: _is_held_before,
+    Fact.OLD_GRADIENTS: _has_old_gradients,
+}

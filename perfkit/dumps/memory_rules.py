@@ -120,7 +120,7 @@ MEMORY_STATES = Rule(
         ),
         now(
             "Free gradients before the next step: optimizer.zero_grad(set_to_none=True)",
-            when=~Fact.HELD_BEFORE,
+            when=Fact.OLD_GRADIENTS,
         ),
         now(
             "Use an optimizer with less state: 8-bit Adam, Adafactor or SGD with momentum",

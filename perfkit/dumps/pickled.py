@@ -52,7 +52,8 @@ class _Machine:
     """The stack machine of a pickle, with the opcodes of plain data.
 
     `stack` holds the values since the last mark, `marks` the stacks below. `memo` holds values that
-    the file uses again, by their number.
+    the file may use again, by their number; `number_of` has those of dictionaries, by identity. A
+    dictionary that is shrunk leaves both, or a memo of millions would hold them.
     """
 
     def __init__(self, data: "mmap.mmap", shrink: Shrink | None) -> None:
@@ -61,6 +62,8 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
+        self.number_of: dict[int, int] = {}
+        self.remembered = 0
         self.shrink = shrink
         self.objects = 0
         self.waiting = 0
@@ -72,9 +75,15 @@ class _Machine:
             while self.at < end:
                 code = data[self.at]
                 self.at += 1
-                if code == BINGET:  # more than half of a snapshot of memory
+                if code == BINGET:  # with the next one, more than half of a snapshot of memory
                     self.stack.append(self.memo[data[self.at]])
                     self.at += 1
+                    continue
+                if code == LONG_BINGET:
+                    begin = self.at
+                    self.at = begin + 4
+                    number = int.from_bytes(data[begin : self.at], "little")
+                    self.stack.append(self.memo[number])
                     continue
                 if code == STOP:
                     return self.stack.pop()
@@ -179,6 +188,7 @@ class _Machine:
         shrunk = self.shrink(value)
         if shrunk is not value:
             self.objects -= 1
+            self.memo.pop(self.number_of.pop(id(value), -1), None)
             value.clear()
         return shrunk
 
@@ -186,15 +196,15 @@ class _Machine:
         """Keep the last value under a number."""
         if len(self.memo) > MOST_OBJECTS:
             raise Damaged(f"it uses more than {MOST_OBJECTS:,} values again")
-        self.memo[number] = self.stack[-1]
-
-    def recall(self, number: int) -> None:
-        """Put the value of a number onto the stack."""
-        self.stack.append(self.memo[number])
+        value = self.stack[-1]
+        self.memo[number] = value
+        self.remembered += 1
+        if type(value) is dict:
+            self.number_of[id(value)] = number
 
 
 Step = Callable[[_Machine], object]
-STOP, BINGET = ord("."), ord("h")  # `_Machine.run` does these itself
+STOP, BINGET, LONG_BINGET = (ord(code) for code in ".hj")  # `_Machine.run` does these itself
 # What each opcode of plain data does, by its name in `pickletools`.
 KNOWN: dict[str, Step] = {
     "PROTO": lambda machine: machine.take(1),
@@ -223,7 +233,6 @@ KNOWN: dict[str, Step] = {
     "SETITEMS": lambda machine: machine.set_items(machine.group()),
     "BINPUT": lambda machine: machine.remember(machine.number(1)),
     "LONG_BINPUT": lambda machine: machine.remember(machine.number(4)),
-    "MEMOIZE": lambda machine: machine.remember(len(machine.memo)),
-    "LONG_BINGET": lambda machine: machine.recall(machine.number(4)),
+    "MEMOIZE": lambda machine: machine.remember(machine.remembered),
 }
 STEPS: list[Step | None] = [KNOWN.get(NAMES.get(code, "")) for code in range(256)]

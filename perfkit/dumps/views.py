@@ -8,6 +8,8 @@ from perfkit.selection import Selection
 from perfkit.widgets.live import Part, follows
 from perfkit.widgets.needs import some
 
+MODULES = "Memory at the peak by the module whose forward pass asked for it, with all below it"
+
 
 def picture(view: Selection) -> alt.LayerChart | None:
     """Return the picture of the first page: what fills the memory, or what each rank does; None without a dump."""
@@ -29,15 +31,18 @@ def ranks(view: Selection) -> list[Part]:
 
 @follows
 def memory(view: Selection) -> list[Part]:
-    """Show what holds the memory of each GPU over the recording, and the lines and modules with most at the peak."""
+    """Show what holds the memory of each GPU over the recording, its peaks, and what is free."""
     some(view.run.allocations, view, "ALLOCATIONS", "allocations of a memory snapshot")
-    drawn = charts.over_time(held.over_time(view.run.allocations))
+    run = view.run
     rows = memory_diagnosis.at_peak(view)
-    lines = tables.searchable(
-        held.places(rows), caption="Memory at the peak by the line that asked for it"
-    )
-    modules = held.modules(rows)
-    if modules.empty:
-        return [drawn, lines]
-    caption = "Memory at the peak by the module whose forward pass asked for it, with all below it"
-    return [drawn, lines, tables.searchable(modules, caption=caption)]
+    shown = {
+        "Most memory that is held in each stage": held.stages(run.allocations),
+        "Memory at the peak by the line that asked for it": held.places(rows),
+        MODULES: held.modules(rows),
+        "Largest allocations, each with the count of equal ones": held.largest(run.allocations),
+        "Let go by the program, and used by another stream for longer": held.late(run.allocations),
+        "Least memory that is held in each step": held.steps(run.allocations),
+        "Memory of the allocator at the end of the recording": held.at_the_end(run.segments),
+    }
+    parts = [tables.searchable(table, caption=name) for name, table in shown.items() if len(table)]
+    return [charts.over_time(held.over_time(run.allocations)), *parts]

@@ -6,7 +6,9 @@ from perfkit.charts import tables
 from perfkit.logs import monitoring
 from perfkit.logs.charts import monitor as pictures
 from perfkit.logs.charts.states import states as drawn_states
+from perfkit.logs.nccl_inspector import charts as inspector
 from perfkit.logs.nccl_inspector.diagnosis import transfers as inspected
+from perfkit.logs.nccl_inspector.transfers import waits
 from perfkit.selection import Selection
 from perfkit.widgets.live import Part, follows
 from perfkit.widgets.needs import some
@@ -87,8 +89,17 @@ def statistics(view: Selection) -> list[Part]:
 
 @follows
 def transfers(view: Selection) -> list[Part]:
-    """Show how fast each kind of collective crosses the links, how long ranks wait in it, and for which rank."""
+    """Show how fast each kind of collective crosses the links, without the wait for a late rank."""
     found = inspected(view) if len(view.run.inspected) else view.run.inspected
     some(found, view, "INSPECTED", "collectives of NCCL Inspector")
     caption = "Transfers without the wait for the last rank, and that rank"
-    return [tables.searchable(found, caption=caption)]
+    return [inspector.bandwidth(found), tables.searchable(found, caption=caption)]
+
+
+@follows
+def waiting(view: Selection) -> list[Part]:
+    """Show how much of its time in collectives each rank waits for the last one."""
+    found = waits(view.run.inspected) if len(view.run.inspected) else view.run.inspected
+    some(found, view, "INSPECTED", "collectives of NCCL Inspector")
+    caption = "Time of each rank in collectives that all ranks recorded"
+    return [inspector.waiting(found), tables.searchable(found, caption=caption)]

@@ -7,7 +7,19 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from dumps.dump_files import BEGIN, FORWARD, MB, alloc, free, pickled, snapshot, steps
+from dumps.dump_files import (
+    BACKWARD,
+    BEGIN,
+    BUILD,
+    FORWARD,
+    MB,
+    OPTIMIZER,
+    alloc,
+    free,
+    pickled,
+    snapshot,
+    steps,
+)
 from readers import torch_files
 
 import perfkit
@@ -114,6 +126,43 @@ def test_lines_at_the_peak_are_those_of_the_truth(name: str, profiles: Path) -> 
     told = dict(zip(lines["place"], zip(lines["bytes"], lines["count"], strict=True), strict=True))
     for place, size, count in truth["at_peak"]["top"]:
         assert (size, count) == told[place.replace("(no Python frame)", held.NO_LINE)]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_most_of_each_stage_is_that_of_the_truth(name: str, profiles: Path) -> None:
+    run, truth = real(profiles, name)
+    most = dict(held.stages(run.allocations)[["stage", "bytes"]].to_numpy().tolist())
+    either = max(most.pop("forward", 0), most.pop("other", 0))
+    assert truth["peak_by_stage"] == {"forward or other": either, **most}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_largest_allocations_are_those_of_the_truth(name: str, profiles: Path) -> None:
+    """The truth calls a line of a library one without a line of Python."""
+    run, truth = real(profiles, name)
+    table = held.largest(run.allocations)
+    equal = table[table["bytes"].eq(table["bytes"].iloc[0])]
+    expected = truth["largest_allocation"]
+    assert (expected["bytes"], expected["times"]) == (table["bytes"].iloc[0], equal["count"].sum())
+    own = [site for site in expected["sites"] if site[0] != "(no Python frame)"]
+    counts = equal.groupby("place")["count"].sum()
+    assert all(count <= counts[place] for place, count in own)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_memory_of_the_allocator_is_that_of_the_truth(name: str, profiles: Path) -> None:
+    run, truth = real(profiles, name)
+    (row,) = held.at_the_end(run.segments).to_dict("records")
+    keys = ("reserved", "allocated", "bytes_of_these", "largest_inactive")
+    names = ("reserved", "allocated", "returnable", "largest_free")
+    assert [truth[key] for key in keys] == [row[f"{name}_bytes"] for name in names]
+    assert truth["inactive"] == row["returnable_bytes"] + row["not_returnable_bytes"]
+
+
+def test_gradients_that_an_optimizer_needs_are_not_to_be_freed(profiles: Path) -> None:
+    """The peak is in the first step of the optimizer, which reads them."""
+    told = found(real(profiles, REAL[3])[0])["memory_states"]
+    assert "zero_grad" not in str(told.advice)
 
 
 @pytest.mark.parametrize(
@@ -248,8 +297,17 @@ def test_memory_that_is_freed_late_is_told(tmp_path: Path) -> None:
     """30 of 40 MB were let go before the peak, and became free after it."""
     let_go = {**free(1, 30 * MB), "action": "free_requested"}
     events = [alloc(1, 30 * MB, FORWARD), let_go, alloc(2, 10 * MB, FORWARD), free(1, 30 * MB)]
-    told = found(made(tmp_path, events))["memory_activations"].explanation
+    run = made(tmp_path, events)
+    told = found(run)["memory_activations"].explanation
     assert "The program had let go of 75.0 %, but another stream still used it." in told
+    assert [30 * MB] == held.late(run.allocations)["bytes"].tolist()
+
+
+def test_gradients_of_the_step_before_are_to_be_freed(tmp_path: Path) -> None:
+    """They are held at the peak of a forward pass, with parameters that need more memory."""
+    events = [alloc(0, 64 * MB, BUILD), alloc(1, 32 * MB, BACKWARD), alloc(2, MB, OPTIMIZER)]
+    told = found(made(tmp_path, [*events, alloc(3, MB, FORWARD)]))["memory_states"]
+    assert "zero_grad(set_to_none=True)" in str(told.advice)
 
 
 def test_a_trace_of_the_same_run_tells_where_the_peak_is(tmp_path: Path) -> None:

@@ -143,3 +143,13 @@ def test_a_deep_pickle_is_read_without_recursion(tmp_path: Path) -> None:
 def test_dictionaries_in_lists_can_be_shrunk_while_they_are_read(tmp_path: Path) -> None:
     path = written(tmp_path, {"rows": [{"a": 1}, {"a": 2}]})
     assert {"rows": [1, 2]} == load(path, shrink=lambda row: row["a"])
+
+
+def test_dictionaries_that_are_shrunk_do_not_fill_the_memo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot of 1 GB holds 13 million of them, and pickle numbers each."""
+    monkeypatch.setattr("perfkit.dumps.pickled.MOST_OBJECTS", 1100)
+    path = written(tmp_path, {"rows": [{"a": number} for number in range(3000)], "end": ["a"]})
+    read = {"rows": [*range(3000)], "end": ["a"]}
+    assert read == load(path, shrink=lambda row: row["a"])

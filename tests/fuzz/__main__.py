@@ -103,6 +103,8 @@ def main() -> int:
                 if not examples and options.keep and outcome.status != "unmade":
                     _keep(outcome, group, options.keep)
                 examples.append(outcome)
+                if len(examples) == 1:  # told at once: a long run may be stopped
+                    sys.stderr.write(f"{described(outcome.family, group, examples)}\n")
             if options.number is not None:
                 said = f"{outcome.family} {outcome.number} of {outcome.seed}: {outcome.status}, {outcome.mutation}"
                 sys.stdout.write(

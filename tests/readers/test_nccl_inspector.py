@@ -13,7 +13,8 @@ from perfkit import diagnosis
 from perfkit.diagnosis.headline import headline
 from perfkit.errors import ReadError
 from perfkit.logs import nccl_inspector
-from perfkit.logs.nccl_inspector.transfers import transfers, whole
+from perfkit.logs.nccl_inspector import charts
+from perfkit.logs.nccl_inspector.transfers import transfers, waits, whole
 from perfkit.logs.text import CUT
 
 CASES = ("h100x8_steady", "h100x8_late_rank")
@@ -91,6 +92,25 @@ def test_the_transfer_is_the_shortest_time(tmp_path: Path) -> None:
     run = perfkit.load(job(tmp_path / "job", [300, 300, 300], [900, 900, 900]))
     (row,) = transfers(run.inspected).to_dict("records")
     assert (300_000, 600_000, 0) == (row["transfer_ns"], row["wait_ns"], row["late_member"])
+
+
+def test_a_rank_that_is_late_waits_least(tmp_path: Path) -> None:
+    run = perfkit.load(job(tmp_path / "job", [300, 300, 300], [900, 900, 900]))
+    expected = [[0, 900_000, 0], [1, 900_000, 1_800_000]]
+    assert expected == waits(run.inspected).to_numpy().tolist()
+
+
+def test_the_picture_of_waiting_names_the_least_and_the_most(tmp_path: Path) -> None:
+    run = perfkit.load(job(tmp_path / "job", [300], [900]))
+    drawn = charts.waiting(waits(run.inspected)).to_dict()
+    assert "Ranks wait 0 % to 66.7 % of their time" in str(drawn["title"])
+
+
+def test_the_picture_of_bandwidth_is_of_transfers_without_the_wait(tmp_path: Path) -> None:
+    run = perfkit.load(job(tmp_path / "job", [300], [900]))
+    drawn = str(charts.bandwidth(transfers(run.inspected)).to_dict()["title"])
+    assert "2 ranks, without the wait" in drawn
+    assert "lower bounds" not in drawn
 
 
 def test_one_collective_proves_no_late_rank(tmp_path: Path) -> None:

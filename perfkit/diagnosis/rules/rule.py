@@ -110,6 +110,7 @@ class Fact(Enum):
     SENDS = "sends"
     ALL_TO_ALL = "all_to_all"
     HELD_BEFORE = "held_before"
+    OLD_GRADIENTS = "old_gradients"
     TENSOR_LIMITS = "tensor_limits"
     OTHER_OPERATION = "other_operation"
     OTHER_SIZE = "other_size"

@@ -17,7 +17,7 @@ INSPECTED_LATE = Rule(
             "Look at what this rank does before the collective: record a timeline on it and on "
             "another rank ({nsys})"
         ),
-        now("Leave the links alone: the transfer itself is as fast as it was"),
+        now("Leave the links alone: the wait for this rank is long, and not the transfer"),
         soon("Give all ranks the same CPU work, or move the work of one rank out of the loop"),
     ),
     next="Record a timeline on every rank: {nsys}",

@@ -7,6 +7,7 @@ late. Collectives that not all ranks of their communicator recorded, or that the
 nothing.
 """
 
+import numpy as np
 import pandas as pd
 
 from perfkit.analysis import communication
@@ -27,8 +28,10 @@ TRANSFERS = Table(
         Column("transfer_ns", "float64", "median of the shortest times over the ranks, ns"),
         Column("wait_ns", "float64", "median of the longest time less the shortest one, ns"),
         Column("bus_bytes_per_s", "float64", "bus bandwidth of the transfer, bytes/s"),
+        Column("min_bus_bytes_per_s", "float64", "that of the slowest of them, bytes/s"),
+        Column("max_bus_bytes_per_s", "float64", "that of the fastest of them, bytes/s"),
         Column("late_member", "Int64", "rank that came last in most of them; NA if none did"),
-        Column("late_frac", "float64", "share of them in which that rank came last"),
+        Column("late_frac", "float64", "share of them in which that rank came last; NaN if none"),
     ),
     ("operation", "bytes", "ranks"),
 )
@@ -56,27 +59,35 @@ def transfers(inspected: pd.DataFrame) -> pd.DataFrame:
         wait = float((same["max"] - same["min"]).median())
         transfer = float(same["min"].median())
         is_late = often >= LATE and len(same) >= FEWEST and wait > transfer / 10
-        found.append((*kind, len(same), transfer, wait, late if is_late else None, often))
-    names = [name for name in TRANSFERS.column_names if name != "bus_bytes_per_s"]
-    table = pd.DataFrame(found, columns=names)
-    rates = communication.bandwidth(_as_collectives(table))["bus_bytes_per_s"]
+        last = (late, often) if is_late else (None, None)
+        ends = same["min"].max(), same["min"].min()
+        found.append((*kind, len(same), transfer, wait, *last, *ends))
+    names = [name for name in TRANSFERS.column_names if not name.endswith("_per_s")]
+    table = pd.DataFrame(found, columns=[*names, "slowest", "fastest"])
+    known = table[names].astype({"late_member": "Int64", "late_frac": "float64"})
     return TRANSFERS.make(
-        table.astype({"late_member": "Int64"}).assign(bus_bytes_per_s=rates.to_numpy())
+        known.assign(
+            bus_bytes_per_s=_rates(table, table["transfer_ns"]),
+            min_bus_bytes_per_s=_rates(table, table["slowest"]),
+            max_bus_bytes_per_s=_rates(table, table["fastest"]),
+        )
     )
 
 
-def _as_collectives(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a COLLECTIVES of the transfers, in their order."""
+def waits(inspected: pd.DataFrame) -> pd.DataFrame:
+    """Return the time of each rank in collectives: rank, transfer_ns (the shortest over the ranks), wait_ns."""
+    rows = whole(inspected)
+    shortest = rows.groupby(["group", "number"], observed=True)["dur_ns"].transform("min")
+    parts = rows[["rank"]].assign(transfer_ns=shortest, wait_ns=rows["dur_ns"] - shortest)
+    return parts.groupby("rank", as_index=False).sum()
+
+
+def _rates(table: pd.DataFrame, dur_ns: pd.Series) -> np.ndarray:
+    """Return the bus bandwidths of the transfers if they lasted so long, in their order."""
     rows = table[["operation", "bytes", "ranks"]].astype({"operation": object})
     none = pd.Series(None, rows.index, dtype=object)
     texts = dict.fromkeys(("dtype", "algorithm", "protocol", "placement", "group"), none)
-    return COLLECTIVES.make(
-        rows.assign(
-            rank=0,
-            gpu=-1,
-            start_ns=range(len(rows)),
-            dur_ns=table["transfer_ns"],
-            source="log",
-            **texts,
-        )
+    made = COLLECTIVES.make(
+        rows.assign(rank=0, gpu=-1, start_ns=range(len(rows)), dur_ns=dur_ns, source="log", **texts)
     )
+    return communication.bandwidth(made)["bus_bytes_per_s"].to_numpy()
