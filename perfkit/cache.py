@@ -222,7 +222,10 @@ def from_parquet(content: bytes | pa.Buffer, table: str) -> tuple[pd.DataFrame, 
         {n: numbers[n] if n in numbers else labelled(rest[n]) for n in stored.column_names},
         copy=False,
     )
-    return TABLES[table].check(frame), note
+    # Parquet keeps no kind of a column that has no value.
+    texts = [column.name for column in TABLES[table].columns if column.dtype == "category"]
+    empty = [name for name in texts if name in frame and frame[name].isna().all()]
+    return TABLES[table].check(frame.astype(dict.fromkeys(empty, "category"))), note
 
 
 def note(place: Path | None, table: str) -> str | None:

@@ -1,5 +1,6 @@
 """The cache: a capture is read once, and a copy that is old, damaged or unwritable does no harm."""
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from readers import nsys_files as nsys
 from sampled import samples
 
 import perfkit
-from perfkit.cache import fetch, folder, state, store
+from perfkit.cache import fetch, folder, from_parquet, state, store
 from perfkit.errors import ReadError
 from perfkit.readers.nsys.sqlite import SqliteSource
 from perfkit.schema import Table
@@ -316,3 +317,11 @@ def test_a_copy_of_another_user_is_not_used(capture: Path, cache: Path) -> None:
     for file in copies_in(cache):
         os.chown(file, 12345, 12345)
     assert_same(first, every_table(capture))
+
+
+def test_a_text_column_without_any_value_is_read_from_a_report() -> None:
+    """A recording that has memsets alone has no source of a copy: Parquet keeps no kind of such a column."""
+    frame = copies({"start_ns": 0, "dur_ns": 1}).astype({"src_memory": object})
+    written = io.BytesIO()
+    frame.assign(src_memory=None).to_parquet(written)
+    assert "category" == from_parquet(written.getvalue(), "COPIES")[0]["src_memory"].dtype

@@ -107,8 +107,8 @@ def detect(
     that holds for more than a third of the steps they are a phase of their own, and steady. What
     recurs is steady too (checkpoints): one of twenty later steps is slow and lasts as long as the
     slowest of them, within a quarter. The very first is not steady when it is longer than every
-    later one, nor is the last when the median is more than 1.5 times as long: nothing shows when
-    the next would have begun.
+    later one, nor is the last when the median is more than 1.5 times as long, or when it lasts much
+    longer than all others: nothing shows when the next would have begun.
     STEPS: steps of a rank do not overlap; only steps that lie in the window whole, numbered in the
     whole capture. A window is a time of the GPU, so a step of a CPU that runs ahead lies in it with
     all the kernels that it launches.
@@ -250,15 +250,39 @@ def _last_change(dur: pd.Series) -> int:
 def on_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.Series:
     """Return how long the GPU takes for each of STEPS that the CPU leaves before it, ns; NaN of others.
 
-    By their index. The CPU leaves a step early if its last kernel ends after it. The GPU takes from
-    the first kernel that a step launches to the first one of the next step, in the last step to the
-    end of its last kernel. Launches are joined on (rank, process, correlation).
+    By their index. The CPU leaves a step early if its last kernel ends after it. How long the GPU
+    takes is as in `by_gpu`.
+    """
+    _, ended = _work(steps, kernels, api_calls)
+    lasted = by_gpu(steps, kernels, api_calls)["dur_ns"].reindex(steps.index)
+    return lasted.where(ended > ends(steps)[1])
+
+
+def by_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return STEPS as the GPU takes them, by the index of `steps`; those that launch no kernel are left out.
+
+    A step lasts from the first kernel that it launches to the first one of the next step. Where no
+    next step launches one, it lasts to the end of its last kernel, or as long as the CPU takes if
+    the CPU did not leave it early. Which steps are steady is told anew. Launches are joined on
+    (rank, process, correlation).
     """
     begun, ended = _work(steps, kernels, api_calls)
-    first, last = (pd.Series(times, steps.index).where(begun < _NEVER) for times in (begun, ended))
-    following = first.groupby(steps["rank"]).shift(-1)
-    lasted: pd.Series = following.fillna(last) - first
-    return lasted.where(last > ends(steps)[1])
+    launches = begun < _NEVER
+    zero = int(steps["start_ns"].min()) if len(steps) else 0  # small numbers stay exact as floats
+    on_gpu_ns = np.where(launches, begun - zero, np.nan)
+    found = steps.assign(begun=on_gpu_ns, ended=ended - zero, start_ns=steps["start_ns"] - zero)
+    of_ranks = found.sort_values(["rank", "start_ns"], kind="stable").groupby("rank")
+    following = of_ranks["begun"].shift(-1).reindex(found.index)
+    is_behind = of_ranks["ended"].shift(1).reindex(found.index) > found["start_ns"]
+    on_cpu = found["start_ns"] + found["dur_ns"]
+    # The GPU begins late because it is behind, or because the CPU prepares its first kernel.
+    own = np.where(is_behind, on_cpu, found["begun"] + found["dur_ns"])
+    last = np.where(found["ended"] > on_cpu, found["ended"], np.maximum(own, found["ended"]))
+    dur = following.fillna(pd.Series(last, found.index)) - found["begun"]
+    moved = steps.assign(start_ns=begun, dur_ns=dur)[launches].astype({"dur_ns": "int64"})
+    for _, dur_ns in moved.groupby("rank")["dur_ns"]:
+        moved.loc[dur_ns.index, "steady"] = settled(dur_ns.to_numpy())
+    return moved
 
 
 def _work(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> tuple[Int, Int]:
@@ -424,23 +448,37 @@ def settled(dur: Int) -> Bool:
     """Tell which steps are typical: after the warm-up, and not the last if nothing shows when it ended."""
     if not len(dur):
         return np.zeros(0, bool)
-    later = dur[len(dur) // 2 :]
+    is_whole = _is_last_whole(dur)
+    judged = dur if is_whole or len(dur) < FEWEST else dur[:-1]
+    later = judged[len(judged) // 2 :]
     usual = np.median(later)
-    warm = fast = int((dur <= max(SLOW * usual, np.quantile(later, 0.75))).argmax())
-    if warm > len(dur) * MOST_WARM:
+    warm = fast = int((judged <= max(SLOW * usual, np.quantile(later, 0.75))).argmax())
+    if warm > len(judged) * MOST_WARM:
         warm = 0
-    if warm == 0 and len(dur) > 1 and dur[0] > dur[1:].max():
+    if warm == 0 and len(judged) > 1 and judged[0] > judged[1:].max():
         warm = 1
-    slowest = dur[:warm].max(initial=0)
-    as_slow = dur[fast:] >= max(SLOW * usual, (1 - EVEN) * slowest)
-    as_slow &= (1 - EVEN) * dur[
-        fast:
-    ] <= slowest  # a pause of minutes is no recurrence of a slow step
+    slowest = judged[:warm].max(initial=0)
+    as_slow = judged[fast:] >= max(SLOW * usual, (1 - EVEN) * slowest)
+    # A pause of minutes is no recurrence of a slow step.
+    as_slow &= (1 - EVEN) * judged[fast:] <= slowest
     if as_slow.mean() >= RECURRING:  # what recurs is no warm-up
         warm = 0
     typical = np.arange(len(dur)) >= warm
-    typical[-1] &= SLOW * dur[-1] >= usual
+    typical[-1] &= is_whole
     return typical
+
+
+def _is_last_whole(dur: Int) -> bool:
+    """Say whether the last step ended as the others did.
+
+    A much shorter one was cut off, and in a much longer one than all between the first and the last
+    the recording ended.
+    """
+    usual = np.median(dur[len(dur) // 2 :])
+    is_cut = SLOW * dur[-1] < usual
+    between = dur[1:-1].max(initial=0)
+    is_late = dur[-1] > SLOW * usual and (1 - EVEN) * dur[-1] > between
+    return not (is_cut or (is_late and len(dur) > 2))
 
 
 def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:

@@ -6,8 +6,9 @@ outcome is an error: perfkit cannot tell. The same holds for all figures of two 
 other profilers, or without the same steps or the same work (`diagnosis.comparison`). A recording passes against itself.
 
 Judged are, without a budget, the wall time of a step or of a unit of equal work, and the time of the families of
-kernels in it; a family fails only if it adds more than `MATTERS` to the wall time. Where there is no timeline, the
-times of call paths, of the kernels in both runs and the shares of a log are judged by their values.
+kernels in it; a family fails only if it adds more than `MATTERS` to the wall time, and the wall time did not surely get
+shorter all the same. Where there is no timeline, the times of call paths, of the kernels in both runs and the shares of
+a log are judged by their values.
 
 A doubt of either recording (`diagnosis.recording`) that touches more of its GPU time, or of its launches, than the
 tolerance makes every figure of the timeline unknown.
@@ -26,7 +27,7 @@ A budget is a TOML file::
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ import pandas as pd
 
 from perfkit.analysis.causes import PARTS
 from perfkit.analysis.compare.resampling import (
+    BETTER,
     MATTERS,
     NOISE,
     SEVERAL,
@@ -44,7 +46,15 @@ from perfkit.analysis.compare.resampling import (
     of_values,
 )
 from perfkit.diagnosis import recording
-from perfkit.diagnosis.comparison import OF_STEPS, STEP, Comparison, compared, family_ids, matching
+from perfkit.diagnosis.comparison import (
+    OF_STEPS,
+    STEP,
+    Comparison,
+    compared,
+    family_ids,
+    matching,
+    step_ids,
+)
 from perfkit.diagnosis.doubt import Doubt
 from perfkit.diagnosis.finding import spoken
 from perfkit.diagnosis.sides import Given, side
@@ -191,11 +201,16 @@ def _against_baseline(
     doubts = (*_doubts(baseline), *_doubts(run))
     wall_ns = float(found.steps["before_ns"].max())
     families = family_ids(found.families)
+    parts = {*families, "matched_kernels_ns"} if len(found.steps) else set()
+    rows = _chosen(found, limits)
+    walls = [row for row in rows if row["id"] in step_ids(found)]
     verdicts = []
-    for row in _chosen(found, limits):
+    for row in rows:
         is_family = row["id"] in families
         added_to_ns = wall_ns if is_family else math.nan
         one = _on(row, limits, unlike, doubts, wall_ns=added_to_ns, is_same=is_same)
+        if row["id"] in parts and "tolerance" not in limits.figures.get(row["id"], {}):
+            one = _of_faster(one, walls)
         # Units of equal work do not hold equal work of each family: only a sure failure counts.
         if found.unit == STEP or one.outcome == FAIL or not is_family:
             verdicts.append(one)
@@ -204,6 +219,23 @@ def _against_baseline(
         if "tolerance" in own and name not in known:
             verdicts.append(missing(name, f"tolerance {percent(float(own['tolerance']))}"))
     return verdicts
+
+
+def _of_faster(one: Verdict, walls: Sequence[Mapping[str, Any]]) -> Verdict:
+    """Return the verdict on a part of the wall time: it passes where the wall time surely got shorter all the same."""
+    is_bad = one.outcome == FAIL or (one.outcome == ERROR and not math.isnan(one.low))
+    if not is_bad or not walls or not all(map(_is_shorter, walls)):
+        return one
+    ratio = max(row["ratio"] for row in walls)
+    why = f"longer, or perhaps, but the wall time got shorter: {number(ratio)} times the baseline"
+    return replace(one, outcome=PASS, reason=why)
+
+
+def _is_shorter(row: Mapping[str, Any]) -> bool:
+    """Say whether a wall time is surely shorter: its whole interval, or its value where it has none."""
+    if math.isnan(row["ratio_low"]):
+        return bool(row["ratio"] < 1 / (1 + TOLERANCE))
+    return of_interval(row["ratio_low"], row["ratio_high"], better="lower") == BETTER
 
 
 def _paths(given: Given) -> set[Path]:
@@ -268,6 +300,8 @@ def _on(
     why = _doubted(row, doubts, tolerance)
     if why:
         return judged(row, allowed, ERROR, why)
+    if better == "lower" and row["after"] == 0:
+        return judged(row, allowed, PASS, "gone")
     if _is_little(row, wall_ns):
         return judged(row, allowed, PASS, f"adds at most {percent(MATTERS)} to the wall time")
     return judged(row, allowed, *_outcome(row, better, tolerance))

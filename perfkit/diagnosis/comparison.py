@@ -273,7 +273,8 @@ def _other_ranges(old: Side, new: Side) -> Iterator[str]:
     if not all(kernels):
         return
     each = [ranges / launches for ranges, launches in zip(counts, kernels, strict=True)]
-    if max(each) >= RANGES_EACH and min(each) < FEW_RANGES_EACH:
+    is_other = max(counts) * FEW_RANGES_EACH >= min(counts)
+    if is_other and max(each) >= RANGES_EACH and min(each) < FEW_RANGES_EACH:
         yield f"different recordings: {counts[0]:,} ranges before and {counts[1]:,} after, which take time of the CPU"
 
 
@@ -293,7 +294,13 @@ def _other_tools(old: set[str], new: set[str]) -> str:
 
 
 def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
-    """Yield what else makes the comparison doubtful, and how sure it leaves one: medium or low."""
+    """Yield what else makes the comparison doubtful, and how sure it leaves one: high, medium or low."""
+    if old.is_on_gpu:
+        yield (
+            "the CPU runs ahead of the GPU: a step is what the GPU takes, from its first kernel to "
+            "the first of the next step",
+            "high",
+        )
     if old.is_in_units:
         yield (
             "perfkit found no steps of one kind in both runs: it compares units of equal work",

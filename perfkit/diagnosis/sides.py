@@ -1,7 +1,8 @@
 """The two sides of a comparison: a run or its repeats, and what of them is compared.
 
 Timelines are compared per step where both sides have the same kind of steps. Otherwise they are compared per unit of
-equal work, where both launched the same kernels (`analysis.compare.units`).
+equal work, where both launched the same kernels (`analysis.compare.units`). Where the CPU of a run leaves its steps
+before the GPU has done their work, all steps are timed on the GPU: a step of the CPU is then no step's wall time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import compare
+from perfkit.analysis.steps import by_gpu, last_phase, steady
 from perfkit.diagnosis.finding import Refusal
-from perfkit.diagnosis.timeline import unrecorded
+from perfkit.diagnosis.timeline import ahead_ns, unrecorded
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
@@ -39,7 +41,8 @@ class Side:
     """A run or its repeats, with their steps, the kernels of these, and the parts of their time.
 
     `unused` counts the steady steps of each repeat where they are not compared, since another repeat has none.
-    `are_pairs`: the steps of one number do the same work on both sides.
+    `are_pairs`: the steps of one number do the same work on both sides. `is_on_gpu`: the marked steps are timed on the
+    GPU.
     """
 
     views: list[Selection]
@@ -48,6 +51,7 @@ class Side:
     parts: list[pd.DataFrame] = field(default_factory=list)
     unused: tuple[int, ...] = ()
     are_pairs: bool = False
+    is_on_gpu: bool = False
 
     def table(self, name: str) -> list[pd.DataFrame]:
         """Return a table of each repeat, as chosen."""
@@ -110,10 +114,12 @@ def timed(old: Side, new: Side) -> tuple[Side, Side]:
 
     Without either both sides have all kernels.
     """
-    found = [[view.steps for view in one.views] for one in (old, new)]
+    found = clocked([old.views, new.views])
     stepped: tuple[Side, Side] | None = None
     if all(frame["steady"].any() for frames in found for frame in frames):
-        stepped = _stepped(old, found[0]), _stepped(new, found[1])
+        is_on_gpu = any_ahead([*old.views, *new.views])
+        moved = [replace(one, is_on_gpu=is_on_gpu) for one in (old, new)]
+        stepped = _stepped(moved[0], found[0]), _stepped(moved[1], found[1])
         if not any(other_steps(*stepped)) and _are_of_one_length(*stepped):
             return stepped
     units = compare.units.units(old.table("all_kernels"), new.table("all_kernels"))
@@ -126,6 +132,27 @@ def timed(old: Side, new: Side) -> tuple[Side, Side]:
     sides = zip((old, new), steady, strict=True)
     old, new = (replace(one, kernels=one.table("kernels"), unused=count) for one, count in sides)
     return old, new
+
+
+def clocked(sides: Sequence[Sequence[Selection]]) -> list[list[pd.DataFrame]]:
+    """Return the steps of each repeat of each side: as the GPU takes them where the CPU of any runs ahead."""
+    every = [view for views in sides for view in views]
+    if not any_ahead(every):
+        return [[view.steps for view in views] for views in sides]
+    return [[_by_gpu(view) for view in views] for views in sides]
+
+
+def any_ahead(views: Sequence[Selection]) -> bool:
+    """Say whether the CPU of any run leaves its steps clearly before the GPU does."""
+    phases = ((view, last_phase(steady(view.steps))) for view in views)
+    return any(ahead_ns(view, phase) > 0 for view, phase in phases)
+
+
+def _by_gpu(view: Selection) -> pd.DataFrame:
+    """Return the steps as the GPU takes them; as they are where kernels alone tell steps."""
+    if view.steps["how"].eq("kernel sequence").any():
+        return view.steps
+    return by_gpu(view.steps, view.all_kernels, view.api_calls)
 
 
 def _are_of_one_length(old: Side, new: Side) -> bool:
@@ -147,7 +174,8 @@ def _stepped(one: Side, steps: list[pd.DataFrame]) -> Side:
     """Return a side with its steps; no parts of their time where it is not known of a repeat when its GPUs worked."""
     pairs = list(zip(one.views, steps, strict=True))
     kernels = [
-        compare.in_steps(view.kernels, frame, api_calls=view.api_calls) for view, frame in pairs
+        compare.in_steps(view.kernels, frame, api_calls=None if one.is_on_gpu else view.api_calls)
+        for view, frame in pairs
     ]
     known = pairs if not any(map(unrecorded, one.views)) else []
     parts = [

@@ -4,6 +4,7 @@ Without a window the span of a rank's GPUs lasts from the first to the last oper
 them, or as long as the marked steps where these last clearly longer (`Selection.measured`).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -33,6 +34,8 @@ APART = 0.1  # shares of GPUs that differ by this much are not averaged (convent
 # what gets faster where they are less than this share of the span
 STEADY = "the steady steps"
 MOST_STEADY = 0.9
+AHEAD = 1.1  # GPU time of a step over its CPU time, from which on the CPU runs ahead (convention)
+HALF = 0.5  # of the steps: the GPU's step is known if so many launch kernels (convention)
 
 
 def too_few(view: Selection) -> str:
@@ -52,7 +55,23 @@ def doubted(view: Selection, figures: Mapping[str, Figure]) -> dict[str, Figure]
     return {id: replace(f, doubt=why[0]) if id in of_times else f for id, f in figures.items()}
 
 
-def _without_pauses(view: Selection, found: pd.DataFrame, lasted: pd.Series) -> pd.Series:
+def ahead_ns(view: Selection, phase: pd.DataFrame) -> float:
+    """Return what the GPU takes for the median step of a phase (STEPS), ns, where the CPU runs ahead; else NaN.
+
+    The CPU runs ahead if the GPU takes clearly longer, in at least half of the steps.
+    """
+    if phase.empty or phase["how"].eq("kernel sequence").any() or view.api_calls.empty:
+        return math.nan
+    found = detected(view)
+    lasted = steps.on_gpu(found, view.all_kernels, view.api_calls)
+    of_gpu = without_pauses(view, found, lasted)[found["start_ns"].isin(phase["start_ns"])]
+    if not of_gpu.notna().mean() >= HALF:
+        return math.nan
+    median = float(of_gpu.median())
+    return median if median > AHEAD * phase["dur_ns"].median() else math.nan
+
+
+def without_pauses(view: Selection, found: pd.DataFrame, lasted: pd.Series) -> pd.Series:
     """Return how long steps last (`lasted`, ns) without the pauses that happen once and lie in them."""
     once = phases.pauses(view).drop_duplicates(["rank", "start_ns"])
     start, end = ends(found)

@@ -21,7 +21,7 @@ from perfkit.diagnosis import phases, recording
 from perfkit.diagnosis.doubt import spans
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.timeline import (
-    _without_pauses,
+    ahead_ns,
     among,
     breakdown,
     busy,
@@ -33,6 +33,7 @@ from perfkit.diagnosis.timeline import (
     span_ns,
     summed,
     unrecorded,
+    without_pauses,
 )
 from perfkit.diagnosis.words import words
 from perfkit.format import duration
@@ -40,8 +41,6 @@ from perfkit.names.parts import IDLE
 from perfkit.selection import Selection
 
 PARTS = words("parts")
-AHEAD = 1.1  # GPU time of a step over its CPU time, from which on the CPU runs ahead (convention)
-HALF = 0.5  # of the steps: the GPU's step is known if so many launch kernels (convention)
 METRICS = words("sampled")
 
 
@@ -153,7 +152,7 @@ def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
 
     The GPU's step where the CPU runs ahead.
     """
-    steady = steady.assign(dur_ns=_without_pauses(view, steady, steady["dur_ns"]))
+    steady = steady.assign(dur_ns=without_pauses(view, steady, steady["dur_ns"]))
     phase = steps.last_phase(steady)
     median = float(phase["dur_ns"].median())
     definition = "median duration of the steady steps"
@@ -168,14 +167,11 @@ def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
         definition += (
             f"{' to '.join(dict.fromkeys(map(duration, earlier)))}: the program changes its work"
         )
-    if steady["how"].ne("kernel sequence").all() and len(view.api_calls):
-        found = detected(view)
-        lasted = steps.on_gpu(found, view.all_kernels, view.api_calls)
-        of_gpu = _without_pauses(view, found, lasted)[found["start_ns"].isin(phase["start_ns"])]
-        if of_gpu.notna().mean() >= HALF and of_gpu.median() > AHEAD * median:
-            definition += ", on the GPU from the first kernel of a step to the first of the next; "
-            definition += f"the CPU runs ahead, and its own step takes {duration(median)}"
-            median = float(of_gpu.median())
+    of_gpu = ahead_ns(view, phase)
+    if of_gpu > median:
+        definition += ", on the GPU from the first kernel of a step to the first of the next; "
+        definition += f"the CPU runs ahead, and its own step takes {duration(median)}"
+        median = of_gpu
     return median, "ns", definition
 
 

@@ -28,7 +28,7 @@ import pandas as pd
 
 from perfkit import cache
 from perfkit.analysis import compare, steps, timeline
-from perfkit.diagnosis import comparison, verdict
+from perfkit.diagnosis import comparison, sides, verdict
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, printable
 from perfkit.report import output
@@ -74,7 +74,8 @@ class Trial:
 
         These are the steps that `compared` compares, so that both tell one time.
         """
-        steady = [steps.last_phase(steps.steady(each.steps)) for each in self.every]
+        found = sides.clocked([[each.view for each in self.every]])[0]
+        steady = [steps.last_phase(steps.steady(frame)) for frame in found]
         return float(np.mean([frame["dur_ns"].median() for frame in steady]))
 
     @property

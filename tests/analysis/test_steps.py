@@ -17,6 +17,7 @@ from perfkit.analysis.intervals import Int
 from perfkit.analysis.sequences import repeats
 from perfkit.analysis.steps import (
     STEPS,
+    by_gpu,
     detect,
     iterations,
     last_phase,
@@ -168,6 +169,29 @@ def test_a_step_that_launches_nothing_has_no_time_on_the_gpu() -> None:
     )
     took = on_gpu(STEPS.make(of_two), KERNELS.make(both[1]), API_CALLS.make(both[0]))
     assert [32 - 20, -1, 47 - 35, 147 - 105] == took.fillna(-1).tolist()
+
+
+def test_the_gpu_takes_steps_from_one_first_kernel_to_the_next() -> None:
+    """Kernels begin at 5, 20 and 35 ns; the last one ends at 47, after the CPU has left its step."""
+    found = by_gpu(steps((0, 10), (10, 20), (20, 30)), WORK, LAUNCHES)
+    assert [(5, 15), (20, 15), (35, 12)] == tuples(found, "start_ns", "dur_ns")
+
+
+def test_a_last_step_whose_first_kernel_the_cpu_prepares_lasts_as_long_as_on_the_cpu() -> None:
+    """The GPU is idle when the CPU begins its last step at 50, which lasts 30 ns."""
+    work = kernels(*(lasting(at, 12, correlation=i) for i, at in enumerate((5, 30, 57))))
+    calls = api_calls(*(call(at, at + 1, correlation=i) for i, at in enumerate((4, 29, 56))))
+    found = by_gpu(steps((0, 25), (25, 50), (50, 80)), work, calls)
+    assert [(5, 25), (30, 27), (57, 30)] == tuples(found, "start_ns", "dur_ns")
+
+
+def test_a_last_step_in_which_the_recording_ends_late_is_not_steady() -> None:
+    """Nor is the first, which is longer than all others but the last."""
+    assert [False, True, True, True, True, False] == steadiness(160, 122, 123, 118, 127, 206)
+
+
+def test_a_slow_last_step_is_steady_where_others_are_as_slow() -> None:
+    assert [True] * 6 == steadiness(100, 100, 200, 100, 100, 206)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,21 @@ def test_a_slower_run_and_a_slower_family_fail() -> None:
     )
 
 
+def test_a_slower_family_of_a_step_that_got_shorter_passes_unless_the_budget_names_it(
+    budget: Path,
+) -> None:
+    pair = training(8.8, copy=2.0, seed=1), training(10)
+    copy = next(one for one in check(*pair).verdicts if one.id == "family_copy_ns")
+    assert ("pass", True) == (copy.outcome, "the wall time got shorter" in copy.reason)
+    budget.write_text("figures.family_copy_ns = { tolerance = 0.05 }\n")
+    assert "fail" == outcomes(check(*pair, budget))["family_copy_ns"]
+
+
+def test_a_family_that_is_gone_passes() -> None:
+    without = training(9.9, copy=0.0, seed=1)
+    assert "pass" == outcomes(check(without, training()))["family_copy_ns"]
+
+
 @pytest.mark.parametrize(("length", "code"), [(10.2, 0), (10.4, 2), (12.0, 1)])
 def test_within_the_tolerance(length: float, code: int, budget: Path) -> None:
     """2 % longer steps pass, of 4 % the interval reaches over 5 %, 20 % fail; no one passes where 0.5 % is allowed."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from bench import table as speed
-from pairs import cases
+from pairs import cases, recorded
 from pairs import rates as counted
 
 from docs.figures import Described, figures, heading
@@ -231,6 +231,11 @@ def rates() -> Iterator[str]:
     yield counted.table()
 
 
+def recorded_pairs() -> Iterator[str]:
+    """Yield the table of recorded pairs and what raw data say of their differences."""
+    yield recorded.table()
+
+
 def dockerfile() -> Iterator[str]:
     """Yield the file of a container for Docker."""
     yield _code("dockerfile", "Dockerfile")
@@ -257,6 +262,7 @@ BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "speed": speeds,
     "answers": answers,
     "rates": rates,
+    "recorded": recorded_pairs,
     "dockerfile": dockerfile,
     "apptainer": apptainer,
 }

@@ -2,6 +2,7 @@
 
 Usage, from the root of the repository: ``python -m tests.pairs [--pairs 10] [--noise 0.005] [--form nvtx] [--keep]
 [CASE ...]``. Each line is of so many pairs of runs that `program` draws. CASE is the beginning of a case's name.
+`--recorded PROFILES` computes the recorded pairs from their raw data anew; PROFILES is the folder of captures.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does
 
-from pairs import cases, program, rates
+from pairs import cases, program, rates, recorded
 
 from perfkit.analysis.compare import NOISE
 
@@ -37,9 +38,15 @@ def main() -> int:
     )
     parser.add_argument("--allowed", type=float, default=NOISE, help="noise in the budget of check")
     parser.add_argument(
-        "--keep", action="store_true", help="store the counts, which docs/pairs.md shows"
+        "--keep", action="store_true", help="store the counts, which docs/pipeline.md shows"
+    )
+    parser.add_argument(
+        "--recorded", metavar="PROFILES", type=Path, help="recompute the recorded pairs instead"
     )
     options = parser.parse_args()
+    if options.recorded:
+        recorded.keep(options.recorded)
+        return 0
     begun = time.perf_counter()
     for form in options.form or program.FORMS:
         for noise in options.noise or cases.NOISE:
