@@ -6,8 +6,10 @@ parallel program run the same code. A program on other GPUs is neither a part of
 
 from collections.abc import Hashable
 
+import numpy as np
 import pandas as pd
 
+from perfkit.analysis import grouping
 from perfkit.diagnosis.stored import kept
 from perfkit.format import several
 from perfkit.selection import Selection
@@ -24,20 +26,21 @@ def others(view: Selection) -> tuple[int, ...]:
     """
     kernels = view.run.kernels
     kernels = kernels[kernels["rank"].isin(view.ranks)] if view.ranks else kernels
-    if kernels.groupby(DEVICE).ngroups < 2:
+    marks, group = grouping.numbered(kernels, [*DEVICE, "process", "full_name"])
+    counts = marks.assign(count=np.bincount(group)).groupby(DEVICE)["count"].sum()
+    if len(counts) < 2:
         return ()
-    groups = _programs(kernels)
-    counts = kernels.groupby(DEVICE).size()
+    groups = _programs(marks)
     main = max(groups, key=lambda group: int(counts[list(group)].sum()))
     mine = {gpu for _, gpu in main}
     apart = {gpu for group in groups if group is not main for _, gpu in group}
     return () if mine & apart else tuple(sorted(apart))
 
 
-def _programs(kernels: pd.DataFrame) -> list[set[tuple[int, int]]]:
-    """Return the devices of each program."""
+def _programs(distinct: pd.DataFrame) -> list[set[tuple[int, int]]]:
+    """Return the devices of each program, given which process runs which kernel on which device."""
     groups: list[tuple[set[tuple[int, int]], set[Hashable]]] = []
-    for _, rows in kernels.groupby(kernels.groupby(DEVICE).ngroup()):
+    for _, rows in distinct.groupby(DEVICE):
         rank, gpu = (int(rows[name].iloc[0]) for name in DEVICE)
         marks: set[Hashable] = set(rows["full_name"].unique())
         marks |= {("process", rank, int(process)) for process in rows["process"].unique()}

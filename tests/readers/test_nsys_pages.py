@@ -82,6 +82,34 @@ def test_pages_hold_what_sqlite_reads(
     assert asked == []
 
 
+@pytest.mark.parametrize(("page", "longest"), [(512, 60), (4096, 3000), (65536, 8000)])
+def test_texts_of_pages_are_those_that_were_stored(
+    page: int, longest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    draw = random.Random(page)
+    sizes = [0, 1, 56, 57, 58, 59, draw.randrange(longest), longest]
+    texts = [None, *("\xe4" * (size // 2) + "b" * (size % 2) for size in sizes)]
+    rows = [(n, draw.choice(texts), n, -n, "b", 1) for n in range(2000)]
+    path = _made(tmp_path / "a.sqlite", rows, page)
+    assert _converted(path) == _stored(path)
+    assert asked == []
+    monkeypatch.setattr(SqliteSource, "_rows_of", None)  # SQLite cannot be asked
+    assert _texts(path, KERNEL, "note") == [row[1] for row in rows]
+
+
+@pytest.mark.parametrize("other", ["zeroblob(3)", "0.5", "7"])
+def test_what_is_no_text_is_none(other: str, tmp_path: Path) -> None:
+    change = f"UPDATE {KERNEL} SET name = {other} WHERE rowid = 2"
+    path = _made(tmp_path / "a.sqlite", [(1, "a", 1, 1, "b", 1)] * 3, 512, change)
+    assert _texts(path, KERNEL, "name") == ["b", None, "b"]
+
+
+def test_bytes_that_are_no_utf_8_are_replaced(tmp_path: Path) -> None:
+    change = f"UPDATE {KERNEL} SET note = CAST(x'61ff' AS TEXT) WHERE rowid = 2"
+    path = _made(tmp_path / "a.sqlite", [(1, "a", 1, 1, "b", 1)] * 3, 512, change)
+    assert _texts(path, KERNEL, "note") == ["a", "a\ufffd", "a"]
+
+
 def test_values_all_of_one_size(tmp_path: Path, asked: list[str]) -> None:
     for value in (None, 0, 1, *EDGES):
         path = _made(tmp_path / f"{value}.sqlite", [(value, "", value, value, None, value)] * 3)
@@ -97,7 +125,7 @@ ROWS = [(n, None, n + 1, 2, None, 3) for n in range(3000)]
     [
         (f"DELETE FROM {KERNEL} WHERE rowid % 7 = 0",),
         (f"INSERT INTO {KERNEL} (rowid, start) VALUES (-5, 1), (9999, 1)",),
-        (f"UPDATE {KERNEL} SET note = printf('%.*c', 58, 'x') WHERE rowid = 2000",),
+        (f"UPDATE {KERNEL} SET note = printf('%.*c', 500, 'x') WHERE rowid = 2000",),
         (f"UPDATE {KERNEL} SET name = zeroblob(5000) WHERE rowid = 2000",),
         (f"ALTER TABLE {KERNEL} DROP COLUMN block", f"ALTER TABLE {KERNEL} ADD COLUMN block INTEGER DEFAULT 8"),
         (f"ALTER TABLE {KERNEL} ADD COLUMN more AS (start + 1)",),
@@ -240,4 +268,9 @@ def test_texts_are_whole_with_few_or_many_of_them(
         database.commit()
     for kept in (1, 2, 100):
         monkeypatch.setattr(sqlite, "KEPT_TEXTS", kept)
-        assert texts == SqliteSource(path).text("NVTX_EVENTS", "text")
+        assert texts == _texts(path, "NVTX_EVENTS", "text")
+
+
+def _texts(path: Path, table: str, column: str) -> list[str | None]:
+    codes, texts = SqliteSource(path).text(table, column)
+    return [texts[code] if code >= 0 else None for code in codes]

@@ -407,17 +407,17 @@ class FolderSource:
             )
         return list(column.to_pylist())
 
-    def text(self, table: str, column: str) -> list[str | None]:
-        """Return a text column in the order of `convert`; an empty list if it is absent or all null."""
+    def text(self, table: str, column: str) -> sources.Texts:
+        """Return a text column in the order of `convert`; no texts if it is absent or all null."""
         name = sources.resolve(table, self._files)
         if not name or column not in self.columns(table):
-            return []
+            return sources.encoded(pa.chunked_array([], pa.binary()))
         values = self._read(name, [column]).column(column)
         if values.null_count == len(values):
-            return []
+            return sources.encoded(values.cast(pa.binary()))
         if not _is_text(values.type):
             raise self.damage(name, f"{name}.{column} holds values of type {values.type}, not text")
-        return _decoded(values)
+        return sources.encoded(values.cast(pa.binary()))
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of these StringIds; ids that are unknown, or that two texts have, are left out."""

@@ -83,14 +83,14 @@ def diagnostics(source: sources.Source) -> pd.DataFrame:
     """Return DIAGNOSTICS: the messages of the profiler."""
 
     columns: dict[str, Any] = sources.read(source, MESSAGES, MESSAGE_MAP, ("timestamp", "text"))
-    texts = source.text(MESSAGES, "text") or [None] * len(columns["time_ns"])
-    if len(texts) != len(columns["time_ns"]):
+    places, texts = source.text(MESSAGES, "text")
+    if len(places) != len(columns["time_ns"]):
         raise source.damage(
-            MESSAGES, f"{MESSAGES} has {len(columns['time_ns'])} rows and {len(texts)} texts"
+            MESSAGES, f"{MESSAGES} has {len(columns['time_ns'])} rows and {len(places)} texts"
         )
     codes, numbers = pd.factorize(columns["severity"])
     columns["severity"] = category(codes, [SEVERITIES.get(int(number)) for number in numbers])
-    columns["text"] = pd.array([text or "" for text in texts], dtype="string")
+    columns["text"] = pd.array([*texts, ""], dtype="string").take(places)
     return sources.framed(tables.DIAGNOSTICS, columns)
 
 

@@ -1,13 +1,14 @@
-"""Columns of whole numbers straight from the pages of an SQLite file (https://www.sqlite.org/fileformat2.html).
+"""Columns of numbers or text straight from the pages of an SQLite file (https://www.sqlite.org/fileformat2.html).
 
 SQLite decodes one cell after the other. Here NumPy does each step for all rows of a thousand pages,
 in a third of the time. Only the plain case is read: a table with row ids, each row in one page,
-whole numbers in the columns asked for. All else, damage too, raises Unusual, and the caller asks
-SQLite.
+whole numbers or text in the columns asked for. All else, damage too, raises Unusual, and the caller
+asks SQLite.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,14 +28,14 @@ LARGEST = 2**62  # row ids; their differences fit
 OVERFLOW = 35  # a longer row than the page less these bytes goes on elsewhere
 BATCH = 1024  # pages at once: what is made of them fits the processor's cache
 MARGIN = 256  # bytes behind the pages, for what is read where a row should end
-# By serial type, of those of one byte: bytes in the row, and how far a word from there on is
-# shifted to be the number.
-SIZES = np.array(
-    [0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, 128))]
-)
-SHIFTS = np.minimum(64 - 8 * SIZES, 63)
-NULL, ZERO, ONE = 0, 8, 9
-IS_WHOLE = np.isin(np.arange(128), [NULL, *range(1, 7), ZERO, ONE])
+# By serial type, of those of one or two bytes: bytes in the row, and how far a word from there on
+# is shifted to be the number.
+WIDE = 128  # serial types from here on have two bytes: of texts of more than 57
+SIZES = np.r_[0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, (np.arange(12, WIDE * WIDE) - 12) // 2]
+SHIFTS = np.clip(64 - 8 * SIZES, 0, 63)
+NULL, ZERO, ONE, TEXT = 0, 8, 9, 13
+IS_WHOLE = np.isin(np.arange(len(SIZES)), [NULL, *range(1, 7), ZERO, ONE])
+ENCODING, UTF_8 = slice(56, 60), (1).to_bytes(4, "big")  # of texts, in the file's header
 
 
 class Unusual(Exception):
@@ -51,6 +52,7 @@ class Pages:
         self._size = page_size(head)
         _require(self._size >= 512 and self._size & self._size - 1 == 0)
         _require(not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal")))
+        self._is_utf_8 = head[ENCODING] == UTF_8
         self._longest = self._size - head[20] - OVERFLOW
         self._count = path.stat().st_size // self._size
 
@@ -81,25 +83,42 @@ class Pages:
 
     def columns(self, leaves: Int, rows: int, wanted: Sequence[int], width: int) -> list[pa.Array]:
         """Return columns, each by its place among the `width` of a table, of the `rows` rows on some pages."""
+        data, places = self._places(leaves, rows, width)
+        return [_numbers(data, *places[number]) for number in wanted]
+
+    def texts(self, leaves: Int, rows: int, wanted: int, width: int) -> pa.DictionaryArray:
+        """Return a column of text as the bytes of its distinct texts, and which of them each row has."""
+        _require(self._is_utf_8)
+        data, places = self._places(leaves, rows, width)
+        at, kind = places[wanted]
+        return _texts(data, at, np.broadcast_to(kind, len(at)))
+
+    def _places(
+        self, leaves: Int, rows: int, width: int
+    ) -> tuple[Bytes, list[tuple[Int, NDArray[Any] | int]]]:
+        """Return pages, and of each column where its cells begin and their serial type, or one for each cell."""
         data, count, cells = self._cells(leaves, LEAF)
         payload, after = _varint(data, cells)
-        _require(count.sum() == rows and payload.max() <= self._longest and width < 127)
+        _require(count.sum() == rows and payload.max() <= self._longest and width < WIDE // 2)
         _, header = _varint(data, after)
-        _require((data[header] == 1 + width).all())
+        length = data[header].astype(np.int64)
+        longest = int(length.max())
+        _require(length.min() > width and longest < WIDE)
         heads = [
-            _stored(data, header + start).view(np.uint8).reshape(rows, 8)
-            for start in range(0, 1 + width, 8)
+            _stored(data, header + 1 + start).view(np.uint8).reshape(rows, 8)
+            for start in range(0, longest, 8)
         ]
-        kinds = np.concatenate(heads, axis=1)[:, 1 : 1 + width]
-        at, places = header + (1 + width), {}
-        for number, kind in enumerate(kinds.T):
-            low, high = int(kind.min()), int(kind.max())
-            _require(high < len(SIZES))
-            if number in wanted:
-                places[number] = (at, kind if low < high else low)
-            at = at + SIZES[kind if low < high else low]
+        kinds = np.concatenate(heads, axis=1)
+        at, places = header + length, []
+        read = np.ones(rows, np.int64)  # bytes of the header
+        for number in range(width):
+            every = _kinds(kinds, number, read)
+            kind = int(every[0]) if every.min() == every.max() else every
+            places.append((at, kind))
+            at = at + SIZES[kind]
+        _require((read + width == length).all())
         _require((at == header + payload).all() and (at <= (cells | self._size - 1) + 1).all())
-        return [_numbers(data, *places[number]) for number in wanted]
+        return data, places
 
     def _cells(self, pages: Int, kind: int) -> tuple[Bytes, Int, Int]:
         """Return pages of one kind, how many cells each has, and where all cells begin."""
@@ -168,7 +187,39 @@ def _varint(data: Bytes, at: Int) -> tuple[Int, Int]:
     return number.astype(np.int64), at + length
 
 
-def _numbers(data: Bytes, at: Int, kind: NDArray[np.uint8] | int) -> pa.Array:
+def _kinds(kinds: Bytes, number: int, read: Int) -> NDArray[Any]:
+    """Return the serial types in a column of the headers, of two bytes moved together, which `read` counts."""
+    kind = kinds[:, number]
+    if kind.max() < WIDE:
+        return kind
+    wide = np.flatnonzero(kind >= WIDE)
+    low = kinds[wide, number + 1]
+    _require((low < WIDE).all())
+    long = kind.astype(np.int64)
+    long[wide] = (long[wide] - WIDE) << 7 | low
+    kinds[wide, number + 1 : -1] = kinds[wide, number + 2 :]
+    read[wide] += 1
+    return long
+
+
+def _texts(data: Bytes, at: Int, kind: NDArray[Any]) -> pa.DictionaryArray:
+    """Return the texts from each place on.
+
+    Arrow reads the pages as what they are: a text, what lies between, the next text, and so on.
+    """
+    is_text = kind != NULL
+    _require(((kind >= TEXT) & (kind % 2 == 1) | ~is_text).all())
+    order = np.argsort(at, kind="stable")
+    ends = np.column_stack([at[order], (at + SIZES[kind])[order]]).ravel()
+    _require((np.diff(ends) >= 0).all())
+    place = np.empty(len(at), np.int64)
+    place[order] = np.arange(0, len(ends), 2)
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    pieces = pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
+    return pieces.take(pa.array(place, mask=~is_text)).dictionary_encode()
+
+
+def _numbers(data: Bytes, at: Int, kind: NDArray[Any] | int) -> pa.Array:
     """Return the numbers from each place on, of one serial type or one for each."""
     _require(IS_WHOLE[kind].all())
     if isinstance(kind, int) and not SIZES[kind]:

@@ -46,6 +46,9 @@ class Stack:
 
 
 Int = NDArray[np.int64]
+Texts = tuple[
+    NDArray[np.int32], list[str]
+]  # a code per row, -1 for none, and the text of each code
 Made = TypeVar("Made")
 # Tables that only Nsight Systems writes; every export has at least one of them.
 MARKERS = (
@@ -200,8 +203,8 @@ class Source(Protocol):
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None, present ones hold anything."""
 
-    def text(self, table: str, column: str) -> list[str | None]:
-        """Return a text column in the order of `convert`; an empty list if it is absent or all null."""
+    def text(self, table: str, column: str) -> Texts:
+        """Return a text column in the order of `convert`; no texts if it is absent or all null."""
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of these StringIds; ids that are unknown, or that two texts have, are left out."""
@@ -360,6 +363,14 @@ def total(counts: list[Int]) -> Int:
     [5, -1, -1]
     """
     return _reduced(np.add, counts, fits=sum(map(_highest, counts)) < 2**63)
+
+
+def encoded(column: pa.ChunkedArray) -> Texts:
+    """Return the texts of a column, in which each is decoded once; bytes that are no UTF-8 are replaced."""
+    whole = column.dictionary_encode().unify_dictionaries().combine_chunks()
+    distinct = whole.dictionary.cast(pa.binary()).to_pylist()
+    codes = pc.fill_null(whole.indices, -1).to_numpy()
+    return codes, [text.decode("utf-8", errors="replace") for text in distinct]
 
 
 def texts(source: Source, ids: Int) -> tuple[NDArray[Any], list[str]]:

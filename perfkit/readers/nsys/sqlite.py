@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -169,36 +170,39 @@ class SqliteSource:
         start: Callable[[int], Work[sources.Made]],
     ) -> list[sources.Made]:
         """Do what `_each` does without SQLite, on two threads."""
-        stored, of = sources.stored(columns), _quoted(name)
-        described = self._fetched(f"PRAGMA table_xinfo({of})")
-        places = {column: number for number, column, *_ in described}
-        if name in self._views or any(hidden for *_, hidden in described):
-            raise pages.Unusual  # computed
-        row_id = _row_id(described)
-        # One aggregate at a time is answered from the index's ends; both in one SELECT read every
-        # row.
-        ends = ", ".join(f"(SELECT {end}(rowid) FROM {of})" for end in ("min", "max"))
-        where = "FROM sqlite_master WHERE type = 'table' AND name = ?"
-        ((root, first, last),) = self._fetched(f"SELECT rootpage, {ends} {where}", (name,))
-        file = pages.Pages(self.path)
-        leaves, rows = file.leaves(root, first, last)
-        work = start(int(rows[-1]))
-        inside = [column for column in stored if column != row_id]
+        stored, paged = sources.stored(columns), self._paged(name)
+        work = start(int(paged.rows[-1]))
+        inside = [column for column in stored if column != paged.row_id]
+        wanted = [paged.places[column] for column in inside]
 
-        def one(i: int) -> sources.Made:
-            some, before = leaves[i : i + pages.BATCH], rows[i : i + pages.BATCH + 1]
-            count, wanted = int(before[-1] - before[0]), [places[column] for column in inside]
-            found = dict(zip(inside, file.columns(some, count, wanted, len(places)), strict=True))
-            if row_id in stored:  # every id from the first to the last is there
-                found[row_id] = pa.array(np.arange(before[0], before[-1]) + first)
+        def one(leaves: pages.Int, before: pages.Int) -> sources.Made:
+            count = int(before[-1] - before[0])
+            read = paged.file.columns(leaves, count, wanted, len(paged.places))
+            found = dict(zip(inside, read, strict=True))
+            if paged.row_id in stored:  # every id from the first to the last is there
+                found[paged.row_id] = pa.array(np.arange(before[0], before[-1]) + paged.first)
             made = [
                 found[c] if isinstance(c, str) else pc.coalesce(*(found[s] for s in c.columns))
                 for c in columns
             ]
             return work(int(before[0]), pa.table(made, [*map(sources.label, columns)]))
 
-        with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(one, range(0, len(leaves), pages.BATCH)))
+        return paged.each(one)
+
+    def _paged(self, name: str) -> "_Paged":
+        """Return the pages of a table; Unusual where they are not the plain case."""
+        of = _quoted(name)
+        described = self._fetched(f"PRAGMA table_xinfo({of})")
+        if name in self._views or any(hidden for *_, hidden in described):
+            raise pages.Unusual  # computed
+        places = {column: number for number, column, *_ in described}
+        # One aggregate at a time is answered from the index's ends; both in one SELECT read every
+        # row.
+        ends = ", ".join(f"(SELECT {end}(rowid) FROM {of})" for end in ("min", "max"))
+        where = "FROM sqlite_master WHERE type = 'table' AND name = ?"
+        ((root, first, last),) = self._fetched(f"SELECT rootpage, {ends} {where}", (name,))
+        file = pages.Pages(self.path)
+        return _Paged(file, places, _row_id(described), first, *file.leaves(root, first, last))
 
     def _from_rows(
         self,
@@ -271,16 +275,25 @@ class SqliteSource:
             for row in self._fetched(f"SELECT {chosen} FROM {self._rows_of(name)}")
         ]
 
-    def text(self, table: str, column: str) -> list[str | None]:
-        """Return a text column in the order of `convert`, None where a cell is no text; empty if absent or all null."""
+    def text(self, table: str, column: str) -> sources.Texts:
+        """Return a text column in the order of `convert`, no text where a cell is none."""
         name = sources.resolve(table, self._columns)
         if not name or column not in self.columns(table):
-            return []
-        cell, of = _quoted(column), self._rows_of(name)
-        if not self._fetched(f"SELECT 1 FROM {of} WHERE {cell} IS NOT NULL LIMIT 1"):
-            return []
-        cells = self._fetched(f"SELECT {cell} FROM {of} ORDER BY rowid")
-        return [value if isinstance(value, str) else None for (value,) in cells]
+            return sources.encoded(pa.chunked_array([], pa.binary()))
+        try:
+            paged = self._paged(name)
+            place, width = paged.places[column], len(paged.places)
+
+            def one(leaves: pages.Int, before: pages.Int) -> pa.Array:
+                return paged.file.texts(leaves, int(before[-1] - before[0]), place, width)
+
+            return sources.encoded(pa.chunked_array(paged.each(one)))
+        except (pages.Unusual, OSError):
+            cells = self._fetched(
+                f"SELECT {_quoted(column)} FROM {self._rows_of(name)} ORDER BY rowid"
+            )
+            texts = [value if isinstance(value, str) else None for (value,) in cells]
+            return sources.encoded(pa.chunked_array([pa.array(texts, pa.string())]))
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of these StringIds; ids that are unknown, or that two texts have, are left out."""
@@ -307,6 +320,27 @@ class SqliteSource:
             "WHERE typeof(value) NOT IN ('text', 'null')"
         )
         return f"{count} values of StringIds are no text" if count else ""
+
+
+@dataclass(frozen=True)
+class _Paged:
+    """The pages of a table: where its columns are in a row, its leaves, and how many rows lie before each."""
+
+    file: pages.Pages
+    places: dict[str, int]
+    row_id: str
+    first: int
+    leaves: pages.Int
+    rows: pages.Int
+
+    def each(self, work: Callable[[pages.Int, pages.Int], sources.Made]) -> list[sources.Made]:
+        """Do something with all leaves, some at a time, on two threads."""
+
+        def one(i: int) -> sources.Made:
+            return work(self.leaves[i : i + pages.BATCH], self.rows[i : i + pages.BATCH + 1])
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(one, range(0, len(self.leaves), pages.BATCH)))
 
 
 def is_export(path: Path) -> bool:

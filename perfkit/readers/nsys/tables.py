@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from perfkit import names, tables
 from perfkit.readers.nsys import sources
 from perfkit.readers.nsys.sources import NEVER, column, quantity, text
 from perfkit.readers.text import category
-from perfkit.schema import order_of
+from perfkit.schema import order_of, stretches
 
 MARK, PUSH_POP, START_END = 34, 59, 60  # ENUM_NSYS_EVENT_TYPE
 SYSTEM = "OSRT_API"
@@ -246,20 +247,21 @@ def ranges(source: sources.Source, end_of_capture: int) -> pd.DataFrame:
     """Return RANGES: NVTX ranges and marks, and MPI calls in domain MPI; ranges never closed end with the capture."""
 
     reads = range_map(end_of_capture)
-    frames = [
-        f
-        for f in (_marked(source, reads), *(_called(source, table, reads) for table in MPI))
-        if len(f)
-    ]
-    if not frames:
+    parts = [_marked(source, reads), *(_called(source, table, reads) for table in MPI)]
+    parts = [part for part in parts if part]
+    if not parts:
         return tables.RANGES.empty()
-    kept = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
-    if len(frames) > 1:
-        kept = kept.assign(
-            **{c: union_categoricals([f[c] for f in frames]) for c in ("name", "kind", "domain")}
-        )
-    depth = _depth(kept)
-    return sources.framed(tables.RANGES, {**kept.drop(columns="text"), "depth": depth})
+    joined = {name: _joined([part[name] for part in parts]) for name in parts[0]}
+    depth = _depth(joined)
+    return sources.framed(tables.RANGES, {**joined, "depth": depth})
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Return the parts of a column, numbers or labels, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    is_labels = isinstance(parts[0], pd.Categorical)
+    return union_categoricals(parts) if is_labels else np.concatenate(parts)
 
 
 def range_map(end_of_capture: int) -> sources.Reads:
@@ -279,74 +281,79 @@ def range_map(end_of_capture: int) -> sources.Reads:
     }
 
 
-def _marked(source: sources.Source, reads: sources.Reads) -> pd.DataFrame:
-    """Return NVTX ranges and marks."""
-    frame = pd.DataFrame(sources.read(source, NVTX, reads, ("start", "eventType")))
-    if frame.empty:
-        return frame
-    frame["name"] = _names(source, frame["text"].to_numpy())
-    kept = frame[frame["event"].isin(list(KINDS))].reset_index(drop=True)
-    # Each event's domain name; a domain id is unique within its process only.
-    created = frame[frame["event"] == DOMAIN_CREATE]
-    domains_created = zip(created["process"], created["domain"], strict=True)
-    domain_names = dict(zip(domains_created, created["name"].astype(str).tolist(), strict=True))
-    domains, ids = pd.factorize(kept["domain"].to_numpy(np.int64))
-    codes, pairs = pd.factorize((kept["process"].to_numpy() << 32) | domains)
+def _marked(source: sources.Source, reads: sources.Reads) -> dict[str, Any]:
+    """Return the columns of NVTX ranges and marks; none if there is none."""
+    columns: dict[str, Any] = sources.read(source, NVTX, reads, ("start", "eventType"))
+    event = columns.pop("event")
+    if not len(event):
+        return {}
+    columns["name"] = _names(source, columns.pop("text"))
+    columns["domain"] = _domains(columns, event == DOMAIN_CREATE)
+    columns["kind"] = category(_places(event, list(KINDS)), list(KINDS.values()))
+    is_range = columns["kind"].codes >= 0
+    return columns if is_range.all() else {name: c[is_range] for name, c in columns.items()}
+
+
+def _places(numbers: sources.Int, among: list[int]) -> sources.Int:
+    """Return the place of each number in a short list, -1 where it is not there."""
+    places = np.full(len(numbers), -1)
+    for place, number in enumerate(among):
+        places[numbers == number] = place
+    return places
+
+
+def _domains(columns: dict[str, Any], is_creation: NDArray[np.bool_]) -> pd.Categorical:
+    """Return the name of each event's domain; the id of a domain is unique within its process only."""
+    process, domain = columns["process"], columns["domain"]
+    created = zip(process[is_creation], domain[is_creation], strict=True)
+    named = dict(zip(created, columns["name"][is_creation].astype(str), strict=True))
+    numbers, ids = pd.factorize(domain)
+    codes, pairs = pd.factorize((process << 32) | numbers)
     keys = [(pair >> 32, ids[pair & 0xFFFFFFFF]) for pair in pairs]
-    domain = category(
-        codes, [domain_names.get((p, d), f"domain {d}" if d else "") for p, d in keys]
-    )
-    return kept.assign(kind=kept.pop("event").map(KINDS).astype("category"), domain=domain)
+    return category(codes, [named.get((p, d), f"domain {d}" if d else "") for p, d in keys])
 
 
-def _called(source: sources.Source, table: str, reads: sources.Reads) -> pd.DataFrame:
-    """Return the MPI calls of one table as ranges."""
+def _called(source: sources.Source, table: str, reads: sources.Reads) -> dict[str, Any]:
+    """Return the columns of the MPI calls of one table, as ranges; none if there is none."""
     if not source.has_rows(table):
-        return pd.DataFrame()
-    columns = sources.read(source, table, reads, ("start",))
-    name = category(*sources.texts(source, columns["text"]))
-    one = np.zeros(len(name), np.int64)
-    frame = pd.DataFrame(columns).drop(columns="event")
-    return frame.assign(
-        name=name, kind=category(one, [KINDS[PUSH_POP]]), domain=category(one, ["MPI"])
-    )
+        return {}
+    columns: dict[str, Any] = sources.read(source, table, reads, ("start",))
+    one = np.zeros(len(columns.pop("event")), np.int64)
+    columns["name"] = category(*sources.texts(source, columns.pop("text")))
+    columns["domain"] = category(one, ["MPI"])
+    columns["kind"] = category(one, [KINDS[PUSH_POP]])
+    return columns
 
 
 def _names(source: sources.Source, ids: sources.Int) -> pd.Categorical:
     """Return COALESCE(text, StringIds[textId]) per event."""
-    inline = source.text(NVTX, "text")
+    own, distinct = source.text(NVTX, "text")
     codes, labels = sources.texts(source, ids)
-    if not inline:
+    if not distinct:
         return category(codes, labels)
-    if len(inline) != len(codes):
-        raise source.damage(NVTX, f"{NVTX} has {len(codes)} rows and {len(inline)} texts")
-    own, distinct = pd.factorize(np.array(inline, object))
+    if len(own) != len(codes):
+        raise source.damage(NVTX, f"{NVTX} has {len(codes)} rows and {len(own)} texts")
     return category(np.where(own >= 0, own + len(labels), codes), [*labels, *distinct])
 
 
-def _depth(events: pd.DataFrame) -> sources.Int:
+def _depth(events: dict[str, Any]) -> sources.Int:
     """Count, for each push_pop range, those open when it starts: started before on its thread and domain, not ended."""
-    depth = np.zeros(len(events), np.int64)
-    possible = events["start_ns"].between(-sources.LONGEST, sources.LONGEST) & events[
-        "dur_ns"
-    ].between(0, sources.LONGEST)
-    nested = events[possible & (events["kind"] == "push_pop")].reset_index(names="row")
-    lane = (
-        nested.groupby(["process", "thread", "domain"], observed=True, sort=False)
-        .ngroup()
-        .to_numpy()
-    )
-    start, dur = nested["start_ns"].to_numpy(), nested["dur_ns"].to_numpy()
-    order = order_of([lane, start, -dur])
-    lane, start, dur = lane[order], start[order], dur[order]
-    lasts = dur > 0
-    started: sources.Int = np.cumsum(lasts) - lasts
-    # Ends and starts on one axis, by lane and time, ends before starts of the same time (the sort
-    # is stable).
-    time, of = np.r_[(start + dur)[lasts], start], np.r_[lane[lasts], lane]
-    is_start = order_of([of, time]) >= lasts.sum()
-    ended = np.cumsum(~is_start)[is_start]
-    depth[nested["row"].to_numpy()[order]] = started - ended
+    depth = np.zeros(len(events["start_ns"]), np.int64)
+    start, dur, kind = events["start_ns"], events["dur_ns"], events["kind"]
+    is_possible = (np.abs(start) <= sources.LONGEST) & (dur >= 0) & (dur <= sources.LONGEST)
+    rows = np.flatnonzero(is_possible & (kind == KINDS[PUSH_POP]))
+    domain = events["domain"].codes
+    lanes = [events["process"][rows], events["thread"][rows], domain[rows].astype(np.int64)]
+    start, dur = start[rows], dur[rows]
+    order = order_of([*lanes, start, -dur])
+    start, dur, rows = start[order], dur[order], rows[order]
+    bounds = stretches([lane[order] for lane in lanes], len(rows))
+    for first, last in pairwise([*bounds.tolist(), len(rows)]):
+        lasts = dur[first:last] > 0
+        began = start[first:last]
+        ends = np.sort((began + dur[first:last])[lasts], kind="stable")
+        started = np.cumsum(lasts) - lasts
+        depth[rows[first:last]] = started - np.searchsorted(ends, began, side="right")
     return depth
 
 
