@@ -35,7 +35,7 @@ from perfkit.analysis import ranks
 from perfkit.analysis.ranks import Reduction
 from perfkit.discovery import Found, discovered, pattern, rank_in
 from perfkit.errors import PerfkitError, ReadError
-from perfkit.parallel import map_reduce, workers_for
+from perfkit.parallel import map_reduce, prepare, workers_for
 from perfkit.profile import Missing, Profile
 from perfkit.readers import claimants, reader, unrecognised
 from perfkit.readers.text import capture_table, put
@@ -135,9 +135,13 @@ def ingest(
     tasks = _tasks([Path(path) for path in paths], out, rank_regex)[part[0] - 1 :: part[1]]
     need = max((_need_bytes(Path(task.path)) for task in tasks), default=0)
     count = workers if dask and workers else workers_for(need, workers)
+    if count > 1 and not dask:
+        prepare(__name__)
     # What killed workers left of these files; other parts of a job array work on other files.
-    for left in (left for task in tasks for left in (out / "ranks").glob(f".{_key(task.path)}.*")):
-        shutil.rmtree(left, ignore_errors=True)
+    keys = {_key(task.path) for task in tasks}
+    for left in (out / "ranks").glob(".*"):
+        if left.stem.removeprefix(".") in keys:
+            shutil.rmtree(left, ignore_errors=True)
     result = map_reduce(
         tasks, _written, int, add, workers=count, dask=dask, done=lambda n: done(n, len(tasks))
     )
