@@ -205,8 +205,6 @@ def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Connection]]:
     vars(sys.modules["__main__"]).setdefault(
         "__spec__", None
     )  # multiprocessing asks; embedded interpreters have none
-    if method == "forkserver":
-        context.set_forkserver_preload(["perfkit"])
     followed, alive = context.Pipe(duplex=False)
     begun, begin = context.Pipe(duplex=False)
     with followed, alive, begun, begin:
@@ -215,6 +213,19 @@ def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Connection]]:
             yield pool, begun
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def prepare(module: str) -> None:
+    """Start the process that workers are forked from, which imports a module while this one goes on.
+
+    Each worker then has the module and all that it imports. Where workers are not forked this does nothing.
+    """
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        from multiprocessing import forkserver
+
+        forkserver.set_forkserver_preload([module])
+        with suppress(OSError):  # a limit on processes: whoever hands out work says so
+            forkserver.ensure_running()
 
 
 def _submitted(pool: ProcessPoolExecutor, work: Callable[[Source], Any], source: Source) -> Any:

@@ -1,5 +1,6 @@
 """One result whatever the engine and the number of workers, and a name for each source that is not in it."""
 
+import json
 import os
 import random
 import signal
@@ -73,6 +74,33 @@ def test_the_order_of_merging_is_that_of_the_sources() -> None:
 def test_dask_gives_the_bits_of_one_process() -> None:
     found = map_reduce(VALUES, same, same, added, workers=2, dask="local").value
     assert found == map_reduce(VALUES, same, same, added).value
+
+
+@needs_dask
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_in_another_process_loses_a_worker_and_no_figure(tmp_path: Path) -> None:
+    """A source kills its worker, and its nanny starts another one: all sources are read, once each."""
+    file = tmp_path / "scheduler.json"
+    # Scheduler and workers import this module, as a cluster's image has perfkit.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
+    program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
+    options = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file)]
+    with subprocess.Popen([*program, *options], **quiet) as scheduler:
+        worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-dashboard"]
+        worker += ["--nthreads", "1", "--scheduler-file", str(file)]
+        with subprocess.Popen(worker, **quiet) as nanny:
+            try:
+                while not file.exists():
+                    time.sleep(0.1)
+                address = json.loads(file.read_text())["address"]
+                read_once = partial(killing_once, tmp_path / "mark")
+                result = map_reduce(range(12), read_once, same, added, dask=address)
+            finally:
+                nanny.terminate()
+                scheduler.terminate()
+    assert (tmp_path / "mark").exists()
+    assert (sum(range(12)), ()) == (result.value, result.refused)
 
 
 @pytest.mark.skipif(bool(find_spec("distributed")), reason="perfkit[dask] is installed")

@@ -142,8 +142,9 @@ def readable() -> str:
 
 
 def rivals(path: Path, claimed: Sequence[str]) -> list[str]:
-    """Return notes on readers from outside that claim a file too, which another reader reads."""
-    others = (name for name in outside_names() if name not in claimed and reader(name).sniff(path))
+    """Return notes on readers of other packages that claim a file too, which another reader reads."""
+    foreign = [name for name in outside_names() if not is_from_perfkit(name)]
+    others = (name for name in foreign if name not in claimed and reader(name).sniff(path))
     whose = "perfkit's own reader" if is_from_perfkit(claimed[0]) else "the reader"
     return [
         f"{path.name}: {origin(name)} claims this file too; {whose} {claimed[0]} reads it"
@@ -169,6 +170,7 @@ def _holder(second: EntryPoint) -> str:
     return "perfkit" if is_from_perfkit(second.name) else "another package"
 
 
+@cache
 def is_from_perfkit(name: str) -> bool:
     """Say whether a reader is perfkit's own."""
     return name in READERS or (name in _registered() and _is_own(_registered()[name]))

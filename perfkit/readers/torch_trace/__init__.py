@@ -426,8 +426,8 @@ def _head(path: Path) -> bytes:
 def _keys(text: bytes) -> list[str]:
     """Return the keys at the first level that begin in `text`."""
     marks, depth = depths(text)
-    keys = [
-        (key[1].decode(errors="replace"), marks.searchsorted(key.start()) - 1)
-        for key in KEY.finditer(text)
-    ]
-    return [key for key, before in keys if before >= 0 and depth[before] == 1]
+    keys = list(KEY.finditer(text))
+    before = marks.searchsorted([key.start() for key in keys]) - 1
+    is_first_level = (before >= 0) & (np.append(depth, 0)[before] == 1)
+    first = [keys[i] for i in np.flatnonzero(is_first_level)]
+    return [key[1].decode(errors="replace") for key in first]
