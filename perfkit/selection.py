@@ -111,14 +111,9 @@ class Selection:
             return {}
         worked = reach((self.all_kernels, self.copies))
         own = {int(rank): (int(first), int(last)) for rank, first, last in worked.itertuples()}
-        marked = iterations.detect(
-            self.ranges,
-            self.all_kernels,
-            api_calls=self.api_calls,
-            python_calls=self.python_calls,
-            by_kernels=False,
-        )
-        spans, marked = {**own, **self._compared}, marked[marked["rank"].isin(list(own))]
+        found = self._recorded_steps
+        marked = found[found["how"].ne("kernel sequence") & found["rank"].isin(list(own))]
+        spans = {**own, **self._compared}
         if not lengthened(spans, marked):
             return {}
         events = self.api_calls, self.os_calls, self.ranges, self.ops, self.python_calls
@@ -275,13 +270,14 @@ class Selection:
     @cached_property
     def repeated(self) -> pd.DataFrame:
         """STEPS of the chosen GPUs in the window, by all that was recorded (`analysis.steps.detect`)."""
-        return iterations.detect(
-            self.ranges,
-            self.all_kernels,
-            window=self.window,
-            api_calls=self.api_calls,
-            python_calls=self.python_calls,
-        )
+        found = self._recorded_steps
+        return iterations.inside(found, self.window, self.all_kernels, self.api_calls)
+
+    @cached_property
+    def _recorded_steps(self) -> pd.DataFrame:
+        """STEPS of the chosen GPUs in the whole recording."""
+        calls = {"api_calls": self.api_calls, "python_calls": self.python_calls}
+        return iterations.detect(self.ranges, self.all_kernels, **calls)
 
     @cached_property
     def launches(self) -> pd.DataFrame:
