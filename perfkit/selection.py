@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from enum import Enum
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -41,6 +42,14 @@ def _part(
     return cached_property(chosen)
 
 
+class Part(Enum):
+    """What a selection is of a recording."""
+
+    CHOICE = "a user's choice, of which a part may be judged"
+    LOOP = "the loop, which alone is judged"
+    WHOLE = "all of it, and all is judged: start-up, pauses and the end count too"
+
+
 class Selection:
     """The part of a run that `select` chose: whole rows, filtered when asked for; analyses cut them at the window."""
 
@@ -52,13 +61,12 @@ class Selection:
         window: tuple[int, int] | None,
         pattern: str,
         families: tuple[str, ...] = (),
-        outside: str | None = None,
+        part: Part = Part.CHOICE,
         traced_window: tuple[int, int] | None = None,
     ) -> None:
         self.run, self.ranks, self.gpus, self.window = run, ranks, gpus, window
         self.pattern, self.families = pattern, families
-        # Of the part that is judged: what lies outside of it, in words, empty if nothing does; None of a user's choice.
-        self.outside = outside
+        self.part = part
         # Of the part that is judged: the loop in what the framework's profiler recorded, where that is another run.
         self.traced_window = traced_window
         self._whole: Selection | None = None
@@ -99,18 +107,13 @@ class Selection:
 
         It is that of the whole recording (`analysis.ranks.lengthened`); a window that a user chose has none.
         """
-        if self.window is not None and self.outside is None:
+        if self.window is not None and self.part is Part.CHOICE:
             return {}
         worked = reach((self.all_kernels, self.copies))
         own = {int(rank): (int(first), int(last)) for rank, first, last in worked.itertuples()}
-        marked = iterations.detect(
-            self.ranges,
-            self.all_kernels,
-            api_calls=self.api_calls,
-            python_calls=self.python_calls,
-            by_kernels=False,
-        )
-        spans, marked = {**own, **self._compared}, marked[marked["rank"].isin(list(own))]
+        found = self._recorded_steps
+        marked = found[found["how"].ne("kernel sequence") & found["rank"].isin(list(own))]
+        spans = {**own, **self._compared}
         if not lengthened(spans, marked):
             return {}
         events = self.api_calls, self.os_calls, self.ranges, self.ops, self.python_calls
@@ -135,6 +138,11 @@ class Selection:
         )
 
     @property
+    def is_loop(self) -> bool:
+        """Whether it is the loop that perfkit found, which alone is judged."""
+        return self.part is Part.LOOP
+
+    @property
     def filtered(self) -> bool:
         """Whether some kernels are left out by their name or family."""
         return bool(self.pattern or self.families)
@@ -146,7 +154,7 @@ class Selection:
         gpus = "GPU " + ", ".join(map(str, self.gpus)) if self.gpus else "all GPUs"
         window = "the whole recording"
         if self.window:
-            part = "the loop, " if self.outside else ""
+            part = "the loop, " if self.is_loop else ""
             window = f"{part}{self.window[0] / 1e9:.6g} s to {self.window[1] / 1e9:.6g} s"
         family = f"{', '.join(self.families)} " if self.families else ""
         matching = f" matching {self.pattern!r}" if self.pattern else ""
@@ -262,13 +270,14 @@ class Selection:
     @cached_property
     def repeated(self) -> pd.DataFrame:
         """STEPS of the chosen GPUs in the window, by all that was recorded (`analysis.steps.detect`)."""
-        return iterations.detect(
-            self.ranges,
-            self.all_kernels,
-            window=self.window,
-            api_calls=self.api_calls,
-            python_calls=self.python_calls,
-        )
+        found = self._recorded_steps
+        return iterations.inside(found, self.window, self.all_kernels, self.api_calls)
+
+    @cached_property
+    def _recorded_steps(self) -> pd.DataFrame:
+        """STEPS of the chosen GPUs in the whole recording."""
+        calls = {"api_calls": self.api_calls, "python_calls": self.python_calls}
+        return iterations.detect(self.ranges, self.all_kernels, **calls)
 
     @cached_property
     def launches(self) -> pd.DataFrame:
@@ -298,7 +307,7 @@ class Selection:
         readers = {p.reader for p in self.run.profiles if "OPS" in p.loaders}
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self
-        window = self.window if self.outside is None else self.traced_window
+        window = self.window if self.part is Part.CHOICE else self.traced_window
         traced = self.run.of(min(readers))
         part = Selection(traced, self.ranks, self.gpus, window, self.pattern, self.families)
         part._whole = self

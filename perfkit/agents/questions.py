@@ -22,8 +22,8 @@ from perfkit.diagnosis import (
     counter_ledger,
     headline,
     ledger,
+    outside,
     path_ledger,
-    phases,
     recording,
     repeating,
 )
@@ -310,7 +310,7 @@ def _judged(view: Selection) -> Answer:
     return {
         "part": judged.description,
         "window_ns": judged.window,
-        "outside": phases.outside(judged),
+        "outside": outside.sentences(judged),
     }
 
 

@@ -90,14 +90,10 @@ def detect(
     ranges: pd.DataFrame,
     kernels: pd.DataFrame,
     *,
-    window: Window | None = None,
     api_calls: pd.DataFrame | None = None,
     python_calls: pd.DataFrame | None = None,
-    by_kernels: bool = True,
 ) -> pd.DataFrame:
     """Return the iterations of each rank; none is found where nothing repeats at least three times.
-
-    Without `by_kernels` only those are found that a profiler or a person marked.
 
     PYTHON_CALLS tell layers from steps by the calls of modules, API_CALLS when the CPU launched the
     kernels; without API_CALLS a kernel counts as launched when it starts.
@@ -109,12 +105,8 @@ def detect(
     slowest of them, within a quarter. The very first is not steady when it is longer than every
     later one, nor is the last when the median is more than 1.5 times as long, or when it lasts much
     longer than all others: nothing shows when the next would have begun.
-    STEPS: steps of a rank do not overlap; only steps that lie in the window whole, numbered in the
-    whole capture. A window is a time of the GPU, so a step of a CPU that runs ahead lies in it with
-    all the kernels that it launches.
+    STEPS: steps of a rank do not overlap.
     """
-    if window is not None:
-        checked(window)
     RANGES.check(ranges)
     KERNELS.check(kernels)
     if api_calls is not None:
@@ -126,26 +118,34 @@ def detect(
     parts = zip(ranks.tolist(), _split(spans_of, ranks), _split(kernels, ranks), strict=True)
     modules, per_rank = layers.modules(python_calls), []
     for rank, spans, work in parts:
-        steps = _of_rank(spans, work, rank, api_calls, modules, by_kernels=by_kernels)
+        steps = _of_rank(spans, work, rank, api_calls, modules)
         if len(steps):
             per_rank.append(steps)
-    table = STEPS.make(pd.concat(per_rank)[STEPS.column_names]) if per_rank else STEPS.empty()
-    if window is None or table.empty:
-        return table
-    return table[_in_window(table, kernels, api_calls, window)].reset_index(drop=True)
+    return STEPS.make(pd.concat(per_rank)[STEPS.column_names]) if per_rank else STEPS.empty()
 
 
-def _in_window(
-    steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame | None, window: Window
-) -> Bool:
-    """Tell which STEPS lie in a window whole: by what they launch where that is known, else by their own times."""
+def inside(
+    steps: pd.DataFrame,
+    window: Window | None,
+    kernels: pd.DataFrame,
+    api_calls: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """Return the STEPS that lie in a window whole, their numbers unchanged; all of them without a window.
+
+    A window is a time of the GPU, so a step of a CPU that runs ahead lies in it with all the kernels
+    that it launches, where API_CALLS tell that; else a step lies in it by its own times.
+    """
+    if window is None or steps.empty:
+        return steps
+    checked(window)
     start, end = ends(steps)
     if api_calls is not None and steps["how"].ne("kernel sequence").all():
         begun, ended = _work(steps, kernels, api_calls)
         launches = begun < _NEVER
         start = np.where(launches, begun, start)
         end = np.where(launches, ended, end)
-    return np.asarray((start >= window[0]) & (end <= window[1]))
+    is_inside = (start >= window[0]) & (end <= window[1])
+    return steps[is_inside].reset_index(drop=True)
 
 
 def of_program(
@@ -327,8 +327,6 @@ def _of_rank(
     rank: int,
     api_calls: pd.DataFrame | None,
     modules: pd.DataFrame,
-    *,
-    by_kernels: bool,
 ) -> pd.DataFrame:
     """Return STEPS of one rank, by the first way that finds any."""
     marked = ranges[
@@ -347,7 +345,7 @@ def _of_rank(
         steps = iterations(ranges, kernels["start_ns"].to_numpy()).assign(how="nvtx")
         if layers.are_layers(steps["start_ns"].to_numpy(), passes):
             steps = steps.iloc[:0]
-    if by_kernels and not len(steps):
+    if not len(steps):
         steps = _sequence(kernels)
         begun = layers.launched(kernels.iloc[steps["place"]], api_calls)
         if layers.are_layers(begun, passes) or layers.is_one_forward(begun, ranges):

@@ -8,7 +8,7 @@ import pandas as pd
 from perfkit.analysis import completeness, timeline
 from perfkit.diagnosis.stored import kept
 from perfkit.schema import Column, Table
-from perfkit.selection import Selection
+from perfkit.selection import Part, Selection
 
 NOTABLE = 0.1  # of the time or the launches: such a doubt stands in the verdict (convention)
 
@@ -157,4 +157,4 @@ def is_elsewhere(view: Selection, inside: pd.DataFrame) -> bool:
 
 def is_chosen(view: Selection) -> bool:
     """Tell whether a person chose the window; that of a loop is perfkit's own."""
-    return view.window is not None and view.outside is None
+    return view.window is not None and view.part is Part.CHOICE

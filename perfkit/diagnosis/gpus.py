@@ -10,6 +10,8 @@ A GPU is slower where the same kernels (name, grid and block) last at least a te
 than on the others, and these kernels are half of its computing time. Otherwise a longer computing
 time is more work. The k-th communication kernel of a name is the same collective on all GPUs, if
 each GPU has as many of each name. Its shortest duration is the transfer, and the rest is waiting.
+Where GPUs only send and receive, as the stages of a pipeline do, the shortest kernel of a name is
+the transfer. No computation hides a wait for data, for the GPU has nothing to compute before.
 If the numbers differ a little, the totals of the GPUs are compared instead. What neither a slow
 GPU, nor uneven work, nor a checkpoint explains of this waiting is told of the GPU that waits least:
 it comes late. All thresholds are conventions.
@@ -25,12 +27,14 @@ from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import Window, cut, devices, spans
 from perfkit.diagnosis import launching
 from perfkit.diagnosis.finding import Figure, Finding, removing
+from perfkit.diagnosis.program import communicates_by
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.replayed import with_others
 from perfkit.diagnosis.rules.collectives import (
     LATE_GPU,
     LATE_IN_TURN,
     RANKS,
+    RECEIVE_WAIT,
     SLOW_GPU,
 )
 from perfkit.diagnosis.rules.rule import tell
@@ -298,8 +302,34 @@ def waiting(view: Selection) -> float:
     Only what another finding tells of counts.
     """
     told = excess(view) + launching.waiting(view)
+    late = _of_late(view)
     found = spread(view)
-    return max(told, found.mean_frac) if found and _of_late(view) else told
+    if not late:
+        return told
+    if late[0].rule == RECEIVE_WAIT.name:
+        return max(told, receiving(view))
+    return max(told, found.mean_frac if found else 0.0)
+
+
+@kept
+def receiving(view: Selection) -> float:
+    """Return the share of the time in which GPUs wait, unhidden, for what another GPU sends.
+
+    That is the time in sends and receives beyond the shortest of the same name; 0 where GPUs
+    communicate by anything else.
+    """
+    kernels = view.kernels
+    communicates = kernels["family"].eq("communication").to_numpy()
+    sent = kernels[communicates]
+    if communicates_by(view) != "send" or unrecorded(view):
+        return 0.0
+    shortest = sent.groupby("full_name", observed=True)["dur_ns"].transform("min")
+    dur = kernels["dur_ns"].to_numpy().copy()
+    dur[communicates] -= shortest.to_numpy()
+    waits = kernels.assign(dur_ns=dur)
+    window = view.measured
+    parts = timeline.breakdown(waits, view.copies, window=window, others=view.other_kernels)
+    return float(parts["exposed_communication_ns"].sum() / span_ns(view))
 
 
 def idle_causes(view: Selection) -> dict[str, float]:
@@ -328,10 +358,10 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
 
 @kept
 def _of_late(view: Selection) -> list[Finding]:
-    """Return the finding on a GPU that is late always, or on GPUs that are late in turn."""
+    """Return the finding on one GPU that is late always, on GPUs late in turn, or on GPUs that wait for sends."""
     if unrecorded(view):
         return []
-    return [*_late(view)] or [*_in_turn(view)]
+    return [*_late(view)] or [*_in_turn(view)] or [*_of_stages(view)]
 
 
 def _slow(found: Slow) -> Finding:
@@ -448,6 +478,33 @@ def _late(view: Selection) -> Iterator[Finding]:
         worst="worst case: they then wait for something else",
     )
     yield tell(LATE_GPU, title, text, (wait, own), gain)
+
+
+def _of_stages(view: Selection) -> Iterator[Finding]:
+    """GPUs wait for what others send: the bubble of a pipeline."""
+    share = receiving(view) - excess(view) - launching.waiting(view)
+    if share < NOTABLE:
+        return
+    definition = (
+        "share of the span of all GPUs: time in sends and receives beyond the shortest of the same "
+        "name, which nothing hides"
+    )
+    label = "Waiting for sends"
+    wait = Figure("receive_wait_frac", label, share, "1", definition, "communication.overlap")
+    text = (
+        "These GPUs exchange data by sends and receives alone, as the stages of a pipeline do. A "
+        "receive lasts until the other GPU has computed its part and sent it. No computation can "
+        "hide that, because the GPU has nothing to compute before its data arrive."
+    )
+    gain = removing(
+        share,
+        "best case: each stage has a micro-batch to compute at all times, and none waits",
+        worst="worst case: none, because each part needs the one before it",
+    )
+    several = len(breakdown(view)) > 1
+    subject = "GPUs wait" if several else "The GPU waits"
+    title = f"{subject} for what another GPU sends {wait.text} {of_the_time(view)}"
+    yield tell(RECEIVE_WAIT, title, text, (wait,), gain, is_mean=several)
 
 
 def _in_turn(view: Selection) -> Iterator[Finding]:

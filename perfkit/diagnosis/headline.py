@@ -14,7 +14,16 @@ import pandas as pd
 from perfkit.analysis import python_functions, stacks
 from perfkit.analysis.causes import where
 from perfkit.analysis.readings import DEVICE
-from perfkit.diagnosis import little, path_verdict, paths, phases, picture, recording
+from perfkit.diagnosis import (
+    little,
+    outside,
+    path_verdict,
+    paths,
+    pausing,
+    phases,
+    picture,
+    recording,
+)
 from perfkit.diagnosis.finding import (
     CONFIDENCES,
     HORIZONS,
@@ -29,11 +38,11 @@ from perfkit.diagnosis.gain import together
 from perfkit.diagnosis.interconnect import explained, ranks_connected, transports
 from perfkit.diagnosis.logged import is_logged
 from perfkit.diagnosis.machine import PHASES
+from perfkit.diagnosis.pausing import Pauses
 from perfkit.diagnosis.recording import of_the_time
 from perfkit.diagnosis.rules import rule_of
 from perfkit.diagnosis.rules.call_paths import PATHS_GPU_IDLE
 from perfkit.diagnosis.rules.rule import Hides
-from perfkit.diagnosis.rules.steps import PAUSES
 from perfkit.diagnosis.tiles import RATES, READ, Tile, read_in_log, readings, shares, tiles
 from perfkit.diagnosis.timeline import STEADY, too_few
 from perfkit.format import duration, number, percent, printable, size
@@ -123,13 +132,12 @@ def headline(
         if (error := failure(view))
         else _doubted(view, figures, findings, best)
     )
-    is_mostly_paused = _pauses_told(view, findings) is not None
-    told = "pause" if is_mostly_paused else _phase_told(view, findings)
-    outside = phases.outside(view, told=told)
+    told = "pause" if _mostly_paused(view) else _phase_told(view, findings)
+    further = outside.sentences(view, told=told)
     if recording.is_mostly_unknown(view):
         ends = []
-        outside = ""
-    return Headline(f"{verdict} {outside}".strip(), tuple(tiles(view, figures, ends)))
+        further = ""
+    return Headline(f"{verdict} {further}".strip(), tuple(tiles(view, figures, ends)))
 
 
 def _phase_told(view: Selection, findings: Iterable[Finding]) -> str:
@@ -152,10 +160,11 @@ def _doubted(
     # `_verdict` itself tells that there is too little to judge.
     told = recording.Kind.TOO_LITTLE
     doubts = [doubt for doubt in recording.leading(view) if doubt.kind is not told]
-    pauses = _pauses_told(view, findings)
+    pauses = _mostly_paused(view)
     verdict = _verdict(view, figures, findings, best)
     if pauses:
-        verdict = f"{_after_pauses(view, pauses)} {verdict}"
+        rest = f"All else on this page is of the other {duration(pauses.rest_ns)}."
+        verdict = f"{pauses.sentences} {rest} {verdict}"
     if not doubts:
         return verdict
     first = doubts[0]
@@ -167,18 +176,12 @@ def _doubted(
     return f"{first.seen}. {verdict}"
 
 
-def _pauses_told(view: Selection, findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding of pauses that take nine tenths of a recording without a loop; None elsewhere."""
-    if view.outside or recording.is_mostly_unknown(view):
+def _mostly_paused(view: Selection) -> Pauses | None:
+    """Return the pauses that take nine tenths of a recording without a loop; None elsewhere."""
+    if view.is_loop or recording.is_mostly_unknown(view) or little.start_up_only(view):
         return None
-    told = (finding for finding in findings if finding.rule == PAUSES.name)
-    return next((finding for finding in told if (finding.gain.share or 0) >= MOSTLY), None)
-
-
-def _after_pauses(view: Selection, found: Finding) -> str:
-    """Say what the CPU did in the pauses that take most of a recording, and of what the rest of the verdict is."""
-    rest = duration(phases.unpaused_ns(view))
-    return f"{found.title}. {found.explanation} All else on this page is of the other {rest}."
+    found = pausing.pauses(view)
+    return found if found and found.share >= MOSTLY else None
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
@@ -306,7 +309,7 @@ def _verdict(
         )
     first = order[0]
     is_of_warm_up = rule_of(first).hides is Hides.IF_SEVERE
-    if is_of_warm_up and view.outside:  # the judged part is not told yet
+    if is_of_warm_up and view.is_loop:  # the judged part is not told yet
         rest = [finding for finding in findings if finding is not first]
         return f"{first.title}. {_verdict(view, figures, rest, best)}"
     if first.rule == PATHS_GPU_IDLE.name:
@@ -558,7 +561,7 @@ def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
         within = "" if picture.own(first) else f"{rule_of(first).about}, in "
         yield Tile(label, value, f"{within}{named}", first.evidence[0])
     elif first.evidence and (share or _is_warm_up(first)):
-        is_outside = bool(rule_of(first).phase and phases.outside(view))
+        is_outside = bool(rule_of(first).phase and outside.sentences(view))
         yield Tile(
             "Largest loss",
             percent(share or first.evidence[0].value),

@@ -20,7 +20,7 @@ from perfkit.selection import Selection
 STILL_GROWING = 0.1  # of the next smaller messages; a plateau is flatter (convention)
 # What a reader who does not know NCCL learns from the first part of a transport's name.
 WAYS = {
-    "NET": "cross the network",
+    "NET": "go through the network transport",
     "P2P": "go from GPU to GPU in a node",
     "SHM": "go through the CPU's memory",
 }
@@ -218,7 +218,7 @@ def explained(transport: str) -> str:
     """Return where a connection with one of NCCL's transports runs.
 
     >>> explained("NET/IB"), explained("P2P/CUMEM"), explained("NVLS")
-    ('cross the network (NET/IB)', 'go from GPU to GPU in a node (P2P/CUMEM)', 'use NVLS')
+    ('go through the network transport (NET/IB)', 'go from GPU to GPU in a node (P2P/CUMEM)', 'use NVLS')
     """
     way = WAYS.get(transport.partition("/")[0])
     return f"{way} ({transport})" if way else f"use {transport}"

@@ -1,30 +1,28 @@
-"""What happens outside of the judged part, and what it costs: pauses, and a warm-up before the loop.
+"""What happens outside of the judged part, and what it costs: start-up, pauses, the end, other work.
 
-A single pause is no habit of the program, and neither are several without a loop, such as those of
-libraries that load: they lead no findings. Several pauses of a loop, of which none is
-nearly all of them, come again for as long as the program runs, such as when Python collects its
-garbage. They count as any other cause. What a pause costs is known: its length. A warm-up makes no
-step faster; it leads where else only the GPU's work is left to tell.
+What a pause costs is known: its length. A warm-up makes no step faster; it leads where else only
+the GPU's work is left to tell.
 """
 
 from collections.abc import Iterator
 
 import pandas as pd
 
-from perfkit.diagnosis import little, phases, repeating
+from perfkit.analysis.intervals import Window
+from perfkit.diagnosis import little, pausing, phases, programs, repeating
 from perfkit.diagnosis.evidence import advice
 from perfkit.diagnosis.finding import HORIZONS, ONCE, Figure, Finding, Gain
-from perfkit.diagnosis.pausing import reason
-from perfkit.diagnosis.rules.idle import IDLE_HOST_CODE
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import PAUSES, WARM_UP
-from perfkit.format import duration, percent, printable
-from perfkit.selection import Selection
+from perfkit.format import TIME, duration, number, printable, unit
+from perfkit.selection import Part, Selection
 
-NOTABLE = 0.1  # of the recording: a pause or a warm-up that is told (convention)
-ALONE = 0.9  # of all pauses: one this long is no habit (convention)
+NOTABLE = 0.1  # of the recording: a pause or a warm-up that is a finding (convention)
 SEVERAL = 2  # slow first repetitions that are a warm-up
-SHOWN = 3  # places of pauses in a sentence
+# Of the span outside, from which on a reader is told of what the shares are (convention).
+BASE = 0.1
+LONGEST_NAME = 60  # characters of what other work runs
+TABULAR = 120_000_000_000  # ns, from which on `duration` gives minutes
 SOURCE = "phases.phases"
 LENGTH = "a pause costs its length: the rest takes as long without it"
 
@@ -32,60 +30,24 @@ LENGTH = "a pause costs its length: the rest takes as long without it"
 def findings(view: Selection) -> Iterator[Finding]:
     """Yield the pauses, and the warm-up before a loop, where they take a tenth of the recording or more."""
     yield from _pauses(view)
-    if view.outside:
+    if view.is_loop:
         yield from _warm_up(view)
 
 
 def _pauses(view: Selection) -> Iterator[Finding]:
-    rows = phases.paused(view)
-    if rows.empty or little.start_up_only(view):
+    found = pausing.pauses(view)
+    if found is None or found.share < NOTABLE or little.start_up_only(view):
         return
-    rank = rows["rank"].iloc[0]
-    mine = rows[rows["rank"] == rank]
-    every = repeating.phases(phases.recorded(view))
-    share = float(mine["dur_ns"].sum() / every.loc[every["rank"] == rank, "dur_ns"].sum())
-    if share < NOTABLE:
-        return
-    is_loop = every["phase"].eq("loop") & every["rank"].eq(rank)
-    is_one = mine["dur_ns"].max() > ALONE * mine["dur_ns"].sum()
-    comes_again = bool(is_loop.any()) and not is_one
     definition = "share of the recording: gaps that are no part of each repetition"
-    figure = Figure("pause_frac", "Pauses", share, "1", definition, SOURCE)
-    whole = Gain.whole if comes_again else ONCE
-    factor = 1 / max(1 - share, 1e-9)
-    gain = Gain(factor, factor, LENGTH, share, whole)
-    subject = f"{len(mine):,} pauses take" if len(mine) > 1 else "One pause takes"
-    title = f"{subject} {percent(share)} of the recording"
-    found = reason(view)
-    first = ""
-    if found.rule:
-        if found.rule is not IDLE_HOST_CODE:  # which says that nothing else was recorded
-            title += f", because {found.rule.reason}"
-        steps = advice(phases.whole(phases.recorded(view)), found.rule.advice)
-        first = next((step for horizon in HORIZONS for step in steps.get(horizon, ())), "")
-    whose = f" Most of this time lies in {printable(found.owner, 80)}." if found.owner else ""
-    place = duration(int(mine["start_ns"].iloc[0]))
-    yield tell(
-        PAUSES,
-        title,
-        f"{_listed(mine)}{whose}",
-        (figure,),
-        gain,
-        first=first,
-        place=place,
-    )
-
-
-def _listed(mine: pd.DataFrame) -> str:
-    shown = mine.head(SHOWN)
-    starts, lengths = shown["start_ns"].tolist(), shown["dur_ns"].tolist()
-    if len(mine) == 1:
-        return f"It begins at {duration(starts[0])} and lasts {duration(lengths[0])}."
-    told = [
-        f"{duration(dur)} at {duration(start)}" for start, dur in zip(starts, lengths, strict=True)
-    ]
-    subject = "The longest last" if len(mine) > len(shown) else "They last"
-    return f"{subject} {', '.join(told[:-1])} and {told[-1]}."
+    figure = Figure("pause_frac", "Pauses", found.share, "1", definition, SOURCE)
+    whole = Gain.whole if found.comes_again else ONCE
+    factor = 1 / max(1 - found.share, 1e-9)
+    gain = Gain(factor, factor, LENGTH, found.share, whole)
+    rule = found.reason.rule
+    steps = advice(phases.whole(phases.recorded(view)), rule.advice) if rule else {}
+    first = next((step for horizon in HORIZONS for step in steps.get(horizon, ())), "")
+    place = duration(int(found.rows["start_ns"].iloc[0]))
+    yield tell(PAUSES, found.title, found.place, (figure,), gain, first=first, place=place)
 
 
 def _warm_up(view: Selection) -> Iterator[Finding]:
@@ -115,3 +77,103 @@ def _warm_up(view: Selection) -> Iterator[Finding]:
         gain,
         level="medium",
     )
+
+
+def sentences(view: Selection, *, told: str = "") -> str:
+    """Say what is outside of the judged part, a sentence each; nothing of the phase that the verdict tells of.
+
+    Where no loop is chosen, all is judged but for pauses.
+    """
+    if view.part is Part.WHOLE:
+        return ""
+    found = repeating.phases(phases.recorded(view))
+    is_outside = ~phases.is_judged(found)
+    if not view.is_loop:
+        is_outside &= found["phase"].eq("pause")
+    pauses = pausing.pauses(view)
+    is_notable = pauses is not None and pauses.share >= phases.NOTABLE
+    texts = [pauses.sentences] if pauses and is_notable and told != "pause" else []
+    texts += _of_longest(found, is_outside, told)
+    if view.is_loop:
+        texts.append(_apart(found, view.window))
+    texts.append(programs.sentence(view))
+    return " ".join(text for text in texts if text)
+
+
+def _of_longest(found: pd.DataFrame, is_outside: pd.Series, told: str) -> list[str]:
+    """Say what is done once, and of what the shares are, on the rank where most of the span is outside."""
+    if found.empty or not found["phase"].isin(phases.JUDGED).any():
+        return []
+    lost = found["dur_ns"].where(is_outside, 0).groupby(found["rank"]).sum()
+    share = lost / found.groupby("rank")["dur_ns"].sum()
+    rank = share.idxmax()
+    mine = found[found["rank"] == rank]
+    is_outside = is_outside[mine.index]
+    span, rest = int(mine["dur_ns"].sum()), int(mine.loc[~is_outside, "dur_ns"].sum())
+    once = dict(_once(mine[is_outside], span))
+    once.pop(told, None)
+    texts = [*once.values(), *_other_work(mine, is_outside)]
+    if rest <= (1 - BASE) * span and not told:  # else the verdict is of the whole recording
+        texts.append(f"Shares and gains are of the other {duration(rest)}.")
+    return [f"On rank {rank}: {texts[0]}", *texts[1:]] if texts and len(share) > 1 else texts
+
+
+def _once(mine: pd.DataFrame, span: int) -> Iterator[tuple[str, str]]:
+    """Yield start-up and end, if they take a hundredth of the span of their rank, ns, and a sentence about each."""
+    lasted = mine["dur_ns"].groupby(mine["phase"], observed=True).sum()
+    long = lasted[lasted >= phases.NOTABLE * span]
+    if "start_up" in long:
+        begin = mine[mine["phase"] == "start_up"]
+        slow = begin["name"].dropna().astype(str).tolist()
+        warm_up = f", with {slow[0]}" if slow else ""
+        takes = _of(long["start_up"], span)
+        yield "start_up", f"Start-up takes {takes}, once per process{warm_up}."
+    if "end" in long:
+        yield "end", f"What follows the last repetition takes {_of(long['end'], span)}, once."
+
+
+def _other_work(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[str]:
+    """Yield a sentence for the other work of a rank, which is not judged, if it takes a hundredth of the span."""
+    others = mine[is_outside & mine["phase"].eq("loop")]
+    lasted = int(others["dur_ns"].sum())
+    span = int(mine["dur_ns"].sum())
+    if lasted < phases.NOTABLE * span:
+        return
+    judged_from = mine.loc[~is_outside & mine["phase"].eq("loop"), "start_ns"].min()
+    is_before = others["start_ns"] < judged_from
+    places = {"before": is_before.any(), "after": not is_before.all()}
+    place = " and ".join(name for name, there in places.items() if there)
+    longest = others.iloc[int(others["dur_ns"].to_numpy().argmax())]
+    what = f"other kernels take {_of(lasted, span)}"
+    name = printable(str(longest["name"]), LONGEST_NAME)
+    yield f"The program has several phases: {place} the one that is judged, {what} ({name})."
+
+
+def _of(part: int, whole: int) -> str:
+    """Return a part of a time and the whole in one unit.
+
+    >>> _of(16_000_000, 18_600_000), _of(86_000_000, 7_610_000_000)
+    ('16.0 of 18.6 ms', '86.0 ms of 7.61 s')
+    """
+    scale = unit(whole, TIME)
+    if whole >= TABULAR or part < scale.size:
+        return f"{duration(part)} of {duration(whole)}"
+    return f"{number(part / scale.size)} of {number(whole / scale.size)} {scale.symbol}"
+
+
+def _apart(found: pd.DataFrame, window: Window | None) -> str:
+    """Say which rank cuts the loop of another one by a tenth or more, as it was recorded for a shorter time."""
+    loops = found[phases.is_judged(found)]
+    of_rank = loops.assign(end_ns=loops["start_ns"] + loops["dur_ns"]).groupby("rank")
+    start, end = of_rank["start_ns"].min(), of_rank["end_ns"].max()
+    if window is None or len(start) < 2:
+        return ""
+    before, after = window[0] - start.min(), end.max() - window[1]
+    if max(before, after) < BASE * (end.max() - start.min()):
+        return ""
+    if before > after:
+        apart = f"Rank {start.idxmax()} begins its loop only at {duration(int(start.max()))}."
+    else:
+        apart = f"Rank {end.idxmin()} ends its loop at {duration(int(end.min()))} already."
+    lasts = duration(window[1] - window[0])
+    return f"{apart} Shares and gains are of the {lasts} in which all ranks do the same steps."

@@ -1,12 +1,9 @@
-"""Which part of a recording is judged, and what is outside of it?
+"""Which part of a recording is judged?
 
 The verdict speaks of the loop where one is found, else of the whole recording without its pauses (`analysis.phases`).
 Of a program that does several kinds of work in turn, such as a prefill and then decoding, it speaks of the one that
-takes most of the time. What is outside is told in one sentence each with its share.
+takes most of the time. `perfkit.diagnosis.outside` tells what is outside.
 """
-
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,58 +15,14 @@ from perfkit.analysis.intervals import Intervals, Window, ends, intersect, union
 from perfkit.diagnosis import programs, recording
 from perfkit.diagnosis.repeating import phases
 from perfkit.diagnosis.stored import kept
-from perfkit.format import TIME, duration, number, printable, unit
-from perfkit.selection import Selection
+from perfkit.selection import Part, Selection
 
 JUDGED = ("loop", "whole")
 NOTABLE = 0.01  # share of the span from which on what is outside is told (convention)
 FEWEST_REPETITIONS = 2  # of a loop that is judged
-BASE = (
-    0.1  # of the span outside, from which on a reader is told of what the shares are (convention)
-)
-LONGEST_NAME = 60  # characters of what other work runs
-TABULAR = 120_000_000_000  # ns, from which on `duration` gives minutes
 
 
-class Judged(NamedTuple):
-    """The windows of each rank that are judged, ns, by start, and what is outside of them: empty if that is little."""
-
-    windows: Mapping[int, tuple[Window, ...]]
-    outside: str
-
-
-def outside(view: Selection, *, told: str = "") -> str:
-    """Say what is outside of the judged part, a sentence each; nothing of the phase that the verdict tells of.
-
-    Where no loop is chosen, all is judged but for pauses.
-    """
-    if view.outside == "":
-        return ""
-    found = phases(recorded(view))
-    is_outside = ~_is_judged(found)
-    if view.outside is None:
-        is_outside &= found["phase"].eq("pause")
-    apart = _apart(found, view.window) if view.outside else ""
-    return f"{_outside(found, is_outside, told)} {apart} {programs.sentence(view)}".strip()
-
-
-@kept
-def judged(view: Selection) -> Judged:
-    """Return what is judged of each rank; all of the window where it holds neither a loop nor a whole recording."""
-    found = phases(view)
-    windows: dict[int, tuple[Window, ...]] = {}
-    is_judged = _is_judged(found)
-    for rank, mine in found.groupby("rank"):
-        rows = mine[is_judged[mine.index]]
-        rows = rows if len(rows) else mine
-        starts, lengths = rows["start_ns"].tolist(), rows["dur_ns"].tolist()
-        pairs = zip(starts, lengths, strict=True)
-        windows[int(str(rank))] = tuple((start, start + length) for start, length in pairs)
-    outside = _outside(found, ~is_judged)
-    return Judged(windows, f"{outside} {programs.sentence(view)}".strip())
-
-
-def _is_judged(found: pd.DataFrame) -> pd.Series:
+def is_judged(found: pd.DataFrame) -> pd.Series:
     """Tell which rows of PHASES are judged: the whole, or the work that takes most of the time of all ranks.
 
     Checkpoints that recur are a part of the loop: they cost time for as long as the program runs.
@@ -100,7 +53,7 @@ def _main(found: pd.DataFrame) -> str:
 def booked(view: Selection) -> pd.DataFrame:
     """Return PHASES as the ledger books them: checkpoints that recur are time of the loop."""
     found = phases(view)
-    recurs = found["phase"].eq("pause") & _is_judged(found)
+    recurs = found["phase"].eq("pause") & is_judged(found)
     return found.assign(phase=found["phase"].astype(object).where(~recurs, "loop"))
 
 
@@ -118,7 +71,7 @@ def selection(view: Selection) -> Selection:
 @kept
 def _loop(view: Selection) -> Selection | None:
     """Return the loop of a selection; None where all of it is judged."""
-    if view.outside is not None or _is_part(view):
+    if view.part is not Part.CHOICE or _is_part(view):
         return None
     if any(doubt.may_hide_a_loop for doubt in recording.leading(view)):
         return None
@@ -136,10 +89,9 @@ def _loop(view: Selection) -> Selection | None:
     window = _same_repetitions(view, loops)
     if window[1] <= window[0] or _is_nearly_all(found, window):
         return None
-    outside = f"{judged(view).outside} {_apart(found, window)}".strip()
     traced = None if view.framework is view else selection(view.framework).window
     return Selection(
-        view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside, traced
+        view.run, view.ranks, view.gpus, window, view.pattern, view.families, Part.LOOP, traced
     )
 
 
@@ -167,30 +119,12 @@ def _same_repetitions(view: Selection, loops: pd.DataFrame) -> Window:
     return latest, int(of_latest.max())
 
 
-def _apart(found: pd.DataFrame, window: Window | None) -> str:
-    """Say which rank cuts the loop of another one by a tenth or more, as it was recorded for a shorter time."""
-    loops = found[_is_judged(found)]
-    of_rank = loops.assign(end_ns=loops["start_ns"] + loops["dur_ns"]).groupby("rank")
-    start, end = of_rank["start_ns"].min(), of_rank["end_ns"].max()
-    if window is None or len(start) < 2:
-        return ""
-    before, after = window[0] - start.min(), end.max() - window[1]
-    if max(before, after) < BASE * (end.max() - start.min()):
-        return ""
-    if before > after:
-        apart = f"Rank {start.idxmax()} begins its loop only at {duration(int(start.max()))}."
-    else:
-        apart = f"Rank {end.idxmin()} ends its loop at {duration(int(end.min()))} already."
-    lasts = duration(window[1] - window[0])
-    return f"{apart} Shares and gains are of the {lasts} in which all ranks do the same steps."
-
-
 def _longest_round(found: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of PHASES that are the judged loop. Other work may part a loop: then its longest part."""
-    is_judged = _is_judged(found)
-    parts = found["phase"].eq("loop") & ~is_judged
+    is_chosen = is_judged(found)
+    parts = found["phase"].eq("loop") & ~is_chosen
     number = parts.groupby(found["rank"]).cumsum()
-    loops = found[is_judged & found["phase"].ne("whole")]
+    loops = found[is_chosen & found["phase"].ne("whole")]
     if loops.empty:
         return loops
     lasted = loops["dur_ns"].groupby(number).sum()
@@ -211,29 +145,23 @@ def _is_part(view: Selection) -> bool:
 
 def recorded(view: Selection) -> Selection:
     """Return the recording of which a selection is the judged loop, or the selection itself if it is none."""
-    if not view.outside:
+    if not view.is_loop:
         return view
     return Selection(view.run, view.ranks, view.gpus, None, view.pattern, view.families)
 
 
-def unpaused_ns(view: Selection) -> int:
-    """Return the time of a recording outside of its pauses, of the rank that pauses longest."""
-    once = paused(view)
-    found = phases(recorded(view))
-    mine = found[found["rank"].eq(once["rank"].iloc[0])] if len(once) else found
-    return int(mine["dur_ns"].sum() - once.loc[once["rank"].isin(mine["rank"]), "dur_ns"].sum())
-
-
 def paused(view: Selection) -> pd.DataFrame:
     """Return the rows of PHASES of a recording that are pauses which are not judged, the longest first."""
-    once = _unjudged_pauses(recorded(view)) if view.outside != "" else phases(view).iloc[:0]
+    once = (
+        _unjudged_pauses(recorded(view)) if view.part is not Part.WHOLE else phases(view).iloc[:0]
+    )
     return once.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def _unjudged_pauses(view: Selection) -> pd.DataFrame:
     """Return the rows of PHASES that are pauses which are not judged; what is unknown is none."""
     found = phases(view)
-    pauses = found[found["phase"].eq("pause") & ~_is_judged(found)]
+    pauses = found[found["phase"].eq("pause") & ~is_judged(found)]
     unknown = recording.unknown(view)
     hidden = np.zeros(len(pauses), np.int64)
     for rank in unknown["rank"].unique():
@@ -245,7 +173,9 @@ def _unjudged_pauses(view: Selection) -> pd.DataFrame:
 
 def whole(view: Selection) -> Selection:
     """Return the same selection, of which all is judged: start-up, pauses and the end count too."""
-    return Selection(view.run, view.ranks, view.gpus, view.window, view.pattern, view.families, "")
+    return Selection(
+        view.run, view.ranks, view.gpus, view.window, view.pattern, view.families, Part.WHOLE
+    )
 
 
 def _is_nearly_all(found: pd.DataFrame, window: Window) -> bool:
@@ -260,7 +190,7 @@ def _is_nearly_all(found: pd.DataFrame, window: Window) -> bool:
 @kept
 def pauses(view: Selection) -> pd.DataFrame:
     """Return the stretches of each GPU (rank, gpu, start_ns, dur_ns) that are a pause, which is not judged."""
-    if view.outside == "":
+    if view.part is Part.WHOLE:
         return completeness.STRETCHES.empty()
     once = _unjudged_pauses(view)
     operations = pd.concat([table[["rank", "gpu"]] for table in (view.all_kernels, view.copies)])
@@ -277,80 +207,3 @@ def stops(view: Selection) -> Intervals:
         mine = union(*ends(once[once["rank"] == rank]))
         common = mine if common is None else intersect(common, mine)
     return union(*ends(once)) if common is None else common
-
-
-def _outside(found: pd.DataFrame, is_outside: pd.Series, told: str = "") -> str:
-    """Say what is outside, but not in the phase `told`, on the rank where that takes the largest share of the span."""
-    if found.empty or not found["phase"].isin(JUDGED).any():
-        return ""
-    lost = found["dur_ns"].where(is_outside, 0).groupby(found["rank"]).sum()
-    share = lost / found.groupby("rank")["dur_ns"].sum()
-    rank = share.idxmax()
-    mine = found[found["rank"] == rank]
-    is_outside = is_outside[mine.index]
-    span, rest = int(mine["dur_ns"].sum()), int(mine.loc[~is_outside, "dur_ns"].sum())
-    sentences = [text for phase, text in _sentences(mine[is_outside], span) if phase != told]
-    sentences += _other_work(mine, is_outside)
-    if rest <= (1 - BASE) * span and not told:  # else the verdict is of the whole recording
-        sentences.append(f"Shares and gains are of the other {duration(rest)}.")
-    text = " ".join(sentences)
-    return f"On rank {rank}: {text}" if text and len(share) > 1 else text
-
-
-def _sentences(mine: pd.DataFrame, span: int) -> Iterator[tuple[str, str]]:
-    """Yield each phase outside that takes a hundredth of the span of its rank, ns, and a sentence about it."""
-    lasted = mine["dur_ns"].groupby(mine["phase"], observed=True).sum()
-    long = lasted[lasted >= NOTABLE * span]
-    if "start_up" in long:
-        begin = mine[mine["phase"] == "start_up"]
-        slow = begin["name"].dropna().astype(str).tolist()
-        warm_up = f", with {slow[0]}" if slow else ""
-        yield (
-            "start_up",
-            f"Start-up takes {_of(long['start_up'], span)}, once per process{warm_up}.",
-        )
-    if "pause" in long:
-        yield "pause", _paused(mine[mine["phase"] == "pause"], span)
-    if "end" in long:
-        yield "end", f"What follows the last repetition takes {_of(long['end'], span)}, once."
-
-
-def _paused(pauses: pd.DataFrame, span: int) -> str:
-    """Say how many pauses there are, and how long and where the longest is."""
-    longest = pauses.iloc[int(pauses["dur_ns"].to_numpy().argmax())]
-    at = duration(int(longest["start_ns"]))
-    length = duration(int(longest["dur_ns"]))
-    if len(pauses) == 1:
-        saves = " to save state" if longest["name"] == analysis.phases.CHECKPOINT else ""
-        return f"There is one pause{saves}, of {length} at {at}."
-    lasted = _of(int(pauses["dur_ns"].sum()), span)
-    return f"There are {len(pauses):,} pauses, {lasted} in all; the longest takes {length} at {at}."
-
-
-def _other_work(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[str]:
-    """Yield a sentence for the other work of a rank, which is not judged, if it takes a hundredth of the span."""
-    others = mine[is_outside & mine["phase"].eq("loop")]
-    lasted = int(others["dur_ns"].sum())
-    span = int(mine["dur_ns"].sum())
-    if lasted < NOTABLE * span:
-        return
-    judged_from = mine.loc[~is_outside & mine["phase"].eq("loop"), "start_ns"].min()
-    is_before = others["start_ns"] < judged_from
-    places = {"before": is_before.any(), "after": not is_before.all()}
-    place = " and ".join(name for name, there in places.items() if there)
-    longest = others.iloc[int(others["dur_ns"].to_numpy().argmax())]
-    what = f"other kernels take {_of(lasted, span)}"
-    name = printable(str(longest["name"]), LONGEST_NAME)
-    yield f"The program has several phases: {place} the one that is judged, {what} ({name})."
-
-
-def _of(part: int, whole: int) -> str:
-    """Return a part of a time and the whole in one unit.
-
-    >>> _of(16_000_000, 18_600_000), _of(86_000_000, 7_610_000_000)
-    ('16.0 of 18.6 ms', '86.0 ms of 7.61 s')
-    """
-    scale = unit(whole, TIME)
-    if whole >= TABULAR or part < scale.size:
-        return f"{duration(part)} of {duration(whole)}"
-    return f"{number(part / scale.size)} of {number(whole / scale.size)} {scale.symbol}"

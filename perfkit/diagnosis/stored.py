@@ -117,7 +117,7 @@ def _name(made: Callable[..., Any], view: Run | Selection, options: Mapping[str,
     files = [str(place(profile)) for part in (run, run.whole) for profile in part.profiles]
     choice: tuple[object, ...] = ()
     if isinstance(view, Selection):
-        choice = (*view.choice, view.outside, view.traced_window, view.whole is view)
+        choice = (*view.choice, view.part, view.traced_window, view.whole is view)
     function = made.__module__, made.__qualname__
     depends = repr((function, asked, choice, run.job, files))
     return hashlib.sha256(depends.encode("utf-8", "backslashreplace")).hexdigest()[:24]
@@ -159,7 +159,7 @@ class _Pickler(pickle.Pickler):
         if obj is self._run:
             return (RUN,)
         if isinstance(obj, Selection) and obj.run is self._run and obj.whole is obj:
-            return CHOICE, obj.choice, obj.outside, obj.traced_window
+            return CHOICE, obj.choice, obj.part, obj.traced_window
         if isinstance(obj, Run | Selection):
             raise pickle.PicklingError(f"an answer holds {obj!r}, which is another run")
         return None
@@ -176,9 +176,9 @@ class _Unpickler(pickle.Unpickler):
             return self._view
         if pid == (RUN,):
             return self._run
-        _, (ranks, gpus, window, pattern, families), outside, traced = pid
+        _, (ranks, gpus, window, pattern, families), part, traced = pid
         return Selection(
-            self._run, ranks, gpus, window, pattern, families, outside, traced_window=traced
+            self._run, ranks, gpus, window, pattern, families, part, traced_window=traced
         )
 
     def find_class(self, module: str, name: str) -> Any:

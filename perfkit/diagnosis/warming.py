@@ -69,9 +69,8 @@ def warming(view: Selection) -> Warming:
     call = started_by(view.all_kernels, view.api_calls)
     launched = view.all_kernels[call >= 0]
     launched = launched.assign(start_ns=view.api_calls["start_ns"].to_numpy()[call[call >= 0]])
-    by_host = steps.detect(
-        view.ranges, launched.sort_values(["rank", "gpu", "start_ns"]), window=view.window
-    )
+    launched = launched.sort_values(["rank", "gpu", "start_ns"])
+    by_host = steps.inside(steps.detect(view.ranges, launched), view.window, launched)
     of_host = by_host[by_host["how"] != "kernel sequence"]
     early = _slow(of_host)
     return _cost(view, early, of_host, host=True) if len(early) else _cost(view, of_gpu, found)

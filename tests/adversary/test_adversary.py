@@ -11,6 +11,7 @@ from adversary.machine import Machine
 
 import perfkit
 from perfkit import diagnosis
+from perfkit.diagnosis import outside
 from perfkit.diagnosis.finding import Finding
 
 Recorded = tuple[Plan, Machine, Path]
@@ -56,7 +57,7 @@ def judged(made: Plan, machine: Machine, path: Path) -> tuple[list[Finding], lis
 
 def _is_outside(made: Plan, view: perfkit.Selection) -> bool:
     """Tell whether what happens once is told as what it is: a start-up outside of the loop."""
-    return made.first()[0].names == ONCE and (view.outside or "").startswith("Start-up")
+    return made.first()[0].names == ONCE and outside.sentences(view).startswith("Start-up")
 
 
 def _operations(db: sqlite3.Connection) -> str:

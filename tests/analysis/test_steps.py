@@ -19,6 +19,7 @@ from perfkit.analysis.steps import (
     STEPS,
     by_gpu,
     detect,
+    inside,
     iterations,
     last_phase,
     of_program,
@@ -131,7 +132,7 @@ def test_ranks_have_steps_of_their_own_and_named_ones_come_before_the_kernels() 
 
 
 def test_steps_in_a_window_keep_their_numbers() -> None:
-    found = detect(named(*[100] * 6), KERNELS.empty(), window=(50, 350))
+    found = inside(detect(named(*[100] * 6), KERNELS.empty()), (50, 350), KERNELS.empty())
     assert [(1, 100, 100), (2, 200, 100)] == tuples(found, "step", "start_ns", "dur_ns")
 
 
@@ -501,7 +502,7 @@ def test_a_window_holds_the_steps_whose_kernels_lie_in_it() -> None:
         *(lasting(100 * i + 5, 5, "cudaLaunchKernel", correlation=i) for i in range(4))
     )
     work = kernels(*(lasting(100 * i + 300, 80, "gemm", correlation=i) for i in range(4)))
-    found = detect(spans, work, window=(400, 600), api_calls=called)
+    found = inside(detect(spans, work, api_calls=called), (400, 600), work, called)
     assert [1, 2] == found["step"].tolist()
 
 

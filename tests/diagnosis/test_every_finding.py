@@ -216,6 +216,7 @@ PRODUCED: dict[str, Found] = {
     "allocator_off": situation(programs.allocating_each_tensor),
     "step_lengths": situation(programs.freeing_in_some_steps),
     "late_in_turn": situation(programs.routing_to_one_expert, by_ranks),
+    "receive_wait": situation(programs.pipelining, by_ranks),
     "training_mfu": training(700),
 }
 # Gaps whose launch was lost, or waits that no rule about waits tells of.

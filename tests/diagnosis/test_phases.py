@@ -7,7 +7,8 @@ from frames import copies, kernels, ranges
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import ONCE, Gain
-from perfkit.diagnosis.phases import judged, selection, stops
+from perfkit.diagnosis.outside import sentences
+from perfkit.diagnosis.phases import selection, stops
 from perfkit.diagnosis.repeating import phases
 from perfkit.tables import KERNELS, RANGES
 
@@ -25,30 +26,32 @@ def looped(*, pause: int = 0, start_up: int = 0) -> perfkit.Selection:
 
 
 def test_a_recording_of_a_loop_is_judged_whole() -> None:
-    assert judged(looped()) == ({0: ((0, 39 * MS),)}, "")
+    found = selection(looped())
+    assert (found.window, sentences(found)) == (None, "")
 
 
 def test_start_up_is_outside() -> None:
-    found = judged(looped(start_up=41))
-    assert found.windows == {0: ((41 * MS, 80 * MS),)}
+    found = selection(perfkit.select(looped(start_up=41).run))
+    assert found.window == (41 * MS, 80 * MS)
     begun = "Start-up takes 41.0 of 80.0 ms, once per process."
-    assert found.outside == f"{begun} Shares and gains are of the other 39.0 ms."
+    assert sentences(found) == f"{begun} Shares and gains are of the other 39.0 ms."
 
 
 def test_a_pause_parts_what_is_judged() -> None:
-    found = judged(looped(pause=1000))
-    assert found.windows == {0: ((0, 19 * MS), (1020 * MS, 1039 * MS))}
-    paused = "There is one pause, of 1.00 s at 19.0 ms."
-    assert found.outside == f"{paused} Shares and gains are of the other 38.0 ms."
+    found = selection(perfkit.select(looped(pause=1000).run))
+    paused = "One pause takes 96.3 % of the recording. It begins at 19.0 ms and lasts 1.00 s."
+    assert sentences(found) == f"{paused} Shares and gains are of the other 38.0 ms."
 
 
 def test_a_start_up_of_less_than_a_tenth_leaves_the_base_unsaid() -> None:
-    assert judged(looped(start_up=4)).outside == "Start-up takes 4.00 of 43.0 ms, once per process."
+    found = selection(perfkit.select(looped(start_up=4).run))
+    assert sentences(found) == "Start-up takes 4.00 of 43.0 ms, once per process."
 
 
 def test_a_window_in_the_start_up_is_judged_itself() -> None:
     chosen = perfkit.select(looped(start_up=41).run, window=[MS, 5 * MS])
-    assert judged(chosen) == ({0: ((MS, 5 * MS),)}, "")
+    found = selection(chosen)
+    assert (found.window, sentences(found)) == ((MS, 5 * MS), "")
 
 
 def test_a_window_cuts_the_phases_and_their_busy_time() -> None:
@@ -83,7 +86,7 @@ def test_of_two_phases_the_longer_one_is_judged() -> None:
 
 
 def test_the_phase_that_is_not_judged_is_told() -> None:
-    outside = judged(two_phases(20)).outside
+    outside = sentences(selection(two_phases(20)))
     assert "other kernels take 20.0 of 59.0 ms (prefill" in outside
 
 
@@ -218,6 +221,6 @@ def test_a_rank_that_stops_early_is_named() -> None:
     """Rank 1 ends at 120 ms; rank 0 goes on for five steps until 160 ms."""
     chosen = selection(perfkit.select(two_ranks(late=0, more=5).run))
     assert chosen.window == (41 * MS, 120 * MS)
-    assert chosen.outside is not None
-    assert chosen.outside.startswith("Rank 1 ends its loop at 120 ms already.")
-    assert "Shares and gains are of the 79.0 ms" in chosen.outside
+    said = sentences(chosen)
+    assert said.startswith("Rank 1 ends its loop at 120 ms already.")
+    assert "Shares and gains are of the 79.0 ms" in said

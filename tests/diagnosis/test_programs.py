@@ -6,7 +6,7 @@ from frames import copies, kernels
 
 import perfkit
 from perfkit.diagnosis import judged
-from perfkit.diagnosis.phases import judged as outside_of
+from perfkit.diagnosis.outside import sentences
 from perfkit.diagnosis.programs import is_chosen, others
 
 
@@ -54,10 +54,8 @@ def test_the_gpus_of_one_program_are_no_choice() -> None:
 
 
 def test_the_program_that_is_not_judged_is_told() -> None:
-    assert (
-        outside_of(judged(on_gpus(*TWO_PROGRAMS))).outside
-        == "GPU 1 runs another program, which is not judged."
-    )
+    said = sentences(judged(on_gpus(*TWO_PROGRAMS)))
+    assert said == "GPU 1 runs another program, which is not judged."
 
 
 def test_a_gpu_of_the_same_number_on_another_rank_cannot_be_told_apart() -> None:

@@ -8,7 +8,7 @@ from ops import launch, launched, op, ops, python_calls
 
 import perfkit
 from perfkit import diagnosis
-from perfkit.diagnosis import pausing, phases
+from perfkit.diagnosis import outside, pausing, phases
 from perfkit.diagnosis.computing import _twice_as_fast
 from perfkit.diagnosis.evidence import holds
 from perfkit.diagnosis.finding import Finding, Gain
@@ -77,9 +77,9 @@ def of_pauses(run: Run) -> Finding:
 def test_pauses_are_counted_and_no_plural_of_gpus_is_told() -> None:
     found = of_pauses(paused())
     assert found.title.startswith("3 pauses take 79.")
-    outside = phases.outside(diagnosis.judged(paused()))
-    assert outside.startswith("There are 3 pauses, 30")
-    assert "GPUs" not in found.title + outside
+    said = outside.sentences(diagnosis.judged(paused()))
+    assert said.startswith(f"{found.title}. ")
+    assert "GPUs" not in said
 
 
 def test_pauses_in_which_data_are_loaded_begin_with_the_advice_for_that() -> None:
@@ -133,8 +133,8 @@ def test_a_range_of_gains_that_reads_alike_is_one_number() -> None:
 
 def test_a_verdict_on_pauses_is_of_the_whole_recording() -> None:
     view = diagnosis.judged(perfkit.select(paused()))
-    assert "Shares and gains are of the other" in phases.outside(view)
-    assert "Shares and gains are of the other" not in phases.outside(view, told="pause")
+    assert "Shares and gains are of the other" in outside.sentences(view)
+    assert "Shares and gains are of the other" not in outside.sentences(view, told="pause")
 
 
 @pytest.mark.parametrize(("name", "share"), [("train.py(7): cpu_adam", 0.0), ("<built-in>", 2 / 3)])

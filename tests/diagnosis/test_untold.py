@@ -348,3 +348,57 @@ def test_the_gpu_that_saves_holds_up_the_others_of_its_file() -> None:
     assert pytest.approx(56 / 160) == gain.share
     assert pytest.approx(2) == gain.high
     assert ("collective",) == gain.beyond
+
+
+def staged(stages: int, parts: int) -> perfkit.Selection:
+    """Stages that compute each part for 2 ms, in three rounds; a receive of 0.1 ms or more before each part.
+
+    Stage n receives its first part after n parts, and a receive lasts until the stage before has sent.
+    """
+    rows: list[dict[str, Any]] = []
+    length = 2 * (parts + stages - 1)
+    for step in range(3):
+        for stage in range(stages):
+            begun = step * length
+            for part in range(parts):
+                start = step * length + 2 * (stage + part)
+                rows.append(sent(stage, begun, start + 0.1 - begun))
+                rows.append({**kernel(stage, 0, 1), **lasting_ms(start + 0.1, 1.9)})
+                begun = start + 2
+            if begun < (step + 1) * length:
+                rows.append(sent(stage, begun, (step + 1) * length - begun))
+    return view(kernels=kernels(*rows))
+
+
+def sent(gpu: int, start: float, dur: float) -> dict[str, Any]:
+    """A kernel of NCCL that sends or receives, ms."""
+    named = kernel(gpu, 0, 1, "ncclDevKernel_SendRecv(args)")
+    return {**named, "family": "communication", **lasting_ms(start, dur)}
+
+
+def lasting_ms(start: float, dur: float) -> dict[str, int]:
+    return {"start_ns": round(start * MS), "dur_ns": round(dur * MS)}
+
+
+@pytest.mark.parametrize(("stages", "parts"), [(3, 4), (4, 4), (2, 1)])
+def test_stages_of_a_pipeline_wait_for_the_share_that_its_schedule_says(
+    stages: int, parts: int
+) -> None:
+    """A step takes m + p - 1 parts, of which each of p stages computes m."""
+    finding = told(staged(stages, parts))["receive_wait"]
+    bubble = (stages - 1) / (parts + stages - 1)
+    assert finding.gain.share == pytest.approx(bubble, abs=0.03)
+    assert finding.gain.high == pytest.approx(1 / (1 - bubble), rel=0.05)
+
+
+def test_even_exchanges_wait_for_nothing() -> None:
+    """Two GPUs compute for 8 ms and exchange for 2 ms: nobody waits, but the exchange is exposed."""
+    rows = [
+        row
+        for step in range(6)
+        for gpu in (0, 1)
+        for row in (kernel(gpu, 10 * step, 8), sent(gpu, 10 * step + 8, 2))
+    ]
+    found = told(view(kernels=kernels(*rows)))
+    assert "receive_wait" not in found
+    assert "exposed_communication" in found

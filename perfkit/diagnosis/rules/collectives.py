@@ -40,13 +40,6 @@ EXPOSED_COMMUNICATION = Rule(
             ),
             when=Fact.GATHERS,
         ),
-        now(
-            (
-                "Between the stages of a pipeline, run more micro-batches or an interleaved "
-                "schedule (1F1B), and balance the stages by their measured time"
-            ),
-            when=Fact.SENDS,
-        ),
         BALANCED_EXCHANGE,
         now(
             "Start each exchange as soon as its data are ready, on a stream of its own, and "
@@ -242,4 +235,30 @@ LATE_IN_TURN = Rule(
         "elements), and compare: {nsys}"
     ),
     moment=longest_collective,
+)
+
+RECEIVE_WAIT = Rule(
+    name="receive_wait",
+    subject="waiting for sends",
+    question="Do the stages of a pipeline wait for each other?",
+    needs=("KERNELS",),
+    evidence=("receive_wait_frac",),
+    threshold=(
+        "Waiting in sends and receives: 10 % of the time is worth a look, 30 % is severe "
+        "(conventions). A pipeline of p stages waits for (p - 1) / (m + p - 1) of a step of m "
+        "micro-batches"
+    ),
+    advice=(
+        now("Run more micro-batches in each step, so that each stage has one at all times"),
+        now("Measure how long each stage computes, and move layers from the longest to the others"),
+        soon(
+            "Use an interleaved schedule, in which each GPU holds several short stages "
+            "(ScheduleInterleaved1F1B of torch.distributed.pipelining, "
+            "--num-layers-per-virtual-pipeline-stage of Megatron)"
+        ),
+        soon("Compute the gradients of the weights while a stage waits (zero-bubble schedules)"),
+    ),
+    next="Record all stages, and name the micro-batches with NVTX ranges: {nsys}",
+    moment=longest_collective,
+    notebook=TIMELINE,
 )
