@@ -11,7 +11,7 @@ than on the others, and these kernels are half of its computing time. Otherwise 
 time is more work. The k-th communication kernel of a name is the same collective on all GPUs, if
 each GPU has as many of each name. Its shortest duration is the transfer, and the rest is waiting.
 Where GPUs only send and receive, as the stages of a pipeline do, the shortest kernel of a name is
-the transfer. No computation hides a wait for data, for the GPU has nothing to compute before.
+the transfer. A stage has nothing to compute before its data arrive, so nothing hides that wait.
 If the numbers differ a little, the totals of the GPUs are compared instead. What neither a slow
 GPU, nor uneven work, nor a checkpoint explains of this waiting is told of the GPU that waits least:
 it comes late. All thresholds are conventions.
@@ -493,8 +493,8 @@ def _of_stages(view: Selection) -> Iterator[Finding]:
     wait = Figure("receive_wait_frac", label, share, "1", definition, "communication.overlap")
     text = (
         "These GPUs exchange data by sends and receives alone, as the stages of a pipeline do. A "
-        "receive lasts until the other GPU has computed its part and sent it. No computation can "
-        "hide that, because the GPU has nothing to compute before its data arrive."
+        "receive lasts until the other GPU has computed its part and sent it. A stage of a pipeline "
+        "has nothing to compute before its data arrive, so no computation hides that wait."
     )
     gain = removing(
         share,

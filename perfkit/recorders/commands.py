@@ -66,6 +66,14 @@ LAUNCHES = click.option(
     show_default=True,
     help="Measure so many launches.",
 )
+REPEATS = click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Run the program N times, each into a folder of its own; three measure the noise for "
+    "`perfkit check`.",
+)
 OPTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "nsys": (DELAY, DURATION, STACKS),
     "torch": (DELAY, DURATION),
@@ -88,6 +96,7 @@ class Choice:
     stacks: bool = False
     kernels: str = ""
     launches: int = profilers.NCU_LAUNCHES
+    repeats: int = 1
 
 
 def _command(tool: str) -> click.Command:
@@ -98,12 +107,26 @@ def _command(tool: str) -> click.Command:
         if tool == "torch" and not choice.program:
             click.echo(workloads.SNIPPET, nl=False)
             return
-        sys.exit(_recorded(tool, choice))
+        sys.exit(_repeated(tool, choice) if choice.repeats > 1 else _recorded(tool, choice))
 
-    for option in reversed((PROGRAM, OUT, *OPTIONS[tool], NO_REPORT)):
+    for option in reversed((PROGRAM, OUT, *OPTIONS[tool], REPEATS, NO_REPORT)):
         record = option(record)
     settings = {"allow_interspersed_args": False}  # options after the program are the program's
     return click.command(tool, help=HELP[tool], context_settings=settings)(record)
+
+
+def _repeated(tool: str, choice: Choice) -> int:
+    """Record a program several times, until a run fails; return the exit status of the last run."""
+    if not choice.program or not _installed(tool):
+        return _recorded(tool, choice)
+    runs = [choice.out / f"run-{number}" for number in range(1, choice.repeats + 1)]
+    for run in runs:
+        status = _recorded(tool, replace(choice, out=run))
+        if status:
+            return status
+    folders = workloads.shell(Command(tuple(map(str, runs)), choice.out))
+    say_note(f"compare them with earlier runs: perfkit check {folders} --baseline EARLIER")
+    return 0
 
 
 def _recorded(tool: str, choice: Choice) -> int:

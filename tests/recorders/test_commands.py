@@ -57,6 +57,22 @@ def test_the_report_lies_in_the_folder_of_the_recording(
     assert [(Path("out"), Path("out/report"))] == [(given["path"], given["out"]) for given in made]
 
 
+def test_repeats_lie_in_a_folder_each_and_are_compared_together(nsys: Path) -> None:
+    result = record("nsys", "--repeats", "3", "-o", "out", "--no-report", "--", "true")
+    assert 0 == result.exit_code
+    files = sorted(path.relative_to(nsys).as_posix() for path in nsys.glob("out/*/*.sqlite"))
+    assert ["out/run-1/run.sqlite", "out/run-2/run.sqlite", "out/run-3/run.sqlite"] == files
+    assert "perfkit check out/run-1 out/run-2 out/run-3 --baseline EARLIER" in result.output
+
+
+def test_no_repeat_follows_a_run_that_failed(nsys: Path) -> None:
+    result = record(
+        "nsys", "--repeats", "3", "-o", "out", "--no-report", "--", "sh", "-c", "exit 3"
+    )
+    assert 3 == result.exit_code
+    assert ["run-1"] == [path.name for path in (nsys / "out").iterdir()]
+
+
 def test_a_folder_that_holds_something_is_refused(nsys: Path) -> None:
     (nsys / "out").mkdir()
     (nsys / "out" / "notes.txt").touch()
