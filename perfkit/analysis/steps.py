@@ -259,7 +259,7 @@ def on_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) 
 
 
 def by_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
-    """Return STEPS as the GPU takes them, by the index of `steps`; those that launch no kernel are left out.
+    """Return STEPS as the GPU takes them, by the index of `steps`; a step that launches no kernel is left out.
 
     A step lasts from the first kernel that it launches to the first one of the next step. Where no
     next step launches one, it lasts to the end of its last kernel, or as long as the CPU takes if

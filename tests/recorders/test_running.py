@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,18 +54,27 @@ def test_a_command_that_is_not_there_is_refused() -> None:
         running.run(["no-such-program"])
 
 
+@pytest.fixture
+def hears_interrupts() -> Iterator[None]:
+    """Let programs hear SIGINT: in the background of a script it is ignored, and stays so in a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_interrupts")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_program_and_what_it_started(
     number: int, status: int, tmp_path: Path
 ) -> None:
     file = tmp_path / "pid"
-    # A shell may end without its trap where the signal comes in its very last command: that is not `wait`.
-    code = f"trap 'exit {status}' INT TERM; (sleep 60) & echo $! > {file}; wait; exit 1"
+    code = f"trap 'exit {status}' INT TERM; (sleep 60) & echo $! > {file}; wait"
     signal_when(file, number)
     assert status == running.run(["sh", "-c", code])
     assert ends_soon(int(file.read_text()))
 
 
+@pytest.mark.usefixtures("hears_interrupts")
 def test_a_log_ends_with_the_program(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     with running.beside(["sh", "-c", f"echo $$ > {file}; exec sleep 60"]):

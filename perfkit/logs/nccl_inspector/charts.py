@@ -37,7 +37,7 @@ def waiting(waits: pd.DataFrame) -> alt.LayerChart:
     drawn = rows.assign(begin=begin, end=end, share=rows["share"].map(percent))
     scale = alt.Scale(domain=[*PARTS], range=[*PARTS.values()])
     tips = theme.hover(("label", "rank"), "part", "share")
-    few = f" Of {len(waits)} ranks those that wait least." if len(waits) > len(least) else ""
+    few = f" Of {len(waits)} ranks the ones that wait least." if len(waits) > len(least) else ""
     return theme.layered(
         [
             bars(drawn, "part", scale, axis="share of the time in collectives", shown=tips),
