@@ -198,7 +198,6 @@ def test_command_copies_the_labs_and_keeps_a_students_work(tmp_path: Path) -> No
     assert "mine" == (place / "lab1_the_gpu.ipynb").read_text()
 
 
-@pytest.mark.sampled(3)
 def test_points_are_for_solutions_alone(lab: str) -> None:
     """Each test passes with the solutions; where its own task alone lacks one, it fails and says what is wrong.
 
