@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.allocator import use_freed_memory_again
 from perfkit.analysis.intervals import Int
 from perfkit.errors import ReadError
 from perfkit.format import printable
@@ -62,8 +61,6 @@ DMON_HEADERS = (
     b"HH:MM:SS ",
 )  # some logs lost their "#"
 BLOCK = 1 << 22  # bytes; larger ones are slower, smaller ones have more dictionaries to unite
-SPACES = bytes.maketrans(b",\r\t", b"   ")  # what stands between words
-SPACE, LINE_BREAK = b" \n"
 AGAIN = "Take it out of the log, or record the log again"
 
 SECOND = 1_000_000_000
@@ -237,7 +234,7 @@ class Lines:
 
     path: Path
     headers: tuple[bytes, ...]
-    numbers: Int
+    numbers: Sequence[int]
     rows: bytes
     separator: str
     notes: tuple[str, ...]
@@ -296,55 +293,33 @@ def _lines(path: Path, spaced: bool = False) -> Lines:
         raise ReadError(
             f"{path}: {where} holds bytes that are no text ({data[at : at + 8]!r}). {AGAIN}."
         )
-    use_freed_memory_again(data.count(b"\n"))
-    data = data.translate(SPACES) if spaced else data.replace(b"\r", b"")
-    text = re.search(rb"\S[^\n]*", data)
-    first = text[0].strip() if text else b""
-    whole, _, rest = data.rpartition(b"\n")
+    data = data.replace(b",", b" ").replace(b"\r", b" ") if spaced else data.replace(b"\r", b"")
+    *whole, rest = data.split(b"\n")
+    first = next((line.strip() for line in whole if line.strip()), b"")
     last, told = _last_line(rest, first, spaced)
-    rows, numbers, others = _sorted_out(whole, last, DMON_HEADERS if spaced else (first,))
-    if not len(numbers):
+    whole.append(last)
+    beginnings = DMON_HEADERS if spaced else (first,)
+    rows: list[bytes] = []
+    numbers: list[int] = []
+    others: dict[bytes, None] = {}
+    for number, text in enumerate(whole, 1):
+        line = text.strip()
+        if not line or line.startswith((*beginnings, *MESSAGES)):
+            others[line] = None
+        else:
+            rows.append(b" ".join(line.split()) if spaced else line)
+            numbers.append(number)
+    if not rows:
         raise ReadError(
             f"{path}: the log has a header and no whole row. Let nvidia-smi run while the program "
             "does."
         )
-    messages = [line for line in others if line.startswith(MESSAGES)]
-    said = [message.decode(errors="replace")[:200] for message in messages]
-    notes = [*told, *(f"nvidia-smi said {message!r}" for message in said)]
-    headers = tuple(line for line in others if line and line not in messages)
-    rows = _single_spaced(rows) if spaced else rows
-    return Lines(path, headers, numbers, rows, " " if spaced else ",", tuple(notes))
-
-
-def _sorted_out(
-    whole: bytes, last: bytes, headers: tuple[bytes, ...]
-) -> tuple[bytes, Int, list[bytes]]:
-    """Return the rows, the numbers of their lines, and what other lines say, each once."""
-    data = b"\n".join([b"", whole, last, b""])
-    beginnings = b"|".join(map(re.escape, (*headers, *MESSAGES)))
-    rows, numbers = [], []
-    others: dict[bytes, None] = {}
-    end = number = 0
-    for other in re.finditer(rb"\n[ \t]*(?:(?:%s)[^\n]*|(?=\n)|\Z)" % beginnings, data):
-        rows.append(data[end : other.start()])
-        number += data.count(b"\n", end, other.start() + 1)
-        others[other[0].strip()] = None
-        numbers.append(number)
-        end = other.end()
-    lines = np.delete(np.arange(1, number + 1), np.array(numbers, np.int64) - 1)
-    return b"".join([*rows, b"\n"])[1:], lines, list(others)
-
-
-def _single_spaced(rows: bytes) -> bytes:
-    """Return lines with one space between their words, and none around them."""
-    made, end = [], 0
-    while end < len(rows):
-        start, end = end, rows.find(b"\n", end + BLOCK) + 1 or len(rows)
-        text = np.frombuffer(rows, np.uint8, end - start, start)
-        is_kept = (text > SPACE) | (text == LINE_BREAK)
-        is_kept[:-1] |= text[1:] > SPACE  # the space before a word
-        made.append(text[is_kept].tobytes())
-    return b"".join([b"\n", *made]).replace(b"\n ", b"\n")[1:]
+    messages = [line.decode(errors="replace")[:200] for line in others if line.startswith(MESSAGES)]
+    notes = [*told, *(f"nvidia-smi said {message!r}" for message in messages)]
+    headers = tuple(line for line in others if line.startswith(beginnings))
+    return Lines(
+        path, headers, numbers, b"\n".join(rows) + b"\n", " " if spaced else ",", tuple(notes)
+    )
 
 
 def _last_line(rest: bytes, header: bytes, spaced: bool) -> tuple[bytes, list[str]]:
