@@ -300,10 +300,6 @@ def ingest(
 
     Run it again to complete a store: files that did not change are kept. Files that cannot be read are named.
     """
-    from perfkit.parallel import prepare
-
-    if workers != 1 and not dask:
-        prepare("perfkit.store")
     from perfkit import store
 
     with progress_bar("ingest") as progress:

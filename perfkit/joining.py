@@ -407,30 +407,36 @@ def _in_runs(gaps: Sequence[tuple[int, int]]) -> str:
 
 
 def once(notes: Iterable[str], most: int = LISTED) -> list[str]:
-    """Return notes that begin with the name of a file, one for all files if more than `most` share it.
+    """Return notes that begin with the name of a file, each once with all files that share it.
 
-    Two notes are the same if they differ in numbers only; the numbers are then those of the first file.
+    Of more than `most` files the first is named. Two notes are the same then if they differ in numbers only; the
+    numbers are those of the first file.
 
+    >>> once(["a.csv: simulated", "b.csv: simulated", "two clocks"])
+    ['a.csv, b.csv: simulated', 'two clocks']
     >>> once([f"rank{i}: {i + 1} events are left out" for i in range(1000)])
     ['rank0 and 999 more files: 1 events are left out (numbers of the first file)']
     """
-    alike: dict[str, list[tuple[str, str]]] = {}
+    alike: dict[str, dict[str, list[str]]] = {}
     for note in notes:
         name, _, text = note.partition(": ")
-        alike.setdefault(re.sub(r"\d+", "#", text.replace(name, "")) or note, []).append(
-            (name, note)
-        )
+        kind = re.sub(r"\d+", "#", text.replace(name, "")) or note
+        alike.setdefault(kind, {}).setdefault(text, []).append(name)
     shown = []
-    for same in alike.values():
-        (name, first), texts = same[0], {note.partition(": ")[2] for _, note in same}
-        if len(same) <= most:
-            shown += [note for _, note in same]
+    for texts in alike.values():
+        first, *more = [name for names in texts.values() for name in names]
+        text = next(iter(texts))
+        if len(more) < most:
+            shown += [_about(names, text) for text, names in texts.items()]
         else:
             numbers = " (numbers of the first file)" if len(texts) > 1 else ""
-            shown.append(
-                f"{name} and {len(same) - 1:,} more files: {first.partition(': ')[2]}{numbers}"
-            )
+            shown.append(f"{first} and {len(more):,} more files: {text}{numbers}")
     return shown
+
+
+def _about(names: Iterable[str], text: str) -> str:
+    about = ", ".join(dict.fromkeys(names))
+    return f"{about}: {text}" if text else about
 
 
 def astray(profiles: Sequence[Profile]) -> list[str]:

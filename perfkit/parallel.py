@@ -86,7 +86,9 @@ def map_reduce(
         program = getattr(sys.modules["__main__"], "__file__", None)
         several = workers > 1 and (program is None or Path(program).exists())
         answers = (
-            _in_processes(work, sources, workers) if several else enumerate(map(work, sources))
+            _in_processes(work, sources, workers, _home(read))
+            if several
+            else enumerate(map(work, sources))
         )
     for number, (index, (part, reason)) in enumerate(answers, start=1):
         if reason:
@@ -156,21 +158,28 @@ def _reduced(
         return None, elided(printable(text, LONGEST), LONGEST)
 
 
+def _home(read: Callable[[Source], object]) -> str:
+    """Return the module of perfkit in which a function stands; a user's script is not run for it."""
+    module = str(getattr(read, "__module__", ""))
+    return module if module.startswith("perfkit.") else "perfkit"
+
+
 _Answer = tuple[int, tuple[Any, str]]
 
 
 def _in_processes(
-    work: Callable[[Source], Any], sources: Sequence[Source], workers: int
+    work: Callable[[Source], Any], sources: Sequence[Source], workers: int, home: str
 ) -> Iterator[_Answer]:
     """Yield index and answer of each source; one whose process dies twice, the second time alone, is refused.
 
+    `home`: the module of `work`, which processes that are forked have from the start.
     PerfkitError if no process can be started.
     """
     left = list(range(len(sources)))[::-1]
     while left:
         running: dict[Future[Any], int] = {}
         suspects: list[int] = []
-        with _pool(workers) as (pool, _):
+        with _pool(workers, home) as (pool, _):
             while (left or running) and not suspects:
                 try:
                     while left and len(running) < workers * AHEAD:
@@ -186,7 +195,7 @@ def _in_processes(
                         yield index, future.result()
             suspects += running.values()
         for index in suspects:
-            with _pool(1) as (alone, begun):
+            with _pool(1, home) as (alone, begun):
                 try:
                     answer = _submitted(alone, work, sources[index]).result()
                 except BrokenProcessPool:
@@ -195,7 +204,7 @@ def _in_processes(
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Connection]]:
+def _pool(workers: int, home: str) -> Iterator[tuple[ProcessPoolExecutor, Connection]]:
     """Start processes that share nothing with this one, whose threads a fork would break; drop them on an error.
 
     They end with this process, however it ends. The connection holds a message once the first of them has begun.
@@ -205,6 +214,8 @@ def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Connection]]:
     vars(sys.modules["__main__"]).setdefault(
         "__spec__", None
     )  # multiprocessing asks; embedded interpreters have none
+    if method == "forkserver":
+        context.set_forkserver_preload([home])
     followed, alive = context.Pipe(duplex=False)
     begun, begin = context.Pipe(duplex=False)
     with followed, alive, begun, begin:
@@ -213,19 +224,6 @@ def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Connection]]:
             yield pool, begun
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def prepare(module: str) -> None:
-    """Start the process that workers are forked from, which imports a module while this one goes on.
-
-    Each worker then has the module and all that it imports. Where workers are not forked this does nothing.
-    """
-    if "forkserver" in multiprocessing.get_all_start_methods():
-        from multiprocessing import forkserver
-
-        forkserver.set_forkserver_preload([module])
-        with suppress(OSError):  # a limit on processes: whoever hands out work says so
-            forkserver.ensure_running()
 
 
 def _submitted(pool: ProcessPoolExecutor, work: Callable[[Source], Any], source: Source) -> Any:

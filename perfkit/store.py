@@ -36,10 +36,10 @@ from perfkit.analysis import ranks
 from perfkit.analysis.ranks import Reduction
 from perfkit.discovery import Found, discovered, pattern, rank_in
 from perfkit.errors import PerfkitError, ReadError
-from perfkit.parallel import map_reduce, prepare, workers_for
+from perfkit.parallel import map_reduce, workers_for
 from perfkit.profile import Missing, Profile
 from perfkit.readers import claimants, reader, unrecognised
-from perfkit.readers.text import put
+from perfkit.readers.text import captures, put
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
@@ -136,8 +136,6 @@ def ingest(
     tasks = _tasks([Path(path) for path in paths], out, rank_regex)[part[0] - 1 :: part[1]]
     need = max((_need_bytes(Path(task.path)) for task in tasks), default=0)
     count = workers if dask and workers else workers_for(need, workers)
-    if count > 1 and not dask:
-        prepare(__name__)
     # What killed workers left of these files; other parts of a job array work on other files.
     keys = {_key(task.path) for task in tasks}
     for left in (out / "ranks").glob(".*"):
@@ -400,12 +398,12 @@ def opened(path: Path) -> tuple[list[Profile], list[str]]:
     with ThreadPoolExecutor() as pool:  # checksums are made without the interpreter's lock
         manifests = list(pool.map(_checked_or_why, folders))
     whole = [manifest for manifest in manifests if isinstance(manifest, Manifest)]
-    captures = iter(_captures(whole))
+    made = iter(_captures(whole))
     for folder, manifest in zip(folders, manifests, strict=True):
         try:
             if isinstance(manifest, str):
                 raise ReadError(manifest)
-            capture = next(captures)
+            capture = next(made)
             if isinstance(capture, str):
                 raise ReadError(capture)
             profiles.append(_profile(folder, manifest, capture))
@@ -426,24 +424,21 @@ def _captures(stored: Sequence[Manifest]) -> list[pd.DataFrame | str]:
     """Return CAPTURE of each rank, or why it cannot be; made at once, for a table costs as much as a thousand rows."""
     rows = [
         {
-            "rank": number,
             "tool": one.tool,
             "tool_version": one.tool_version,
             "path": one.path,
+            "t0_unix_ns": one.t0_unix_ns,
             "dur_ns": one.dur_ns,
             **{name: one.asked.get(name, "") for name in ASKED},
         }
-        for number, one in enumerate(stored)
+        for one in stored
     ]
-    starts = pd.array([one.t0_unix_ns for one in stored], dtype="Int64")
     try:
-        # Rows keep their order, as they are sorted by rank; in a file of its own each is rank 0.
-        made = TABLES["CAPTURE"].make(pd.DataFrame(rows).assign(t0_unix_ns=starts)).assign(rank=0)
+        return list(captures(rows))
     except UNREADABLE as e:
         if len(stored) == 1:
             return [str(e)]
         return [capture for one in stored for capture in _captures([one])]
-    return [made.iloc[i : i + 1].reset_index(drop=True) for i in range(len(stored))]
 
 
 def _profile(folder: Path, stored: Manifest, capture: pd.DataFrame) -> Profile:

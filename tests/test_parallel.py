@@ -91,7 +91,8 @@ def test_a_scheduler_in_another_process_loses_a_worker_and_no_figure(tmp_path: P
         worker += ["--nthreads", "1", "--scheduler-file", str(file)]
         with subprocess.Popen(worker, **quiet) as nanny:
             try:
-                while not file.exists():
+                end = time.monotonic() + 60
+                while not file.exists() and time.monotonic() < end:
                     time.sleep(0.1)
                 address = json.loads(file.read_text())["address"]
                 read_once = partial(killing_once, tmp_path / "mark")

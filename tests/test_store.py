@@ -289,6 +289,27 @@ def test_a_flipped_bit_costs_its_own_rank_which_is_named(tmp_path: Path) -> None
         file.write_bytes(content)
 
 
+def test_each_rank_has_the_capture_of_its_file(tmp_path: Path) -> None:
+    files = folder(tmp_path / "job", 3)
+    store.ingest([files], tmp_path / "store", workers=1)
+    stored = {
+        profile.path: profile.capture for profile in perfkit.load(tmp_path / "store").profiles
+    }
+    for path, capture in stored.items():
+        (profile,) = perfkit.load(path).profiles
+        pd.testing.assert_frame_equal(profile.capture, capture)
+    assert 3 == len(stored)
+
+
+def test_a_store_whose_ranks_are_all_damaged_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "store"
+    store.ingest([folder(tmp_path / "job", 2)], out, workers=1)
+    for table in (out / "ranks").glob("*/KERNELS.*.parquet"):
+        table.write_bytes(b"PAR1")
+    with pytest.raises(ReadError, match=r"the store holds no profile.*checksum is another"):
+        perfkit.load(out)
+
+
 def test_ingest_reads_a_damaged_rank_anew(tmp_path: Path) -> None:
     files, out = folder(tmp_path / "job", 2), tmp_path / "store"
     store.ingest([files], out, workers=1)

@@ -253,8 +253,8 @@ def on_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) 
     By their index. The CPU leaves a step early if its last kernel ends after it. How long the GPU
     takes is as in `by_gpu`.
     """
-    _, ended = _work(steps, kernels, api_calls)
-    lasted = by_gpu(steps, kernels, api_calls)["dur_ns"].reindex(steps.index)
+    begun, ended = _work(steps, kernels, api_calls)
+    lasted = _moved(steps, begun, ended)["dur_ns"].reindex(steps.index)
     return lasted.where(ended > ends(steps)[1])
 
 
@@ -266,7 +266,11 @@ def by_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) 
     the CPU did not leave it early. Which steps are steady is told anew. Launches are joined on
     (rank, process, correlation).
     """
-    begun, ended = _work(steps, kernels, api_calls)
+    return _moved(steps, *_work(steps, kernels, api_calls))
+
+
+def _moved(steps: pd.DataFrame, begun: Int, ended: Int) -> pd.DataFrame:
+    """Return STEPS as `by_gpu`, given when the first kernel of each begins and its last one ends."""
     launches = begun < _NEVER
     zero = int(steps["start_ns"].min()) if len(steps) else 0  # small numbers stay exact as floats
     on_gpu_ns = np.where(launches, begun - zero, np.nan)

@@ -5,7 +5,7 @@ equal work, where both launched the same kernels (`analysis.compare.units`). Whe
 before the GPU has done their work, all steps are timed on the GPU: a step of the CPU is then no step's wall time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -114,10 +114,10 @@ def timed(old: Side, new: Side) -> tuple[Side, Side]:
 
     Without either both sides have all kernels.
     """
-    found = clocked([old.views, new.views])
+    is_on_gpu = any_ahead([*old.views, *new.views])
+    found = [[clocked(view, is_on_gpu) for view in one.views] for one in (old, new)]
     stepped: tuple[Side, Side] | None = None
     if all(frame["steady"].any() for frames in found for frame in frames):
-        is_on_gpu = any_ahead([*old.views, *new.views])
         moved = [replace(one, is_on_gpu=is_on_gpu) for one in (old, new)]
         stepped = _stepped(moved[0], found[0]), _stepped(moved[1], found[1])
         if not any(other_steps(*stepped)) and _are_of_one_length(*stepped):
@@ -134,23 +134,15 @@ def timed(old: Side, new: Side) -> tuple[Side, Side]:
     return old, new
 
 
-def clocked(sides: Sequence[Sequence[Selection]]) -> list[list[pd.DataFrame]]:
-    """Return the steps of each repeat of each side: as the GPU takes them where the CPU of any runs ahead."""
-    every = [view for views in sides for view in views]
-    if not any_ahead(every):
-        return [[view.steps for view in views] for views in sides]
-    return [[_by_gpu(view) for view in views] for views in sides]
-
-
-def any_ahead(views: Sequence[Selection]) -> bool:
+def any_ahead(views: Iterable[Selection]) -> bool:
     """Say whether the CPU of any run leaves its steps clearly before the GPU does."""
     phases = ((view, last_phase(steady(view.steps))) for view in views)
     return any(ahead_ns(view, phase) > 0 for view, phase in phases)
 
 
-def _by_gpu(view: Selection) -> pd.DataFrame:
-    """Return the steps as the GPU takes them; as they are where kernels alone tell steps."""
-    if view.steps["how"].eq("kernel sequence").any():
+def clocked(view: Selection, is_on_gpu: bool) -> pd.DataFrame:
+    """Return the steps of a run, as the GPU takes them if `is_on_gpu` and more than kernels tells of steps."""
+    if not is_on_gpu or view.steps["how"].eq("kernel sequence").any():
         return view.steps
     return by_gpu(view.steps, view.all_kernels, view.api_calls)
 

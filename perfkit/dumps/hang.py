@@ -38,7 +38,7 @@ class Stuck(NamedTuple):
     """A group of which not all members gave the same collectives, or finished them.
 
     number and operation: the last collective that a member gave. absent: members that did not give
-    it. waiting: those that did. last: number of the last collective of each member, NEVER if none
+    it. waiting: members that did. last: number of the last collective of each member, NEVER if none
     is known. behind: members whose oldest pending collective is older than that of others. oldest:
     its number.
     """
@@ -158,7 +158,7 @@ def ring(waited: Mapping[int, set[int]]) -> list[int]:
     [1, 2]
     """
     left = {rank: set(targets) for rank, targets in waited.items()}
-    while True:  # without those that wait for nobody that waits
+    while True:  # without members that wait for nobody that waits
         fewer = {rank: targets & left.keys() for rank, targets in left.items()}
         fewer = {rank: targets for rank, targets in fewer.items() if targets}
         if fewer == left:

@@ -3,7 +3,7 @@
 import csv
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,21 @@ def capture_table(
 
     `asked` says what was recorded, where the file does: `traced`, `sampled`, `platform`.
     """
-    frame = {"rank": 0, "tool": tool, "tool_version": version, "path": str(path), "dur_ns": dur_ns}
-    start = pd.array([t0_unix_ns], dtype="Int64")
-    return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": start, **asked}))
+    row = {"tool": tool, "tool_version": version, "path": str(path), "dur_ns": dur_ns}
+    (made,) = captures([{**row, "t0_unix_ns": t0_unix_ns, **asked}])
+    return made
+
+
+def captures(rows: Sequence[Mapping[str, Any]]) -> Iterator[pd.DataFrame]:
+    """Yield CAPTURE of each file, made as one table; rows as `capture_table` says, all with the same keys."""
+    if not rows:
+        return
+    starts = pd.array([row["t0_unix_ns"] for row in rows], dtype="Int64")
+    # Rows keep their order, as they are sorted by rank; in a file of its own each is rank 0.
+    numbered = pd.DataFrame(rows).assign(t0_unix_ns=starts, rank=range(len(rows)))
+    made = tables.CAPTURE.make(numbered).assign(rank=np.int32(0))
+    for place in range(len(made)):
+        yield made.iloc[place : place + 1].reset_index(drop=True)
 
 
 # What the names of CUPTI's and Nsight Systems' overheads contain, and the kind in OVERHEAD that

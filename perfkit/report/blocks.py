@@ -91,7 +91,7 @@ def about(view: Selection, *, folded: bool = False) -> Shown:
         ("GPUs", several(_counted_names(view.devices["name"])) or "not recorded"),
         ("Selection", view.description),
         ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),
-        *(("Note", text) for text in remarks(_further_notes(view))),
+        *(("Note", text) for text in _further_notes(view)),
     ]
     listed = block("about", lines, folded)
     return Shown(listed, "\n".join(f"{term}: {text}" for term, text in lines))
@@ -140,19 +140,6 @@ def _counted_names(names: Iterable[str]) -> list[str]:
     """
     counts = Counter(map(str, names))
     return [f"{count} x {name}" if count > 1 else name for name, count in counts.items()]
-
-
-def remarks(notes: Iterable[str]) -> list[str]:
-    """Return remarks, "file: what is to be said", with the files of which the same is to be said in one.
-
-    >>> remarks(["a.csv: simulated", "b.csv: simulated", "two clocks"])
-    ['a.csv, b.csv: simulated', 'two clocks']
-    """
-    files: dict[str, dict[str, None]] = {}
-    for text in notes:
-        about, colon, what = text.partition(": ")
-        files.setdefault(what if colon else text, {}).update({about: None} if colon else {})
-    return [f"{', '.join(of)}: {what}" if of else what for what, of in files.items()]
 
 
 def first_screen(

@@ -20,7 +20,7 @@ from perfkit.diagnosis import comparison, explained, figures, verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.diagnosis.finding import Finding
 from perfkit.diagnosis.predicted import Outcome, calibration, outcome
-from perfkit.diagnosis.sides import Side, clocked, other_steps, side
+from perfkit.diagnosis.sides import Side, any_ahead, clocked, other_steps, side
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, duration, elided, number, percent, printable
 from perfkit.report import html, markdown, output
@@ -102,7 +102,10 @@ def series(runs: Mapping[str, Sequence[Run | Selection]], *, peaks: str = "") ->
             f"compare: there is one run or label, {', '.join(map(_safe, runs))}. Give two, such as before and after."
         )
     views = {label: side(label, repeats).views for label, repeats in runs.items()}
-    by_label = dict(zip(views, clocked(list(views.values())), strict=True))
+    is_on_gpu = any_ahead(view for repeats in views.values() for view in repeats)
+    by_label = {
+        label: [clocked(view, is_on_gpu) for view in repeats] for label, repeats in views.items()
+    }
     first, *_, last = views.values()
     whole = comparison.compared(first, last, peaks=peaks)
     utilisation = {}

@@ -31,7 +31,7 @@ from perfkit.hardware import load_peaks
 from perfkit.report import earlier as earlier_runs
 from perfkit.report import html as report_html
 from perfkit.report import links, notebooks, paper
-from perfkit.report.blocks import WEEKS, by_command, remarks
+from perfkit.report.blocks import WEEKS, by_command
 from perfkit.report.comparison import published as published_figures
 from perfkit.report.first_page import CHECK, LISTS, steps_left
 from perfkit.report.html import Lead
@@ -447,7 +447,7 @@ def markdown(content: dict[str, Any]) -> str:
         ),
         more=steps_left(content["summary"]),
         check=CHECK,
-        notes=remarks(content["inputs"]["notes"]),
+        notes=content["inputs"]["notes"],
         before=AFTER_A_FAILURE if content["summary"]["verdict"].startswith(FAILED) else nothing,
         run=Path(content["inputs"]["parameters"]["profile"]).name,
     )

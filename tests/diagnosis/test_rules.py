@@ -99,7 +99,6 @@ CONCLUDING = re.compile(
 READERS_OF_TEXT = {
     "diagnosis/replayed.py:_refused": "an error is a text: what to record follows its first sentence",
     "diagnosis/profiling.py:messages": "the words are the collector's: no object stands behind them",
-    "report/blocks.py:remarks": "summary.json holds notes as texts that begin with their file",
     "report/blocks.py:with_command": "summary.json holds steps as texts that end with a command",
     "report/blocks.py:_title": "the figure that a title names becomes a link, whatever it says",
     "report/pages.py:markdown": "summary.json holds the verdict as a text",
