@@ -1,8 +1,8 @@
 """Recorded pairs of runs, recomputed from the raw data without perfkit: JSON of PyTorch's profiler, SQL of nsys.
 
 What a step takes, and how its time divides, is computed here anew, in integer ns: a step of the CPU, or of the GPU
-from the first kernel that the step launches to the first one of the next step. `recorded.csv` keeps the results, which
-`docs/pipeline.md` shows.
+from the first kernel that the step launches to the first one of the next step. `recorded.csv` has the pairs and their
+figures, which `docs/pipeline.md` shows.
 """
 
 import csv
@@ -21,8 +21,6 @@ FILE = Path(__file__).with_name("recorded.csv")
 ARCHIVES = [FILE.parents[2] / "data" / f"{gpu}_cases.zip" for gpu in ("h200", "h100")]
 Span = tuple[int, int]
 KERNELS, COPIES, IDLE = "computation", "copy", "idle"
-RESNET = "kineto__resnet50_{}num_workers_{}__worker0{}.pt.trace.json.gz"
-PAGEABLE_IN, PAGEABLE_OUT = "HtoD .Pageable -> Device", "DtoH .Device -> Pageable"
 
 
 class Pair(NamedTuple):
@@ -31,197 +29,33 @@ class Pair(NamedTuple):
     `on`: GPU where the CPU of one run leaves its steps early, else CPU. `steps`: first and last step of each run, from
     0. `line`: a kind of time with a pattern of raw names: of kernels, of copies, or of what the CPU did while the GPU
     was idle; of all idle time where it is empty. `owner`: the pattern of the ledger's own names. `status`: of `check`.
+    `files`: among the captures; none of a pair of `data`. `stored`: the figures of `figures`, as last computed.
     """
 
     name: str
     changed: str
     on: str
-    steps: tuple[int, int, int, int]
+    steps: tuple[int, ...]
     kind: str
     line: str
     owner: str
     status: int
-    files: tuple[str, str] = ("", "")
+    files: tuple[str, ...]
+    stored: dict[str, int]
 
 
-PAIRS = (
-    Pair(
-        "allocator",
-        "no `empty_cache()`",
-        "GPU",
-        (0, 5, 1, 5),
-        IDLE,
-        "cudaMalloc|cudaFree",
-        "cudaMalloc|cudaFree",
-        0,
-    ),
-    Pair(
-        "attention", "one operator", "GPU", (0, 5, 0, 5), KERNELS, "softmax_warp", "softmax_warp", 0
-    ),
-    Pair("batch_one", "32 sequences a step", "CPU", (0, 2, 0, 2), IDLE, "", "", 1),
-    Pair("checkpoint", "no `torch.save`", "GPU", (0, 5, 0, 5), COPIES, PAGEABLE_OUT, "D2H", 2),
-    Pair(
-        "elementwise",
-        "`torch.compile`",
-        "GPU",
-        (1, 5, 1, 5),
-        KERNELS,
-        "MulFunctor<float>",
-        "MulFunctor<float>",
-        0,
-    ),
-    Pair(
-        "full_sort", "`topk`", "GPU", (0, 5, 1, 5), KERNELS, "OnesweepKernel", "OnesweepKernel", 0
-    ),
-    Pair("grad_in_eval", "`inference_mode`", "GPU", (2, 5, 0, 5), IDLE, "", "", 0),
-    Pair("host_python", "no loop in Python", "GPU", (1, 5, 0, 5), IDLE, "", "", 0),
-    Pair("host_tensors", "masks on the GPU", "CPU", (0, 5, 0, 5), IDLE, "", "", 0),
-    Pair(
-        "kv_cat",
-        "a static cache",
-        "GPU",
-        (0, 5, 0, 5),
-        KERNELS,
-        "CatArrayBatchedCopy<",
-        "CatArrayBatchedCopy<",
-        0,
-    ),
-    Pair("launch_bound", "a CUDA graph", "GPU", (0, 5, 0, 5), IDLE, "", "", 0),
-    Pair(
-        "loader",
-        "14 workers",
-        "CPU",
-        (1, 5, 0, 5),
-        IDLE,
-        r"enumerate\(DataLoader\)",
-        "DataLoaderIter",
-        0,
-    ),
-    Pair("pageable", "pinned memory", "GPU", (0, 4, 1, 5), COPIES, PAGEABLE_IN, "H2D, pageable", 0),
-    Pair(
-        "precision",
-        "bfloat16",
-        "GPU",
-        (0, 5, 0, 5),
-        KERNELS,
-        "sgemm|gemm_f32f32",
-        "sgemm|gemm_f32f32",
-        0,
-    ),
-    Pair(
-        "transposes",
-        "no transposes",
-        "GPU",
-        (0, 5, 0, 5),
-        KERNELS,
-        "direct_copy_kernel",
-        "direct_copy_kernel",
-        0,
-    ),
-    Pair(
-        "decode_gqa",
-        "shared heads",
-        "GPU",
-        (0, 4, 1, 4),
-        KERNELS,
-        "direct_copy_kernel",
-        "direct_copy_kernel",
-        0,
-    ),
-    Pair("detector_multiscale", "no `cudnn.benchmark`", "GPU", (1, 2, 0, 2), IDLE, "", "", 0),
-    Pair(
-        "graph_readout",
-        "sums of segments",
-        "GPU",
-        (0, 5, 0, 5),
-        KERNELS,
-        "indexFuncLarge",
-        "indexFuncLarge",
-        0,
-    ),
-    Pair(
-        "longconv_audio",
-        "32,768 points",
-        "GPU",
-        (1, 3, 0, 3),
-        KERNELS,
-        "multi_bluestein",
-        "multi_bluestein",
-        0,
-    ),
-    Pair("metric_pairs", "one product", "GPU", (1, 3, 0, 3), COPIES, "Memcpy DtoD", "D2D", 0),
-    Pair(
-        "prefill_doc",
-        "`is_causal=True`",
-        "GPU",
-        (0, 3, 0, 3),
-        KERNELS,
-        "flash_fprop",
-        "flash_fprop",
-        0,
-    ),
-    Pair(
-        "pruned_mlp", "dense matrices", "GPU", (1, 3, 0, 3), KERNELS, "csrmm_alg2", "csrmm_alg2", 0
-    ),
-    Pair("recsys_score", "one packed copy", "GPU", (1, 2, 0, 2), IDLE, "", "", 0),
-    Pair("retrieval_eval", "top-k on the GPU", "CPU", (0, 4, 1, 4), COPIES, PAGEABLE_OUT, "D2H", 0),
-    Pair(
-        "scorer_amp",
-        "weights in bfloat16",
-        "GPU",
-        (0, 4, 1, 4),
-        KERNELS,
-        "bfloat16_copy",
-        "bfloat16_copy",
-        0,
-    ),
-    Pair(
-        "smalllm_pretrain",
-        "50,304 words",
-        "GPU",
-        (0, 3, 1, 3),
-        KERNELS,
-        "cutlass_75_tensor",
-        "cutlass_75_tensor",
-        0,
-    ),
-    Pair(
-        "ResNet-50, marked steps",
-        "4 workers",
-        "CPU",
-        (1, 5, 1, 4),
-        IDLE,
-        r"enumerate\(DataLoader\)",
-        "DataLoaderIter",
-        0,
-        (RESNET.format("", 0, ".1623143566756"), RESNET.format("", 4, ".1623213129365")),
-    ),
-    Pair(
-        "ResNet-50, autograd API",
-        "4 workers",
-        "GPU",
-        (1, 5, 1, 5),
-        IDLE,
-        r"enumerate\(DataLoader\)",
-        "DataLoaderIter",
-        0,
-        (RESNET.format("autograd_api_", 0, ""), RESNET.format("autograd_api_", 4, "")),
-    ),
-    Pair(
-        "AI-Profiler",
-        "pinned memory",
-        "CPU",
-        (1, 57, 0, 10),
-        COPIES,
-        "HtoD",
-        "H2D",
-        2,
-        (
-            "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
-            "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite",
-        ),
-    ),
-)
+def read() -> list[Pair]:
+    """Return the pairs of `recorded.csv`."""
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return [_pair(row) for row in csv.DictReader(file)]
+
+
+def _pair(row: dict[str, str]) -> Pair:
+    told = {name: row.pop(name) for name in ("name", "changed", "on", "kind", "line", "owner")}
+    steps = tuple(map(int, re.findall(r"\d+", row.pop("steps"))))
+    status, files = int(row.pop("status")), tuple(row.pop("files").split())
+    stored = {name: int(value) for name, value in row.items()}
+    return Pair(**told, steps=steps, status=status, files=files, stored=stored)
 
 
 class Raw(NamedTuple):
@@ -382,7 +216,7 @@ def _covered(spans: list[Span], windows: list[Span]) -> int:
 
 def paths(pair: Pair, folder: Path, profiles: Path | None = None) -> list[Path]:
     """Return where the recordings of a pair lie: among the captures, or from an archive of `data` in a folder."""
-    if pair.files[0]:
+    if pair.files:
         assert profiles is not None
         kind = "nsys" if pair.files[0].endswith(".sqlite") else "torch"
         return [profiles / kind / name for name in pair.files]
@@ -394,33 +228,26 @@ def paths(pair: Pair, folder: Path, profiles: Path | None = None) -> list[Path]:
     raise LookupError(pair.name)
 
 
-def row(pair: Pair, before: Raw, after: Raw) -> dict[str, Any]:
-    """Return the row of `recorded.csv` of a pair; times are whole ns."""
-    told = {"pair": pair.name, "on": pair.on, "changed": pair.changed, "kind": pair.kind}
-    told |= {"owner": pair.owner, "status": str(pair.status)}
+def figures(before: Raw, after: Raw) -> dict[str, int]:
+    """Return the figures of both runs of a pair, whole ns."""
     sides = (("before", before), ("after", after))
-    return told | {
+    return {
         f"{name}_{side}": round(value) for side, of in sides for name, value in of._asdict().items()
     }
 
 
 def keep(profiles: Path) -> None:
-    """Compute all pairs from raw data and store them in `recorded.csv`."""
-    rows = []
-    for pair in PAIRS:
+    """Compute the figures of all pairs from raw data and store them in `recorded.csv`."""
+    with FILE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row, pair in zip(rows, read(), strict=True):
         with tempfile.TemporaryDirectory() as folder:
             both = enumerate(paths(pair, Path(folder), profiles))
-            rows.append(row(pair, *(raw(pair, path, side) for side, path in both)))
+            row |= figures(*(raw(pair, path, side) for side, path in both))
     with FILE.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-
-
-def read() -> list[dict[str, str]]:
-    """Return the rows of `recorded.csv`."""
-    with FILE.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def table() -> str:
@@ -436,14 +263,14 @@ def table() -> str:
         "check",
     )
     lines = [head, ("---",) * len(head)]
-    for row in read():
-        parts = [_moved(row, name) for name in ("wall", "computation", "copy", "idle", "line")]
-        told = f"{row['kind']} {row['owner']}".strip().replace("|", " or ")
-        name = f"{row['pair']} ({row['on']})"
-        lines.append((name, row["changed"], *parts[:4], f"`{told}` {parts[4]}", row["status"]))
+    for pair in read():
+        *parts, line = [_moved(pair, name) for name in Raw._fields]
+        told = f"{pair.kind} {pair.owner}".strip().replace("|", " or ")
+        name = f"{pair.name} ({pair.on})"
+        lines.append((name, pair.changed, *parts, f"`{told}` {line}", str(pair.status)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _moved(row: dict[str, str], name: str) -> str:
-    before, after = (float(row[f"{name}_{side}"]) / 1e6 for side in ("before", "after"))
+def _moved(pair: Pair, name: str) -> str:
+    before, after = (pair.stored[f"{name}_{side}"] / 1e6 for side in ("before", "after"))
     return f"{before:,.3g} → {after:,.3g}"

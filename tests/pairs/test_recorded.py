@@ -5,13 +5,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pairs import recorded
-from pairs.recorded import IDLE, PAIRS, Pair
+from pairs.recorded import IDLE, Pair
 
 import perfkit
 from perfkit.diagnosis import explained
 from perfkit.diagnosis.check import check
 from perfkit.diagnosis.comparison import compared
 
+PAIRS = recorded.read()
 NEAR_NS = 20  # raw times are rounded to ns, one by one
 # Kernels alone show these steps: they need not begin with the first kernel after the loading.
 BY_KERNELS = {"ResNet-50, autograd API": 0.003}
@@ -28,20 +29,15 @@ def of_kinds(pair: Pair, lines: pd.DataFrame, side: str) -> list[float]:
     return [*parts, float(lines.loc[mine, f"{side}_ns"].sum())]
 
 
-def test_the_page_shows_all_pairs() -> None:
-    assert [pair.name for pair in PAIRS] == [row["pair"] for row in recorded.read()]
-
-
 @pytest.mark.parametrize("pair", PAIRS, ids=[pair.name for pair in PAIRS])
 @pytest.mark.sampled(6)
 def test_the_difference_is_that_of_the_raw_data(
     pair: Pair, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    profiles = request.getfixturevalue("profiles") if pair.files[0] else None
+    profiles = request.getfixturevalue("profiles") if pair.files else None
     paths = recorded.paths(pair, tmp_path, profiles)
     raw = [recorded.raw(pair, path, side) for side, path in enumerate(paths)]
-    stored = next(row for row in recorded.read() if row["pair"] == pair.name)
-    assert stored == {name: str(value) for name, value in recorded.row(pair, *raw).items()}
+    assert pair.stored == recorded.figures(*raw)
     before, after = map(perfkit.load, paths)
     steps = compared(before, after).steps.set_index("statistic").loc["mean"]
     lines = explained.lines(before, after)
