@@ -4,6 +4,7 @@ import ast
 import gzip
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -229,6 +230,41 @@ def test_points_are_for_solutions_alone(lab: str) -> None:
                 met.append([name, words, source])
     run([test], space)
     assert sorted(met) == sorted(mistakes) != []
+
+
+def looked_up(solution: str, visible: str, space: dict[str, Any]) -> dict[str, Any]:
+    """Return a space whose functions know what the visible check asks, and say 0 to all else."""
+    names = [node.name for node in ast.parse(solution).body if isinstance(node, ast.FunctionDef)]
+    known: set[bytes] = set()
+
+    def replaced(is_learning: bool) -> dict[str, Any]:
+        def answering(name: str) -> Any:
+            def answer(*args: Any, **named: Any) -> Any:
+                question = pickle.dumps((name, args, named))
+                if is_learning:
+                    known.add(question)
+                return space[name](*args, **named) if question in known else 0
+
+            return answer
+
+        return space | {name: answering(name) for name in names}
+
+    run([nbformat.v4.new_code_cell(visible)], replaced(is_learning=True))
+    return replaced(is_learning=False)
+
+
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != "lab5_own"])
+@pytest.mark.sampled(3)
+def test_what_the_visible_check_tells_earns_nothing(name: str) -> None:
+    """In lab5_own it tells no right answer."""
+    cells = zip(read(name).cells, released(read(name)).cells, strict=True)
+    code = [pair for pair in cells if pair[0].cell_type == "code"]
+    space = run([])
+    for (before, _), (test, visible) in pairwise(code):
+        run([before], space)
+        if kind(test) == (True, False):
+            with pytest.raises(Exception):  # noqa: B017, PT011 whatever a test does not pass with
+                run([test], looked_up(before.source, visible.source, space))
 
 
 def test_every_check_explains_itself(lab: str) -> None:
