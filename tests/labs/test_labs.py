@@ -472,19 +472,19 @@ def test_a_folder_beside_the_notebook_comes_before_the_sample_of_its_name(
 
 
 def test_page_has_every_lab_with_its_points() -> None:
-    """A row for each notebook, with the points of tests and prose."""
+    """A row for each notebook, with hours and the points of tests and prose; the notebook says the same."""
     page = (LABS / "README.md").read_text(encoding="utf-8")
+    numbers = "no", "one", "two", "three", "four", "five"
     for name in NOTEBOOKS:
         graded = [cell for cell in read(name).cells if kind(cell)[0]]
         tests, prose = (
             sum(cell.metadata["nbgrader"]["points"] for cell in graded if cell.cell_type == which)
             for which in ("code", "markdown")
         )
-        assert re.search(rf"^\| `{name}` \|.*\| {tests}, {prose} \|$", page, re.M), (
-            name,
-            tests,
-            prose,
-        )
+        row = re.search(rf"^\| `{name}` \|.*\| (\d) \| {tests}, {prose} \|$", page, re.M)
+        assert row, (name, tests, prose)
+        told = f"Plan {numbers[int(row[1])]} hours. The functions earn {tests} points, the prose {prose}."
+        assert told in read(name).cells[0].source
 
 
 NAME = "lab4_experiments"
