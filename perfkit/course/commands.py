@@ -67,6 +67,7 @@ def labs_make(students: Path, seed: str, out: Path) -> None:
     """Write the labs for each student, with captures of the student's own."""
     from perfkit.course import own
 
+    own.check_seed(seed)
     names = own.students(students)
     for name in names:
         own.hand_out(seed, name, out)

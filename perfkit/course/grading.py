@@ -15,8 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import nbformat
-
 from perfkit import parallel
 from perfkit.course import judge, own, sandbox
 from perfkit.course.judge import Grade, Lab
@@ -175,20 +173,21 @@ def _graded(submission: Submission) -> Result:
     lab = Lab(submission.lab)
     about = submission.student, submission.name, submission.key
     try:
-        cells = nbformat.read(submission.file, as_version=4).cells
-    except Exception as e:  # noqa: BLE001 whatever is wrong with a file of a stranger
-        nothing = tuple(Grade(task, 0.0, most) for task, most in lab.most.items())
-        return Result(*about, nothing, note=f"the notebook cannot be read: {type(e).__name__}")
+        cells = judge.handed_in(submission.file)
+    except ValueError as e:
+        return Result(*about, lab.nothing, note=str(e))
     with TemporaryDirectory(prefix="perfkit-grade-") as place:
         box = Path(place)
         sandbox.prepare(box)
         _copy(submission.file.parent, box / "files")
-        given = judge.allowed(lab, cells, box / "files")
-        own_data = tuple(name for name, value in given.items() if value != lab.parameters[name])
-        if submission.seed and own.PARAMETER in lab.parameters:
-            given |= own.prepare(submission.seed, submission.student, box)
-        with Session(submission.tool, box, submission.limits) as session, _inside(box / "files"):
-            grades = judge.grade(lab, cells, session, given)
+        shown, given = lab.parameters, lab.parameters
+        if submission.seed and own.PARAMETER in given:
+            shown[own.PARAMETER] = own.PARAMETER
+            given[own.PARAMETER] = own.prepare(submission.seed, submission.student, box)
+        chosen = judge.parameters(cells)
+        own_data = tuple(name for name in shown if chosen.get(name, shown[name]) != shown[name])
+        with Session(submission.tool, box, submission.limits) as session, _inside(box):
+            grades = judge.grade(lab, cells, session, shown, given)
     return Result(*about, tuple(grades), own_data=own_data)
 
 

@@ -10,7 +10,6 @@ import ast
 import builtins
 import contextlib
 import io
-import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,10 +20,11 @@ import nbformat
 
 from perfkit.course.session import Ended, Session, StudentError, packed
 from perfkit.format import printable
-from perfkit.report.notebooks import sample
 from perfkit.report.students import released
 
 TEST_S = 300  # that one cell of the instructor's may take
+PARAMETERS = "parameters"  # the tag of a cell
+ROLE = "nbgrader"  # of a cell: what nbgrader knows of it
 LONGEST = 400  # characters of what a student reads of one test
 UNWRITTEN = "Write the function above first: {}."
 NEEDS_EARLIER = "This task needs the answer of an earlier one, which is not right yet."
@@ -65,20 +65,55 @@ class Lab:
         return {task_of(cell): cell.source for cell in written if _role(cell).get("solution")}
 
     @property
-    def most(self) -> dict[str, float]:
-        """The most points of each task."""
-        graded = [_role(cell) for cell in self.cells if _role(cell).get("grade")]
-        return {role["grade_id"]: float(role["points"]) for role in graded}
+    def nothing(self) -> tuple[Grade, ...]:
+        """The grades of a notebook that cannot be read."""
+        graded = [cell for cell in self.cells if _role(cell).get("grade")]
+        return tuple(
+            Grade(task_of(cell), 0.0, _most(cell), is_prose=cell.cell_type != "code")
+            for cell in graded
+        )
 
 
-def grade(lab: Lab, cells: list[Any], session: Session, given: dict[str, Any]) -> list[Grade]:
-    """Return the grades of a submission's cells, with the values that count for the lab's parameters."""
-    return _Judge(lab, cells, session).grades(given)
+def handed_in(file: Path) -> list[Any]:
+    """Return the cells of a student's notebook, each with what grading reads of it, and of the right types.
+
+    Raises ValueError if the file is no notebook.
+    """
+    try:
+        cells = nbformat.read(file, as_version=4)["cells"]
+        return [_plain(cell) for cell in cells if isinstance(cell, dict)]
+    except Exception as e:
+        raise ValueError(f"the notebook cannot be read: {type(e).__name__}") from e
+
+
+def _plain(cell: dict[str, Any]) -> Any:
+    """Return a cell without what has another type than it must have."""
+    metadata = _of_type(cell.get("metadata"), dict)
+    tags, role = (
+        _of_type(metadata.get(name), kind) for name, kind in (("tags", list), (ROLE, dict))
+    )
+    texts = {name: _of_type(cell.get(name), str) for name in ("cell_type", "source")}
+    return nbformat.from_dict({**texts, "metadata": {"tags": tags, ROLE: role}})
+
+
+def _of_type(value: Any, kind: type) -> Any:
+    return value if isinstance(value, kind) else kind()
+
+
+def grade(
+    lab: Lab, cells: list[Any], session: Session, shown: dict[str, Any], given: dict[str, Any]
+) -> list[Grade]:
+    """Return the grades of a submission's cells.
+
+    The student's program runs with the parameters `shown`, the tests with those of `given`. Those that a student
+    chose do not count: data of a student's own can be made so that constants are right.
+    """
+    return _Judge(lab, cells, session, shown).grades(given)
 
 
 def parameters(cells: list[Any]) -> dict[str, Any]:
     """Return the plain values that a notebook's parameters cell assigns."""
-    chosen = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    chosen = [cell for cell in cells if PARAMETERS in cell.metadata.get("tags", [])]
     found: dict[str, Any] = {}
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         for line in ast.parse(chosen[0].source if chosen else "").body:
@@ -88,26 +123,13 @@ def parameters(cells: list[Any]) -> dict[str, Any]:
     return found
 
 
-def allowed(lab: Lab, cells: list[Any], files: Path) -> dict[str, Any]:
-    """Return a submission's own parameters that tests may read: numbers, samples, and captures among its files."""
-    own = parameters(cells)
-    return {
-        name: own[name]
-        for name, usual in lab.parameters.items()
-        if name in own and type(own[name]) is type(usual) and _is_allowed(own[name], files)
-    }
-
-
-def _is_allowed(value: Any, files: Path) -> bool:
-    if not isinstance(value, str) or not value:
-        return True
-    is_plain = not os.path.isabs(value) and ".." not in Path(value).parts
-    return is_plain and ((files / value).exists() or sample(value).exists())
-
-
 def _role(cell: Any) -> dict[str, Any]:
-    role: dict[str, Any] = cell["metadata"].get("nbgrader", {})
+    role: dict[str, Any] = cell["metadata"].get(ROLE, {})
     return role
+
+
+def _most(cell: Any) -> float:
+    return float(_role(cell)["points"])
 
 
 def task_of(cell: Any) -> str:
@@ -118,8 +140,9 @@ def task_of(cell: Any) -> str:
 class _Judge:
     """Runs the instructor's cells, and before each test the student's cells up to the same test."""
 
-    def __init__(self, lab: Lab, cells: list[Any], session: Session) -> None:
+    def __init__(self, lab: Lab, cells: list[Any], session: Session, shown: dict[str, Any]) -> None:
         self.lab, self.session = lab, session
+        self.chosen = "".join(f"\n{name} = {value!r}" for name, value in shown.items())
         self.student = [self._repaired(cell) for cell in cells]
         self.space: dict[str, Any] = {"__name__": "__main__"}
         self.asked = ["it"]
@@ -127,7 +150,12 @@ class _Judge:
         self.answers: dict[tuple[str, bytes], Any] = {}
 
     def _repaired(self, cell: Any) -> Any:
-        """Return a student's cell, or the release's if students are not to change it."""
+        """Return a student's cell, or the release's if students are not to change it.
+
+        The parameters that count stand at the end of the cell of the student's own.
+        """
+        if PARAMETERS in cell["metadata"]["tags"]:
+            return {**cell, "source": cell["source"] + self.chosen}
         release = self.lab.released.get(task_of(cell))
         is_locked = release is not None and not _role(release).get("solution")
         return release if is_locked else cell
@@ -147,7 +175,7 @@ class _Judge:
                 grades.append(self._test(cell))
             else:
                 self._run(cell.source)
-                if "parameters" in cell.metadata.get("tags", []):
+                if PARAMETERS in cell.metadata.get("tags", []):
                     self.space |= given
         return grades
 
@@ -156,14 +184,14 @@ class _Judge:
         mine = [each.source for each in self.student if task_of(each) == task_of(cell)]
         answer = mine[0] if mine else ""
         is_blank = answer.strip() in ("", self.lab.released[task_of(cell)]["source"].strip())
-        most = float(_role(cell)["points"])
+        most = _most(cell)
         if is_blank:
             return Grade(task_of(cell), 0.0, most, "no answer", is_prose=True)
         return Grade(task_of(cell), None, most, answer=answer, is_prose=True)
 
     def _test(self, cell: Any) -> Grade:
         """Let the student's cells run, then the test."""
-        task, most = task_of(cell), float(_role(cell)["points"])
+        task, most = task_of(cell), _most(cell)
         self._advance(task)
         self.answers.clear()
         error = self._run(cell.source)
@@ -225,6 +253,7 @@ class _Judge:
         except StudentError as e:
             kind = getattr(builtins, e.name, None)
             is_error = isinstance(kind, type) and issubclass(kind, Exception)
+            is_error = is_error and kind is not StopIteration  # would end a loop of the test
             error: Exception = kind(e.text) if kind is not None and is_error else e
         self.raised = error
         raise error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import secrets
 import shutil
 import sys
 from importlib import import_module
@@ -20,8 +21,18 @@ from perfkit.report.notebooks import sample
 
 PARAMETER = "programs"  # of a lab whose answers are a student's own
 TRUTH = "truth.json"
+LEAST_SEED = 16  # characters; a student can try all words as seeds, and compare captures
 NAME = re.compile(r"[\w.@+-]{1,80}")
 SET = re.compile(rf'{PARAMETER}: str = \\"\\"')
+
+
+def check_seed(seed: str) -> None:
+    """Raise PerfkitError if a student could guess the seed, and with it all right answers."""
+    if len(seed) < LEAST_SEED:
+        raise PerfkitError(
+            f"the seed has {len(seed)} characters, and needs {LEAST_SEED} that nobody can guess, "
+            f"for example --seed {secrets.token_hex(LEAST_SEED // 2)}. Note it down: grading needs it."
+        )
 
 
 def students(roster: Path) -> list[str]:
@@ -50,8 +61,8 @@ def hand_out(seed: str, student: str, folder: Path) -> None:
         path.write_text(SET.sub(rf'{PARAMETER}: str = \\"{PARAMETER}\\"', text), encoding="utf-8")
 
 
-def prepare(seed: str, student: str, box: Path) -> dict[str, Any]:
-    """Write a student's captures for the student's process and for the tests; return the tests' parameters.
+def prepare(seed: str, student: str, box: Path) -> str:
+    """Write a student's captures for the student's process and for the tests; return the folder for the tests.
 
     The right answers lie beside the captures of the tests alone.
     """
@@ -63,7 +74,7 @@ def prepare(seed: str, student: str, box: Path) -> dict[str, Any]:
     shutil.copytree(place, shown)
     right = {name: made.answers(each) for name, each in made.programs(seed, student).items()}
     (place / TRUTH).write_text(json.dumps(right), encoding="utf-8")
-    return {PARAMETER: str(place)}
+    return str(place)
 
 
 def maker() -> Any:
@@ -74,5 +85,5 @@ def maker() -> Any:
             "data/make is not there, which makes captures. Install perfkit from its source: pip install -e ."
         )
     if str(data) not in sys.path:
-        sys.path.append(str(data))
+        sys.path.insert(0, str(data))  # before a make.py where the instructor works
     return import_module("make.own")

@@ -10,11 +10,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from perfkit.course import similar
 from perfkit.course.grading import Result, Submission, write
-from perfkit.course.judge import Grade, Lab, task_of
+from perfkit.course.judge import Grade, Lab, handed_in, task_of
 
 PROSE = "prose.csv"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet would begin to compute
@@ -111,8 +109,8 @@ def similar_rows(given: Sequence[Submission]) -> list[dict[str, Any]]:
 
 def _codes(submission: Submission) -> dict[str, str]:
     try:
-        cells = nbformat.read(submission.file, as_version=4).cells
-    except Exception:  # noqa: BLE001 whatever is wrong with a file of a stranger; its result says so
+        cells = handed_in(submission.file)
+    except ValueError:  # its result says so
         return {}
     return {task_of(cell): cell.source for cell in cells if cell.cell_type == "code"}
 

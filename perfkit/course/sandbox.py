@@ -74,6 +74,7 @@ class Limits:
     """What one notebook may use."""
 
     request_s: int = 120
+    total_s: int = 1800
     cpu_s: int = 900
     memory_bytes: int = 4 * 2**30
     processes: int = 64

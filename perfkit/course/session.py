@@ -46,6 +46,7 @@ class Session:
 
     def __init__(self, tool: str, box: Path, limits: sandbox.Limits) -> None:
         self._limits = limits
+        self._end_s = time.monotonic() + limits.total_s  # waiting takes no time of a CPU
         self._rest = b""
         self._ended = ""
         self._process = subprocess.Popen(
@@ -114,7 +115,7 @@ class Session:
 
     def _reply(self) -> Any:
         """Return the next line that the program writes, as JSON."""
-        line = self._line(time.monotonic() + self._limits.request_s + GRACE_S)
+        line = self._line(min(time.monotonic() + self._limits.request_s + GRACE_S, self._end_s))
         try:
             return json.loads(line)
         except (ValueError, RecursionError):

@@ -12,6 +12,12 @@ LIMITS = sandbox.Limits(request_s=5)
 SQUARE = "def {}(x):\n    return x * x"
 CHEATS = {  # the name of a task, and how a student gets around it
     "constant": "def constant(x):\n    return 9",
+    "known": "def known(x):\n    return {3: 9}.get(x, 0)",
+    "stop": """
+def stop(x):
+    if x != 3:
+        raise StopIteration
+    return 9""",
     "true_class": """
 import builtins
 Same = builtins.type("Same", (), {"__eq__": lambda one, other: True, "__float__": lambda one: 2.25})
@@ -101,7 +107,7 @@ def graded(tasks: dict[str, str], tool: str, place: Path) -> dict[str, float | N
     """The points of each task of one student."""
     source = tiny.write(tiny.lab(list(tasks)), place / "source")
     own = tiny.handed_in(tasks)
-    own.cells[0].source = f'profile: str = "{source.parent}"'
+    own.cells[0].source = f'profile: str = "{tiny.NUMBERS}"'
     words = f"LAB = {str(source)!r}\nRESULT = {str(place / 'out' / 'x.json')!r}"
     own.cells.insert(2, nbformat.v4.new_code_cell(words))
     own.cells = [cell for cell in own.cells if judge.task_of(cell) != "test_deleted"]
@@ -110,6 +116,7 @@ def graded(tasks: dict[str, str], tool: str, place: Path) -> dict[str, float | N
             cell.source = "pass"
     file = tiny.write(own, place / "submitted" / "eve")
     (file.parent / "solution").symlink_to(source)
+    (file.parent / tiny.NUMBERS).write_text("[3]")  # for these, all constants are right
     given = grading.submissions(
         place / "submitted", {tiny.LAB: source}, place / "out", tool, "", LIMITS
     )

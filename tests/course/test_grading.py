@@ -1,8 +1,10 @@
 """Many submissions are graded, each once, and the tables and pages say how."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from course import tiny
@@ -41,6 +43,28 @@ def test_a_folder_without_submissions_is_refused(tmp_path: Path) -> None:
 def test_students_versions_do_not_grade(tmp_path: Path) -> None:
     with pytest.raises(PerfkitError, match="no instructor's notebooks"):
         grading.instructors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"nbgrader": "x"}},
+        {"metadata": {"tags": None}},
+        {"metadata": None},
+        {"source": 7},
+        {"cell_type": None},
+    ],
+)
+def test_a_broken_cell_of_one_student_does_not_stop_the_pages(
+    given: list[Submission], change: dict[str, Any]
+) -> None:
+    file = given[1].file
+    content = json.loads(file.read_text())
+    content["cells"][2] |= change
+    file.write_text(json.dumps(content))
+    made = [grading.graded(each) for each in given]
+    pages.write_all(file.parents[3] / "out", given, made)
+    assert 2 == made[0].grades[0].points
 
 
 class Graded:

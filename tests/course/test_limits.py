@@ -1,5 +1,9 @@
 """A task that takes too much costs its own points, and the others of the notebook still count."""
 
+import time
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from course import tiny
 
@@ -14,6 +18,21 @@ TASKS = {
     "missing": "",
     "honest": "def honest(x):\n    return x * x",
 }
+
+
+def test_a_notebook_that_waits_ends_when_its_time_is_over(tool: str, tmp_path: Path) -> None:
+    waits = {
+        name: f"import time\ndef {name}(x):\n    time.sleep(1.5)\n    return 9" for name in "abcdef"
+    }
+    source = tiny.write(tiny.lab(list(waits)), tmp_path / "source")
+    tiny.write(tiny.handed_in(waits), tmp_path / "in" / "eve")
+    limits = replace(LIMITS, total_s=4)
+    given = grading.submissions(
+        tmp_path / "in", {tiny.LAB: source}, tmp_path / "out", tool, "", limits
+    )
+    begun = time.monotonic()
+    assert "did not reply in time" in grading.graded(given[0]).grades[-1].words
+    assert time.monotonic() - begun < 8
 
 
 @pytest.fixture(scope="module")

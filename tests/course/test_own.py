@@ -49,6 +49,12 @@ def test_the_capture_is_of_the_gpu_that_is_right(tmp_path: Path) -> None:
     assert {name: answer["gpu"] for name, answer in right("ada").items()} == found
 
 
+@pytest.mark.parametrize("seed", ["", "a secret", "gpu course 2026"])
+def test_a_seed_that_can_be_guessed_is_refused(seed: str) -> None:
+    with pytest.raises(PerfkitError, match="nobody can guess"):
+        own.check_seed(seed)
+
+
 def roster(folder: Path, text: str) -> Path:
     file = folder / "roster.csv"
     file.write_text(text, encoding="utf-8")

@@ -4,6 +4,7 @@ import ast
 import gzip
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -231,6 +232,41 @@ def test_points_are_for_solutions_alone(lab: str) -> None:
     assert sorted(met) == sorted(mistakes) != []
 
 
+def looked_up(solution: str, visible: str, space: dict[str, Any]) -> dict[str, Any]:
+    """Return a space whose functions know what the visible check asks, and say 0 to all else."""
+    names = [node.name for node in ast.parse(solution).body if isinstance(node, ast.FunctionDef)]
+    known: set[bytes] = set()
+
+    def replaced(is_learning: bool) -> dict[str, Any]:
+        def answering(name: str) -> Any:
+            def answer(*args: Any, **named: Any) -> Any:
+                question = pickle.dumps((name, args, named))
+                if is_learning:
+                    known.add(question)
+                return space[name](*args, **named) if question in known else 0
+
+            return answer
+
+        return space | {name: answering(name) for name in names}
+
+    run([nbformat.v4.new_code_cell(visible)], replaced(is_learning=True))
+    return replaced(is_learning=False)
+
+
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != "lab5_own"])
+@pytest.mark.sampled(3)
+def test_what_the_visible_check_tells_earns_nothing(name: str) -> None:
+    """In lab5_own it tells no right answer."""
+    cells = zip(read(name).cells, released(read(name)).cells, strict=True)
+    code = [pair for pair in cells if pair[0].cell_type == "code"]
+    space = run([])
+    for (before, _), (test, visible) in pairwise(code):
+        run([before], space)
+        if kind(test) == (True, False):
+            with pytest.raises(Exception):  # noqa: B017, PT011 whatever a test does not pass with
+                run([test], looked_up(before.source, visible.source, space))
+
+
 def test_every_check_explains_itself(lab: str) -> None:
     """Each assertion has a message; each test checks the form of the answer first, where students see it."""
     for cell in read(lab).cells:
@@ -436,19 +472,19 @@ def test_a_folder_beside_the_notebook_comes_before_the_sample_of_its_name(
 
 
 def test_page_has_every_lab_with_its_points() -> None:
-    """A row for each notebook, with the points of tests and prose."""
+    """A row for each notebook, with hours and the points of tests and prose; the notebook says the same."""
     page = (LABS / "README.md").read_text(encoding="utf-8")
+    numbers = "no", "one", "two", "three", "four", "five"
     for name in NOTEBOOKS:
         graded = [cell for cell in read(name).cells if kind(cell)[0]]
         tests, prose = (
             sum(cell.metadata["nbgrader"]["points"] for cell in graded if cell.cell_type == which)
             for which in ("code", "markdown")
         )
-        assert re.search(rf"^\| `{name}` \|.*\| {tests}, {prose} \|$", page, re.M), (
-            name,
-            tests,
-            prose,
-        )
+        row = re.search(rf"^\| `{name}` \|.*\| (\d) \| {tests}, {prose} \|$", page, re.M)
+        assert row, (name, tests, prose)
+        told = f"Plan {numbers[int(row[1])]} hours. The functions earn {tests} points, the prose {prose}."
+        assert told in read(name).cells[0].source
 
 
 NAME = "lab4_experiments"
