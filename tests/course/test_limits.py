@@ -32,7 +32,7 @@ def test_a_notebook_that_waits_ends_when_its_time_is_over(tool: str, tmp_path: P
     )
     begun = time.monotonic()
     assert "did not reply in time" in grading.graded(given[0]).grades[-1].words
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < 20  # six tasks would wait 27 s
 
 
 @pytest.fixture(scope="module")
