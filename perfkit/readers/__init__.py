@@ -157,11 +157,11 @@ def broken() -> tuple[str, ...]:
     notes = ((point, _problem(name, point)) for name, point in _registered().items())
     second = (point for point in _points() if _registered()[point.name] is not point)
     clashes = (
-        f"{_spoken(point)} is left out: {_holder(point)} has a reader of this name"
+        f"{_spoken(point)}: left out, for {_holder(point)} has a reader of this name"
         for point in second
     )
     return (
-        *(f"{_spoken(point)} is left out: {problem}" for point, problem in notes if problem),
+        *(f"{_spoken(point)}: left out, for {problem}" for point, problem in notes if problem),
         *clashes,
     )
 

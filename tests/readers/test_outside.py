@@ -168,7 +168,7 @@ def test_a_broken_package_is_named_and_left_out(child: Child, site: Path, log: P
         notes = [note for note in loaded(child, path)["notes"] if "left out" in note]
         assert len(BROKEN) == len(notes)
         for name, (_, words) in BROKEN.items():
-            begins = f"the reader {name} of {name.replace('_', '-')} 1.2 is left out"
+            begins = f"the reader {name} of {name.replace('_', '-')} 1.2: left out"
             (note,) = (n for n in notes if n.startswith(begins))
             assert words in note
     (log.parent / "other.txt").write_text("hello")
@@ -180,12 +180,15 @@ def test_names_that_cannot_be_are_left_out(child: Child, site: Path, log: Path) 
     points = dict.fromkeys(("nsys", "monitor", "../x", "power_log"), "other_log")
     package(site, "other-log", shown(), points=points)
     notes = [note for note in loaded(child, log)["notes"] if "left out" in note]
-    assert 4 == len(notes)
-    assert any(
-        "nsys of other-log 1.2 is left out: perfkit has a reader of this name" in note
-        for note in notes
+    (impossible,) = (note for note in notes if "its name must be" in note)
+    assert impossible.startswith(
+        "the reader ../x of other-log 1.2, the reader monitor of other-log 1.2: left out, for "
     )
-    assert any("power_log of power-log 1.2 is left out: another package" in note for note in notes)
+    (taken,) = (note for note in notes if "perfkit has a reader of this name" in note)
+    assert taken.startswith("the reader nsys of other-log 1.2: left out")
+    (other,) = (note for note in notes if "another package has" in note)
+    assert other.startswith("the reader power_log of power-log 1.2: left out")
+    assert 3 == len(notes)
 
 
 FAILING = {
